@@ -163,7 +163,7 @@ def convert(
         with _synced(sync):
             _whole(paths, force, dry_run, as_json, quiet)
         return
-    wish = _Wish.of(target_format)
+    wish = Wish.of(target_format)
     pairs = _pairs(paths, out_dir, wish, force)
     if stateful:
         settings = (*settings, "states=stream")
@@ -239,14 +239,14 @@ def _synced(sync: bool) -> AbstractContextManager[None]:
     return reaching_the_disk()
 
 
-class _Wish(NamedTuple):
+class Wish(NamedTuple):
     """What --to asks for: a format, and an ending where its usual one is not meant."""
 
     format: str | None
     ending: str
 
     @classmethod
-    def of(cls, word: str | None) -> _Wish:
+    def of(cls, word: str | None) -> Wish:
         """Return what FORMAT or FORMAT.ENDING means; a word that is neither stays, for whoever knows the formats."""
         if word is None:
             return cls(None, "")
@@ -276,7 +276,7 @@ class _Wish(NamedTuple):
         return stem + endings[0]
 
 
-def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: _Wish, force: bool) -> list[tuple[str, str]]:
+def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: Wish, force: bool) -> list[tuple[str, str]]:
     """Return each source with its target. Raises UsageError where a target's name is open, or shared."""
     if out_dir is None:
         if len(paths) != 2:
@@ -307,7 +307,7 @@ def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: _Wish, force: bool
     return [(source, target) for target, source in found.items()]
 
 
-def _named(source: str, folder: str, wish: _Wish) -> str:
+def _named(source: str, folder: str, wish: Wish) -> str:
     """Return a path in a folder: the source's name, with the ending of what is written."""
     from rnnconvert.language import registry
 

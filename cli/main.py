@@ -31,12 +31,14 @@ Examples:
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
   rnnconvert convert model.h5 proved.onnx --verify
+  rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
   rnnconvert upgrade old.h5 new.keras
   rnnconvert fuse model.onnx -o fast.onnx
   rnnconvert verify model.h5 model.onnx --report report.html
   rnnconvert diff model.h5 model.onnx
   rnnconvert diagnose model.h5 model.onnx
+  rnnconvert identify unknown.npz --io sample.npz
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
@@ -52,6 +54,7 @@ Completion for bash (likewise zsh, fish):
 
 
 _COMMANDS = {
+    "batch": "batch.batch",
     "check": "check.check",
     "convert": "convert.convert",
     "diagnose": "diagnose.diagnose",
@@ -59,6 +62,7 @@ _COMMANDS = {
     "executors": "executors.executors",
     "formats": "formats.formats",
     "fuse": "fuse.fuse",
+    "identify": "identify.identify",
     "inspect": "inspect.inspect",
     "layout": "layout.layout",
     "map": "map.map_layers",

@@ -19,7 +19,7 @@ then `rc.load`. How it fits together: [in Python](python.md). Anything that is n
 
 GROUPS = {
     "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "export_model", "fuse", "add_layouts"),
-    "Proof": ("verify", "run", "diff", "diagnose", "Plan"),
+    "Proof": ("verify", "run", "diff", "diagnose", "identify", "Plan"),
     "Models of your own": ("load_into", "transplant_file", "propose_mapping", "load_optimizer_into"),
     "Live objects": (
         "from_model", "from_torch", "to_torch", "from_keras", "to_keras", "from_onnx", "to_onnx", "from_jax", "to_jax",
@@ -27,8 +27,8 @@ GROUPS = {
     "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
     "What comes back": (
-        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Transplant", "MovedOptimizer", "Upgraded",
-        "Exported", "Fused",
+        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Identification", "Transplant", "MovedOptimizer",
+        "Upgraded", "Exported", "Fused",
     ),
     "Errors and warnings": (
         "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",

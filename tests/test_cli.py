@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
     "convert", "inspect", "map", "transplant", "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
-    "formats", "fuse", "layout", "view",
+    "formats", "fuse", "layout", "view", "identify", "batch",
 ]  # fmt: skip
 
 

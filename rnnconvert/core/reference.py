@@ -281,7 +281,7 @@ def _run_direction(
             return sequence
         return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
 
-    step = _stepper(xp, direction, arrays, readings)
+    step = stepper(xp, direction, arrays, readings)
     outputs = []
     for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
         new_h, new_c = step(given, h, c)
@@ -331,7 +331,7 @@ def _gates(xp: Any, value: Any, matrices: Sequence[Any]) -> Any:
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-def _stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
+def stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
     """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}

@@ -1,0 +1,103 @@
+"""rnnconvert batch: thousands of files, resumed where it stopped."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rnnconvert.cli.convert import Wish
+from rnnconvert.cli.terminal import complain, emit, format_option, put, say, setting, styled, watching
+from rnnconvert.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from rnnconvert.batch.run import Done
+
+_EPILOG = """\b
+Examples:
+  rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
+  rnnconvert batch manifest.jsonl --to keras --out s3://bucket/converted --jobs 8
+  rnnconvert batch 's3://bucket/*.safetensors' --to onnx --out exported/ --verify
+  rnnconvert batch manifest.jsonl --to onnx --out /shared/out --on dask://scheduler:8786
+
+\b
+A manifest is a .txt with a source a line, or a .jsonl with an object a line:
+  {"source": "a.h5", "target": "a.onnx", "set": ["activation=relu"], "layers": ["lstm"]}
+
+\b
+The same command resumes: it converts only what the journal does not name as written, and what changed since. The exit code is that
+of the worst file, in this order: 70 a fault or a worker that died, 1 not equal, 3 unreadable, 2 a wrong line, 4 refused, 5 missing.
+"""
+
+_WORDS = {
+    0: "converted", 1: "not equal", 2: "wrong line or target", 3: "unreadable", 4: "refused", 5: "package missing",
+    70: "fault, or a worker that died",
+}  # fmt: skip
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("sources", metavar="MANIFEST|PATTERN|FILE...", nargs=-1, required=True)
+@format_option("--to", "target_format", "Write this format, or FORMAT.ENDING, as in pytorch.safetensors.")
+@click.option("--out", "folder", required=True, metavar="FOLDER|URL", help="Write each file there, under its own name.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes; by default one for each core.")
+@click.option(
+    "--on", default="", metavar="dask://HOST:PORT", help="Work on a Dask cluster, which reaches sources and targets."
+)
+@click.option("--journal", type=click.Path(path_type=Path), help="Where to keep what is done; by default in FOLDER.")
+@click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")
+@click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
+@setting
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write what became of each file.")
+@click.option("--json", "as_json", is_flag=True, help="Print what became of each file for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+def batch(
+    sources: tuple[str, ...], target_format: str | None, folder: str, jobs: int | None, on: str, journal: Path | None,
+    verified: bool, strict: bool, settings: tuple[str, ...], report: Path | None, as_json: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Convert many files into FOLDER: those of a manifest, or those that a pattern fits; paths, or URLs as fsspec has them.
+
+    One bad file never stops the others. Of a .safetensors behind a URL only the header and the recurrent arrays are fetched.
+    """
+    import json
+
+    from rnnconvert.batch import manifest, stores
+    from rnnconvert.batch.journal import Journal
+    from rnnconvert.batch.run import Workers, run
+    from rnnconvert.containers.files import replacing
+
+    wish = Wish.of(target_format)
+    if wish.format is None:
+        raise UsageError("--to is missing: it decides what is written, as in --to onnx")
+    items = manifest.items(sources, folder, wish.format, wish.name(""), settings)
+    if journal is None:
+        if stores.is_url(folder):
+            raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
+        journal = Path(folder) / "rnnconvert-batch.jsonl"
+    workers = Workers(jobs or min(len(items), os.cpu_count() or 1), on)
+    with Journal(journal) as kept, watching(quiet or as_json) as watch:
+
+        def seen(entry: Any, done: int, total: int) -> None:
+            watch("converting", done, total)
+            if entry.code:
+                complain(entry.message, entry.source, as_json)
+
+        done = run(items, kept, workers, {"verify": verified, "strict": strict}, seen)
+    if report is not None:
+        with replacing(report) as file:
+            file.write(json.dumps(done.as_dict(), indent=1).encode())
+    if as_json:
+        emit(done.as_dict())
+    elif not quiet:
+        _tell(done)
+    click.get_current_context().exit(done.code)
+
+
+def _tell(done: Done) -> None:
+    counts = Counter(entry.code for entry in done.entries)
+    for code, count in sorted(counts.items()):
+        put(f"{count:>8,}  {styled(_WORDS[code], 'green' if code == 0 else 'red')}")
+    again = f", {done.resumed:,} of them before" if done.resumed else ""
+    say(f"{len(done.entries):,} files in {done.seconds:.1f} s{again}")

@@ -1,0 +1,136 @@
+"""What became of each file, a line of JSON each: written by one process, cut off at worst in its last line, and resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rnnconvert.batch.manifest import Item
+from rnnconvert.core.errors import UnreadableError, UsageError
+
+VERSION = 1
+_LONGEST = 1 << 24
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What became of one file.
+
+    key      of the source's name and all that was asked
+    code     as exit codes are; 0 if the target was written
+    state    what changes when the source is written again, and its hash where all of it was read
+    written  the same of the target
+    """
+
+    key: str
+    source: str
+    target: str
+    code: int
+    message: str = ""
+    state: str = ""
+    written: str = ""
+    source_hash: str = ""
+    target_hash: str = ""
+    seconds: float = 0.0
+
+
+def key_of(item: Item, options: Any) -> str:
+    """Return what an item is found by in a journal."""
+    return hashlib.sha256(json.dumps([item.source, item.asked, options]).encode()).hexdigest()
+
+
+class Journal:
+    """A journal on this disk, open for adding."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there, and remove a last line that was cut off.
+
+        Raises UnreadableError for a file that is not a journal, UsageError if it cannot be written.
+        """
+        self.path = path
+        self.entries: dict[str, Entry] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise UsageError(f"{path}: the journal cannot be written: {error.strerror}") from None
+        _alone(self._file, path)
+        try:
+            whole = self._read()
+        except BaseException:
+            self._file.close()
+            raise
+        self._file.truncate(whole)
+        self._file.seek(0, os.SEEK_END)
+        if not whole:
+            self._put({"rnnconvert_journal": VERSION})
+
+    def _read(self) -> int:
+        """Take every whole line, and return where the last one ends."""
+        self._file.seek(0)
+        whole = 0
+        while line := self._file.readline(_LONGEST):
+            if not line.endswith(b"\n"):
+                break
+            self._take(line, whole)
+            whole = self._file.tell()
+        return whole
+
+    def _take(self, line: bytes, at: int) -> None:
+        try:
+            document = json.loads(line)
+            if at == 0:
+                if document != {"rnnconvert_journal": VERSION}:
+                    raise ValueError
+                return
+            entry = Entry(**document)
+            self.entries[entry.key] = entry
+        except (ValueError, TypeError):
+            raise UnreadableError(
+                self.path,
+                f"it is not a journal of this version (at byte {at})",
+                "Choose another with --journal, or remove it.",
+            ) from None
+
+    def add(self, entry: Entry) -> None:
+        """Write what became of a file; it is on the disk when this returns."""
+        self.entries[entry.key] = entry
+        self._put(asdict(entry))
+
+    def _put(self, document: dict[str, Any]) -> None:
+        try:
+            self._file.write(json.dumps(document).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise UsageError(
+                f"{self.path}: the journal cannot be written: {error.strerror}. Free the disk, and run it again"
+            ) from None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _alone(file: Any, path: Path) -> None:
+    """Lock the journal. Raises UsageError if another run has it."""
+    try:
+        import fcntl
+
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:
+        return
+    except OSError:
+        file.close()
+        raise UsageError(
+            f"{path}: another run writes this journal. Wait for it, or choose another with --journal"
+        ) from None

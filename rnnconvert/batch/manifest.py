@@ -1,0 +1,113 @@
+"""What is converted: files, patterns and manifests, each line of which names a source and may name its target and settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.batch import stores
+from rnnconvert.core.errors import MissingFileError, UsageError
+from rnnconvert.core.text_file import read_text
+from rnnconvert.language import registry
+
+_LARGEST = 1 << 32
+_FIELDS = {"source": str, "target": str, "to": str, "from": str, "set": list, "layers": list, "dtype": str}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file to convert.
+
+    source, target  paths or URLs
+    to, read_as     formats; the target's ending or the content decides where they are ""
+    settings        "KEY=VALUE", what the source leaves open
+    layers          only these
+    dtype           element type to write
+    wrong           what is wrong with a manifest's line; "" for an item
+    """
+
+    source: str
+    target: str
+    to: str = ""
+    read_as: str = ""
+    settings: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    dtype: str = ""
+    wrong: str = ""
+
+    @property
+    def asked(self) -> list[Any]:
+        """All that decides what is written, beside the source's content."""
+        return [self.target, self.to, self.read_as, list(self.settings), list(self.layers), self.dtype]
+
+
+def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> list[Item]:
+    """Return what files, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
+
+    Raises MissingFileError if no file fits, UsageError if two sources have one target.
+    """
+    found: list[Item] = []
+    for word in words:
+        if word.endswith((".jsonl", ".txt")) and not stores.is_url(word):
+            found += _manifest(Path(word), folder, to, ending, settings)
+        elif any(letter in word for letter in "*?["):
+            found += [Item(one, _target(one, folder, ending), to, settings=settings) for one in stores.matching(word)]
+        else:
+            found.append(Item(word, _target(word, folder, ending), to, settings=settings))
+    if not found:
+        raise MissingFileError(" ".join(words))
+    met: dict[str, str] = {}
+    for item in found:
+        if item.wrong:
+            continue
+        if met.setdefault(item.target, item.source) != item.source:
+            raise UsageError(
+                f"{met[item.target]} and {item.source} would both be written to {item.target}. Name the targets in a manifest"
+            )
+    return found
+
+
+def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> list[Item]:
+    found = []
+    for number, line in enumerate(read_text(path, _LARGEST).splitlines(), 1):
+        if not line.strip() or (path.suffix == ".txt" and line.startswith("#")):
+            continue
+        try:
+            found.append(_item(line.strip(), path.suffix == ".jsonl", folder, to, ending, settings))
+        except ValueError as error:
+            found.append(Item(f"{path}:{number}", "", wrong=f"line {number} of {path}: {error}"))
+    return found
+
+
+def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> Item:
+    fields = json.loads(line) if as_json else {"source": line}
+    if not isinstance(fields, dict) or not isinstance(fields.get("source"), str) or not fields["source"]:
+        raise ValueError('expected an object with a source, as in {"source": "model.pt"}')
+    for key, value in fields.items():
+        if key not in _FIELDS:
+            raise ValueError(f"unknown field {key!r}, expected some of {', '.join(_FIELDS)}")
+        if not isinstance(value, _FIELDS[key]) or (
+            isinstance(value, list) and not all(isinstance(v, str) for v in value)
+        ):
+            raise ValueError(f"{key} is {value!r}, expected {'a list of texts' if _FIELDS[key] is list else 'text'}")
+    target = fields.get("target") or _target(fields["source"], folder, ending)
+    if not stores.is_url(target) and not Path(target).is_absolute() and "target" in fields:
+        target = _join(folder, target)
+    return Item(
+        fields["source"], target, fields.get("to", to), fields.get("from", ""), (*settings, *fields.get("set", ())),
+        tuple(fields.get("layers", ())), fields.get("dtype", ""),
+    )  # fmt: skip
+
+
+def _target(source: str, folder: str, ending: str) -> str:
+    name = source.partition("::")[0].rstrip("/").replace("\\", "/").rpartition("/")[2]
+    known = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
+    end = max(known, key=len, default=Path(name).suffix)
+    return _join(folder, name[: len(name) - len(end)] + ending)
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder.rstrip('/')}/{name}" if stores.is_url(folder) else str(Path(folder) / name)

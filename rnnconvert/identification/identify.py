@@ -1,0 +1,334 @@
+"""Name unknown weights: `rnnconvert identify`, and its function in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from rnnconvert.containers import archives, npy
+from rnnconvert.core import reference
+from rnnconvert.core.arguments import checked
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import GATES
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.printable import finite
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.load import load
+from rnnconvert.files.opened import Opened
+from rnnconvert.identification import naming, sample, statistics
+from rnnconvert.identification.reading import Reading, blocks_of
+from rnnconvert.identification.search import Found, Search
+from rnnconvert.identification.statistics import Candidate
+
+Verdict = Literal["identified", "ambiguous", "near", "unknown", "candidates"]
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """What arrays compute in one reading, or in several that compute the same for every input.
+
+    names    the known layouts that keep these numbers at these places; none for a layout that is new
+    layout   a layout file that describes it, for --layout
+    stack    the layer in canonical form, as `rc.pack` and `rc.to_torch` take it
+    binding  the arrays that it is made of
+    gates    the order of the gates in the arrays
+    axes     the axes of the sample's input
+    others   how many other readings compute the same
+    error    how far off the outputs are, in parts of the largest; 0 where rounding explains all of it
+    """
+
+    names: tuple[str, ...]
+    layout: str
+    stack: Recurrent
+    binding: tuple[str, ...]
+    gates: str
+    axes: str
+    others: int = 0
+    error: float = 0.0
+
+    def lines(self) -> Iterator[str]:
+        """Yield what there is to say, line by line."""
+        yield self.stack.describe()
+        known = ", ".join(self.names[:_SHOWN]) + (", ..." if len(self.names) > _SHOWN else "")
+        yield f"layout: {known or 'none that is known'}; gates {self.gates}"
+        if self.axes:
+            yield f"the sample's input is ({self.axes})"
+        if self.others:
+            yield (
+                f"{self.others} more way{'s' if self.others > 1 else ''} to read the arrays compute{'' if self.others > 1 else 's'} "
+                "the same for every input"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        return {
+            "layouts": list(self.names), "layout_file": self.layout, "layer": self.stack.describe(), "arrays": list(self.binding),
+            "gates": self.gates, "sample_axes": self.axes, "other_readings": self.others, "error": self.error,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Identification:
+    """What arrays of unknown origin are.
+
+    source      where they come from
+    verdict     "identified": one function gives the outputs; "ambiguous": several do; "near": none does to the last bits, but
+                one comes near; "unknown": none of those searched does; "candidates": there was no sample, so nothing is decided
+    functions   those that give the outputs; where none does, those that come near
+    candidates  without a sample, what names, shapes and numbers suggest, the likeliest first
+    questions   what would decide what is left open
+    searched    what was tried, in words, and `tried`, how many readings; `complete` unless time ran out
+    """
+
+    source: str
+    verdict: Verdict
+    functions: tuple[Function, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    questions: tuple[str, ...] = ()
+    searched: tuple[str, ...] = ()
+    tried: int = 0
+    complete: bool = True
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text line by line."""
+        said = {
+            "identified": "one function gives these outputs, to rounding",
+            "ambiguous": f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
+            if len(self.functions) > 1
+            else "one function was found that gives these outputs, but the sample does not show all of it",
+            "near": "no function gives these outputs to rounding; nearest",
+            "unknown": "no function that was searched gives these outputs",
+            "candidates": "without a sample of input and output nothing is decided"
+            + (
+                "; by names, shapes and numbers it may be"
+                if self.candidates
+                else ", and no known layout has these shapes"
+            ),
+        }[self.verdict]
+        yield f"{self.source}: {said}"
+        for number, function in enumerate(self.functions):
+            mark = f"{number + 1}. " if len(self.functions) > 1 else ""
+            for at, line in enumerate(function.lines()):
+                yield f"  {mark if not at else ' ' * len(mark)}{line}"
+            if self.verdict == "near":
+                yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
+        for number, one in enumerate(self.candidates[:_SHOWN]):
+            known = ", ".join(one.names[:4]) + (f" and {len(one.names) - 4} more" if len(one.names) > 4 else "")
+            yield f"  {number + 1}. {known}: {one.sizes} (score {one.score:g})"
+            yield from (f"     for it: {text}" for text in one.evidence)
+            yield from (f"     against it: {text}" for text in one.against)
+        if len(self.candidates) > _SHOWN:
+            yield f"  and {len(self.candidates) - _SHOWN} more (--json lists all)"
+        if self.verdict != "candidates":
+            more = "" if self.complete else "; the time ran out before all of it was tried (--seconds gives more)"
+            yield f"  searched: {'; '.join(self.searched)} ({self.tried:,} readings){more}"
+        yield from (f"  to decide: {question}" for question in self.questions)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        found = {
+            "source": self.source, "verdict": self.verdict, "functions": [one.as_dict() for one in self.functions],
+            "candidates": [
+                {"layouts": list(one.names), "sizes": one.sizes, "score": one.score, "evidence": list(one.evidence),
+                 "against": list(one.against)}
+                for one in self.candidates
+            ],
+            "questions": list(self.questions), "searched": list(self.searched), "tried": self.tried, "complete": self.complete,
+        }  # fmt: skip
+        return {key: finite(value) for key, value in found.items()}
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<Identification of {self.source}: {self.verdict}>"
+
+
+@checked
+def identify(
+    arrays: Any,
+    inputs: Any = None,
+    outputs: Any = None,
+    *,
+    io: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    seconds: float = 60.0,
+) -> Identification:
+    """Find out what arrays of unknown origin are: from what they gave for an input, or from names, shapes and numbers alone.
+
+    arrays   a file, arrays by name, or one flat array
+    inputs   an input, (time, batch, in), (batch, time, in) or (time, in); outputs what the layer gave for it, at every step
+             or at the last
+    io       a sample as `--io` takes it: an .npz, or a dictionary with `input` and what is known of `output`, `h0`, `c0`,
+             `h_n`, `c_n` and `lengths`; in place of inputs and outputs
+    seconds  how long the search may take
+
+    Raises UnreadableError for a file that holds no arrays, UsageError for a sample whose shapes do not fit together.
+    """
+    if (inputs is None) != (outputs is None) or (io is not None and inputs is not None):
+        raise UsageError("identify takes inputs and outputs together, or a sample as io=. Give one of the two")
+    source, found = _arrays(arrays)
+    if inputs is None and io is None:
+        listed = tuple(statistics.candidates(found))
+        return Identification(source, "candidates", candidates=listed, questions=tuple(_asked(listed)))
+    if isinstance(io, str | os.PathLike):
+        samples = sample.read(Path(io))
+    else:
+        samples = sample.samples({"input": inputs, "output": outputs} if io is None else io)
+    return _decided(source, found, samples, seconds)
+
+
+def _arrays(given: Any) -> tuple[str, dict[str, Array]]:
+    """Return where arrays come from, and those of them that are floating-point numbers, by name."""
+    if isinstance(given, str | os.PathLike):
+        path = Path(given)
+        return str(path), _usable(_read(path))
+    if isinstance(given, Mapping):
+        return "arrays", _usable({str(name): np.asarray(array) for name, array in given.items()})
+    return "an array", _usable({"array": np.asarray(given)})
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    file = Opened(path)
+    if "npy" in file.kinds:
+        return npy.read_row(path).arrays
+    if file.archive:
+        return file.once(archives.reader(path, file.head)).arrays
+    checkpoint = load(path)
+    if not checkpoint.arrays:
+        raise UnreadableError(
+            path, f"as {checkpoint.format}, it has no arrays with names", "Save them as an .npz first."
+        )
+    return checkpoint.arrays
+
+
+def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    found = {name: np.asarray(array) for name, array in arrays.items()}
+    found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
+    if not found:
+        raise UsageError(
+            "there is no array of floating-point numbers to identify. Integers are read once they are converted"
+        )
+    return found
+
+
+def _decided(
+    source: str, arrays: Mapping[str, Array], samples: Sequence[sample.Sample], seconds: float
+) -> Identification:
+    search = Search(arrays, samples, seconds)
+    found = search.run()
+    groups = _groups(found.readings, search)
+    near = not groups
+    if near and found.near:
+        best = min(error for error, _ in found.near)
+        groups = _groups(
+            [reading for error, reading in sorted(found.near, key=lambda one: one[0]) if error <= 2 * best], search
+        )
+        errors = {id(reading): error for error, reading in found.near}
+    functions = tuple(
+        _function(group, search, errors[id(group[0])] if near else 0.0) for group in groups
+    )  # fmt: skip
+    verdict: Verdict = "unknown"
+    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near else []
+    if functions:
+        verdict = "near" if near else ("ambiguous" if len(functions) > 1 or unseen else "identified")
+    return Identification(
+        source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
+        found.complete,
+    )  # fmt: skip
+
+
+def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
+    """Return readings that compute the same for every input together; in each group those first that use most arrays."""
+    groups: list[tuple[Recurrent, list[Reading]]] = []
+    for reading in readings:
+        stack = reading.stack(blocks_of(reading.structure, search.arrays))
+        group = next((own for other, own in groups if same(stack, other)), None)
+        if group is None:
+            groups.append((stack, [reading]))
+        else:
+            group.append(reading)
+    return [sorted(own, key=lambda one: -len(one.structure.binding)) for _, own in groups]
+
+
+def same(one: Recurrent, other: Recurrent) -> bool:
+    """Return whether two stacks compute the same for every input, as far as random inputs and states show."""
+    if (one.input_size, one.num_layers, one.num_directions) != (
+        other.input_size,
+        other.num_layers,
+        other.num_directions,
+    ):
+        return False
+    random = np.random.default_rng(0)
+    x = random.normal(size=(5, 3, one.input_size))
+    widths = [(d.output_size, d.hidden_size) for *_, d in one.directions()]
+    if widths != [(d.output_size, d.hidden_size) for *_, d in other.directions()] or one.cell.kind != other.cell.kind:
+        return False
+    h = tuple(random.normal(size=(3, out)) for out, _ in widths)
+    c = tuple(random.normal(size=(3, hidden)) for _, hidden in widths)
+    for states in ((None, None), (h, c if one.cell.kind == "lstm" else None)):
+        with np.errstate(all="ignore"):
+            a, b = (reference.run(stack, x, *states) for stack in (one, other))
+        for left, right in zip((a.y, *a.hidden, *a.cell), (b.y, *b.hidden, *b.cell), strict=True):
+            if left.shape != right.shape or not np.allclose(
+                left, right, rtol=1e-9, atol=1e-9 * float(np.abs(left).max(initial=1e-30))
+            ):
+                return False
+    return True
+
+
+def _function(group: Sequence[Reading], search: Search, error: float) -> Function:
+    named = {id(reading): naming.names(reading) for reading in group[:_SHOWN]}
+    first = max(group[:_SHOWN], key=lambda one: (len(one.structure.binding), len(named[id(one)])))
+    names = tuple(dict.fromkeys(name for reading in (first, *group[:_SHOWN]) for name in named[id(reading)]))
+    stack = first.stack(blocks_of(first.structure, search.given))
+    gates = naming.described(first)[0].gates
+    axes = {one.axes for one in group}
+    said = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
+    return Function(
+        names, naming.layout_file(first), stack, tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
+        len(group) - 1, error,
+    )  # fmt: skip
+
+
+def _left_open(
+    verdict: Verdict, samples: Sequence[sample.Sample], found: Found, unseen: Sequence[str]
+) -> Iterator[str]:
+    """Yield what would decide between functions, or find one."""
+    first = samples[0]
+    if unseen:
+        yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
+    if verdict == "ambiguous":
+        if len(first.x) < 3:
+            yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
+        if first.zero_state:
+            yield "a sample that starts at states that are not zero (h0, c0)"
+        yield "inputs that are random and large enough to reach every part of the functions"
+    elif verdict == "near":
+        yield "the outputs in the element type of the program, neither rounded to decimals nor computed in a shorter type"
+    elif verdict == "unknown":
+        yield "the output of the recurrent layer itself, before any dense layer, and the input as that layer receives it"
+        if not found.complete:
+            yield "more time: --seconds"
+        yield "fewer arrays: only those of the layer"
+
+
+def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """Yield what would decide between candidates."""
+    yield "one input and what the layer gave for it: --io sample.npz with the arrays input and output"
+    kinds = {name.partition(".")[2] for one in candidates for name in one.names}
+    if any("gru" in kind for kind in kinds):
+        yield "of a GRU: whether its reset gate stands before or after the recurrent product"
+    if len(candidates) > 1:
+        yield (
+            "which program wrote the file, or how it orders the gates "
+            + "("
+            + "; ".join(f"{kind} {' '.join(gates)}" for kind, gates in GATES.items() if len(gates) > 1)
+            + " in some order)"
+        )

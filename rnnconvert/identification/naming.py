@@ -1,0 +1,294 @@
+"""What a reading is called: the known layouts that keep exactly these arrays, or a layout file for one that nobody knows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
+from rnnconvert.identification.reading import Reading, blocks_of
+from rnnconvert.identification.structures import Structure
+from rnnconvert.language import registry
+from rnnconvert.language.layout import UNUSED, Layout, Slot, Tensor
+from rnnconvert.language.places import shapes, slots
+
+_SMALL = {"input_size": 5, "hidden_size": 3}
+"""Sizes at which layouts are compared: where an element stands does not depend on how many there are."""
+
+
+def names(reading: Reading) -> list[str]:
+    """Return the known layouts that keep the same numbers at the same places and compute the same."""
+    small, ids = _numbered(reading)
+    found = []
+    for layout in registry.layouts().values():
+        if layout.kind == reading.cell.kind and _computes(layout, reading) and _keeps(layout, reading, small, ids):
+            found.append(layout.name)
+    return found
+
+
+def _numbered(reading: Reading) -> tuple[Structure, dict[str, Array]]:
+    """Return the structure at small sizes, and arrays in which every number is another one."""
+    own = reading.structure
+    projection = 2 if own.sizes.projection_size else 0
+    hidden = 5 if own.sizes.skip_input else _SMALL["hidden_size"]
+    sizes = replace(own.sizes, input_size=5, hidden_size=hidden, projection_size=projection)
+    arrays, start = {}, 1
+    for block, shape in shapes(own.layout, sizes).items():
+        count = int(np.prod(shape))
+        arrays[block] = np.arange(start, start + count, dtype=np.float64).reshape(shape)
+        start += count
+    places = tuple(slots(own.layout, sizes))
+    for slot in places:
+        if slot.key[1] == UNUSED:
+            slot.place.view(arrays[slot.array])[...] = 0
+    return replace(own, sizes=sizes, binding={block: block for block in arrays}, places=places), arrays
+
+
+def _computes(layout: Layout, reading: Reading) -> bool:
+    """Return whether the layout's cell can be this one."""
+    cell, holds, sizes = reading.cell, layout.holds, reading.structure.sizes
+    constants = {gate: value for gate, value in cell.constants.items() if value}
+    usual = {gate: value for gate, value in holds.constants.items() if value and gate not in holds.chosen}
+    free = {gate for gate in holds.chosen}
+    if cell.reset_after != layout.reset_after or cell.coupled != layout.coupled:
+        return False
+    if {g: v for g, v in constants.items() if g not in free} != usual:
+        return False
+    if not _has(holds.activations, cell.activation) or not _has(holds.gate_activations, cell.gate_activation):
+        return False
+    if cell.kind == "lstm" and cell.output_activation != cell.activation and holds.output_activation == "same":
+        return False
+    return not (layout.flat and sizes.num_layers > 1 and not holds.layers)
+
+
+def _has(allowed: Sequence[str | Activation], function: Activation) -> bool:
+    return any(
+        one in ("any", function) or Activation(one) == function if isinstance(one, str) else one == function
+        for one in allowed
+    )
+
+
+def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[str, Array]) -> bool:
+    """Return whether arrays of the layout that hold this reading's numbers are the arrays that were found."""
+    blocks = blocks_of(structure, ids)
+    parts = structure.sizes.parts & layout.part_names
+    left = sorted((array.shape, tuple(array.ravel())) for array in ids.values())
+    if structure.sizes.parts - layout.part_names - {"input"}:
+        return False
+    # A layout of one layer keeps each of several in arrays of its own.
+    held = {word for tensor in layout.tensors for word in ("layer", "direction") if _names(tensor, word)}
+    sizes = replace(structure.sizes, parts=parts)
+    made: dict[str, Array] = {}
+    for layer, direction in sorted(blocks):
+        one = sizes
+        if "layer" not in held:
+            width = sizes.input_size if layer == 0 else sizes.num_directions * sizes.output_size
+            one = replace(one, num_layers=1, input_size=width)
+        if "direction" not in held:
+            one = replace(one, num_directions=1)
+        try:
+            places = list(slots(layout, one))
+            expected = shapes(layout, one)
+        except (ValueError, KeyError, IndexError):
+            return False
+        for slot in places:
+            at = (slot.layer if "layer" in held else 0, slot.direction if "direction" in held else 0)
+            if at != (layer if "layer" in held else 0, direction if "direction" in held else 0):
+                continue
+            name = f"{layer if 'layer' not in held else ''}|{direction if 'direction' not in held else ''}|{slot.array}"
+            target = made.setdefault(name, np.zeros(expected[slot.array]))
+            if slot.key[1] == UNUSED:
+                continue
+            if not _put(slot, target, blocks[layer, direction], reading):
+                return False
+    found = sorted((array.shape, tuple(array.ravel())) for array in made.values())
+    return found == left
+
+
+def _names(tensor: Tensor, word: str) -> bool:
+    words = {one for group in tensor.groups for one in group}
+    return word in words or f"{{{word}}}" in tensor.name or "{pseudo_layer}" in tensor.name
+
+
+def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Reading) -> bool:
+    """Write a reading's numbers where a layout keeps them; return whether it keeps them with the same sign."""
+    part, gate = slot.key
+    block = blocks.get((part, reading.orders.get(part, {}).get(gate, gate)))
+    if block is None or (slot.sign < 0) != (reading.negated and gate == "z"):
+        return False
+    view = slot.place.view(target)
+    if view.size != block.size or (not slot.reinterpreted and view.shape != block.shape):
+        return False
+    view[...] = block.reshape(view.shape) if slot.reinterpreted else block
+    return True
+
+
+def layout_file(reading: Reading, name: str = "found") -> str:
+    """Return a layout file that `--layout` accepts and that describes this reading, with the arrays' own names."""
+    layout, renamed = described(reading, name)
+    cell, sizes = reading.cell, reading.structure.sizes
+    modes = {part for part, _ in layout.keys} & set(BIAS_PARTS)
+    biases = "both" if len(modes) == 2 else ("input" if "input_bias" in modes else ("recurrent" if modes else "none"))
+    holds = [f'biases = ["{biases}"]', f"activations = [{_function(cell.activation)}]"]
+    if cell.kind != "rnn":
+        holds.append(f"gate_activations = [{_function(cell.gate_activation)}]")
+    if cell.kind == "lstm" and cell.output_activation != cell.activation:
+        holds.append('output_activation = "any"')
+    constants = [f"{gate} = {value}" for gate, value in cell.constants.items() if value]
+    holds += [f"constants = {{ {', '.join(constants)} }}"] if constants else []
+    holds += [f"layers = {str(sizes.num_layers > 1).lower()}", f"directions = {sizes.num_directions}"]
+    holds += ["reverse = true", f'reverse_order = "{reading.order}"'] if reading.reverse else []
+    holds += ["initial_states = true"] if "initial_hidden" in layout.part_names else []
+    holds += [f'merges = ["{reading.merge}"]'] if reading.merge != "concat" else []
+    lines = []
+    if renamed:
+        lines += ["# These arrays have no names that count layers or directions. Rename them first:"]
+        lines += [f"#   {old} -> {new}" for new, old in renamed.items()]
+    if reading.reverse:
+        lines.append("# The layer reads from the end: add --set go_backwards=true")
+    lines += ["[[layout]]", f'name = "{layout.name}"', f'kind = "{layout.kind}"', f'gates = "{layout.gates}"']
+    lines += [f"reset_after = {str(cell.reset_after).lower()}"] if cell.kind == "gru" else []
+    lines += [f'coupled = "{layout.coupled}"'] if layout.coupled else []
+    if sizes.num_directions > 1:
+        lines.append(f"spelling = [{', '.join(map(json.dumps, layout.spelling))}]")
+    lines.append("tensors = [")
+    for tensor in layout.tensors:
+        more = ", reinterpreted = true" if tensor.reinterpreted else ""
+        more += f', layers = "{tensor.layers}"' if tensor.layers else ""
+        lines.append(
+            f'    {{ name = {json.dumps(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},'
+        )
+    lines += ["]", f"holds = {{ {', '.join(holds)} }}"]
+    return "\n".join(lines) + "\n"
+
+
+def _function(function: Activation) -> str:
+    constants = [
+        f"{key} = {value!r}" for key, value in (("alpha", function.alpha), ("beta", function.beta)) if value is not None
+    ]
+    return (
+        f"{{ {', '.join([f'name = {json.dumps(function.name)}', *constants])} }}" if constants else f'"{function.name}"'
+    )
+
+
+def described(reading: Reading, name: str = "found") -> tuple[Layout, dict[str, str]]:
+    """Return a reading as a layout with the arrays' own names, and the arrays that need another name, new to old."""
+    own, binding = reading.structure.layout, reading.structure.binding
+    slots_of = [gate for gate in gates_of(own.kind, "input") if gate != own.coupled]
+    meaning = {part: {slot: gate for gate, slot in order.items()} for part, order in reading.orders.items()}
+    first = meaning.get("input", {gate: gate for gate in slots_of})
+    listed = own.gates.split()
+    gates = [first.get(slot, slot) for slot in listed]
+    tensors: list[Tensor] = []
+    families: dict[int, dict[tuple[int, int], dict[str, str]]] = {}
+    for block, array in binding.items():
+        family, layer, direction, gate = block.split("|")
+        families.setdefault(int(family), {}).setdefault((int(layer or 0), "fb".find(direction or "f")), {})[gate] = (
+            array
+        )
+    for number, tensor in enumerate(own.tensors):
+        for gate in next(iter(families[number].values())):
+            spelt = {at: per[gate] for at, per in families[number].items()}
+            parts = _parts(tensor, gate, listed, gates, meaning, own)
+            tensors.append(
+                Tensor(json.dumps(sorted(spelt.items())), parts, tensor.axes, tensor.reinterpreted, "", tensor.layers)
+            )
+    spelling, patterns, renamed = _patterns(tensors)
+    made = tuple(replace(tensor, name=pattern) for tensor, pattern in zip(tensors, patterns, strict=True))
+    signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
+    return replace(
+        own, name=f"{name}.{own.kind}", gates=signed, tensors=made, letters="", spelling=spelling,
+        reset_after=reading.cell.reset_after,
+    ), renamed  # fmt: skip
+
+
+def _parts(
+    tensor: Tensor,
+    gate: str,
+    listed: Sequence[str],
+    gates: Sequence[str],
+    meaning: Mapping[str, Mapping[str, str]],
+    own: Layout,
+) -> str:
+    """Return the parts of an array in words, with the gates in brackets where they are not the layout's own order."""
+    sections = []
+    for section in tensor.sections:
+        words = []
+        for part, held in section:
+            if part not in GATE_PARTS:
+                words.append(part)
+                continue
+            slots_held = [gate] if gate else list(held or [one for one in listed if one in gates_of(own.kind, part)])
+            if gate and own.letters:
+                letters = own.letters.split()
+                slots_held = [one for one, letter in zip(listed, letters, strict=True) if letter == gate][:1]
+            letters_of = meaning.get(part, {})
+            called = [one if one == UNUSED else letters_of.get(one, one) for one in slots_held]
+            usual = [one for one in gates if one in gates_of(own.kind, part)]
+            words.append(part if called == usual else f"{part}[{' '.join(called)}]")
+        sections.append(" ".join(words))
+    return " | ".join(sections)
+
+
+def _patterns(tensors: Sequence[Tensor]) -> tuple[tuple[str, str], list[str], dict[str, str]]:
+    """Return how directions are spelt, each array's name as a pattern, and the arrays that must be renamed, new to old."""
+    spelt = [{tuple(at): name for at, name in json.loads(tensor.name)} for tensor in tensors]
+    if all(len(own) == 1 for own in spelt):
+        return ("", "_reverse"), [_escaped(next(iter(own.values()))) for own in spelt], {}
+    for spelling in _spellings(spelt):
+        patterns = [_pattern(own, spelling) for own in spelt]
+        if all(patterns) and len(set(patterns)) == len(patterns):
+            return spelling, [str(one) for one in patterns], {}
+    made: list[str] = []
+    renamed: dict[str, str] = {}
+    for number, (tensor, own) in enumerate(zip(tensors, spelt, strict=True)):
+        stem = re.sub(r"\W+", "_", tensor.parts).strip("_")
+        layered = "_l{layer}" if len({layer for layer, _ in own}) > 1 else ""
+        way = "{direction}" if len({direction for _, direction in own}) > 1 else ""
+        pattern = f"{stem}_{number}{layered}{way}"
+        made.append(pattern)
+        for (layer, direction), old in own.items():
+            renamed[pattern.format(layer=layer, direction=("", "_reverse")[direction])] = old
+    return ("", "_reverse"), made, renamed
+
+
+def _escaped(name: str) -> str:
+    return name.replace("{", "").replace("}", "")
+
+
+def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple[str, str]]:
+    """Yield what may tell the directions' names apart."""
+    yield from (("", "_reverse"), ("forward", "backward"), ("fw", "bw"))
+    for own in spelt:
+        one, other = own.get((0, 0)), own.get((0, 1))
+        if one and other:
+            start = next(
+                (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+            )
+            end = next(
+                (at for at, (a, b) in enumerate(zip(one[start:][::-1], other[start:][::-1], strict=False)) if a != b),
+                min(len(one), len(other)) - start,
+            )
+            yield one[start : len(one) - end], other[start : len(other) - end]
+
+
+def _pattern(own: Mapping[tuple[int, ...], str], spelling: tuple[str, str]) -> str | None:
+    """Return the pattern of an array's names in all layers and directions, or None."""
+    two = len({direction for _, direction in own}) > 1
+    several = len({layer for layer, _ in own}) > 1
+    (layer, direction), first = min(own.items())
+    for number in [m for m in re.finditer(r"\d+", first) if int(m[0]) == layer] if several else [None]:
+        text = first if number is None else first[: number.start()] + "\0" + first[number.end() :]
+        word = spelling[direction]
+        for at in [m.start() for m in re.finditer(re.escape(word), text)] if two else [None]:
+            full = text if at is None else text[:at] + "\1" + text[at + len(word) :]
+            pattern = _escaped(full).replace("\0", "{layer}").replace("\1", "{direction}")
+            if all(pattern.format(layer=one, direction=spelling[way]) == name for (one, way), name in own.items()):
+                return pattern
+    return None

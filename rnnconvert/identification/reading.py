@@ -1,0 +1,199 @@
+"""One way to read arrays as a layer: what is where, which gate is which, and what the cell computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import GATES, Cell
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Merge, Recurrent, gates_of
+from rnnconvert.identification.sample import Sample
+from rnnconvert.identification.structures import Structure
+from rnnconvert.judging.judging import compare
+from rnnconvert.language.layout import UNUSED
+
+Blocks = dict[tuple[int, int], dict[Key, Array]]
+"""Each gate of each part, by (layer, direction); the gates are the structure's, without a meaning yet."""
+
+Orders = Mapping[str, Mapping[str, str]]
+"""For each part, which of the structure's gates every canonical gate is."""
+
+
+def blocks_of(structure: Structure, arrays: Mapping[str, Array]) -> Blocks:
+    """Return the blocks of arrays, as views; a bias that the structure lacks is zero."""
+    found: Blocks = {}
+    for slot in structure.places:
+        if slot.key[1] == UNUSED:
+            continue
+        view = slot.place.view(arrays[structure.binding[slot.array]])
+        if slot.reinterpreted:
+            view = np.ascontiguousarray(view).reshape(view.shape[::-1])
+        found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    for own in found.values():
+        for part in {part for part, _ in own} & set(BIAS_PARTS):
+            shape = next(array.shape for (name, _), array in own.items() if name == part)
+            for gate in gates_of(structure.sizes.kind, part):
+                if gate != structure.layout.coupled:
+                    own.setdefault((part, gate), np.zeros(shape))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """One way to read arrays as a layer, and a sample as what it gave.
+
+    structure  which array is which part
+    cell       what is computed
+    orders     which block is which gate
+    negated    whether the update gate is stored with the other sign
+    merge      how two directions are joined
+    axes       how the sample's axes were meant
+    reverse    whether a single direction reads from the end, and `order` of its outputs then
+    """
+
+    structure: Structure
+    cell: Cell
+    orders: Orders
+    negated: bool = False
+    merge: Merge = "concat"
+    axes: str = ""
+    reverse: bool = False
+    order: str = "time"
+
+    def direction(self, blocks: Mapping[Key, Array], reverse: bool) -> Direction:
+        """Return one direction, with its gates in their places."""
+        arrays: dict[Key, Array] = {}
+        for part in {part for part, _ in blocks}:
+            for gate in gates_of(self.cell.kind, part):
+                block = blocks.get((part, self.orders[part].get(gate, gate) if part in self.orders else gate))
+                if block is not None and (not gate or gate != self.cell.coupled):
+                    arrays[part, gate] = -block if self.negated and gate == "z" else block
+            twin = (part, {"i": "f", "f": "i"}.get(self.cell.coupled, ""))
+            if self.cell.coupled and twin in arrays:
+                arrays[part, self.cell.coupled] = -arrays[twin]
+        return Direction(self.cell, arrays, reverse)
+
+    def identity(self, blocks: Blocks) -> object:
+        """Return what two readings share that are the same numbers in the same equations, however they are written."""
+
+        def block(key: Key, at: tuple[int, int]) -> object:
+            array = blocks[at].get((key[0], self.orders.get(key[0], {}).get(key[1], key[1])))
+            zero = array is None or (key[0] in BIAS_PARTS and not array.any())
+            return None if zero or array is None else (array.__array_interface__["data"][0], array.strides)
+
+        keys = [(part, gate) for part in sorted(self.structure.sizes.parts) for gate in gates_of(self.cell.kind, part)]
+        cell = self.cell
+        where = tuple(block(key, at) for at in sorted(blocks) for key in keys)
+        functions = (cell.activation, cell.gate_activation, cell.output_activation, tuple(cell.constants.items()))
+        return (
+            cell.kind, cell.reset_after, cell.coupled, functions, self.negated, self.merge, self.axes, self.reverse, self.order,
+            tuple(keys), where,
+        )  # fmt: skip
+
+    def stack(self, blocks: Blocks, forward: bool = False) -> Recurrent:
+        """Return the stack.
+
+        forward  leave out that a single direction reads from the end: the sample is turned instead
+        """
+        sizes = self.structure.sizes
+        back = self.reverse and not forward
+        layers = tuple(
+            Layer(
+                tuple(self.direction(blocks[layer, d], back or d == 1) for d in range(sizes.num_directions)), self.merge
+            )
+            for layer in range(sizes.num_layers)
+        )
+        return Recurrent("", layers, output_order="processing" if back and self.order == "processing" else "time")
+
+    def turned(self, sample: Sample) -> Sample:
+        """Return the sample of the layer as one that reads from the start."""
+        return sample.turned(self.order) if self.reverse else sample
+
+
+def solve(stack: Recurrent, sample: Sample, dtype: Any = np.float64) -> Outputs:
+    """Return what the reference gives for a sample."""
+    with np.errstate(all="ignore"):
+        return reference.run(stack, sample.x, sample.h0, sample.c0, sample.lengths, dtype)
+
+
+Pairs = list[tuple[str, Array, Array]]
+"""By name, what was found, and what a reading gives; in the order (time, batch, out) where there are steps."""
+
+
+def pairs(sample: Sample, outputs: Outputs, merge: Merge) -> Pairs | None:
+    """Return all that is known beside all that was computed; None if the shapes differ."""
+    made: Pairs = []
+    if sample.y is not None:
+        made.append(("y", *_live(sample.y, outputs.y, sample.lengths)))
+    if sample.last is not None:
+        ways = [_final(outputs, merge), outputs.y[-1]]
+        fitting = [one for one in ways if one is not None and one.shape == sample.last.shape]
+        if not fitting:
+            return None
+        with np.errstate(all="ignore"):
+            best = min(fitting, key=lambda one: float(np.nan_to_num(np.abs(one - sample.last).max(), nan=np.inf)))
+        made.append(("last", sample.last, best))
+    for name, known, own in (("h_n", sample.hn, outputs.hidden), ("c_n", sample.cn, outputs.cell)):
+        if known is not None:
+            if len(known) != len(own):
+                return None
+            made += [
+                (f"{name}[{number}]", one, other) for number, (one, other) in enumerate(zip(known, own, strict=True))
+            ]
+    return made if all(one.shape == other.shape for _, one, other in made) else None
+
+
+def _live(found: Array, given: Array, lengths: Array | None) -> tuple[Array, Array]:
+    """Return both, without the steps after the ends of sequences, on which programs differ."""
+    if lengths is None or found.shape != given.shape:
+        return found, given
+    live = (np.arange(len(found))[:, None] < lengths)[:, :, None]
+    return np.where(live, found, 0), np.where(live, given, 0)
+
+
+def _final(outputs: Outputs, merge: Merge) -> Array | None:
+    """Return the last states of the last layer, joined: what a layer gives that returns no sequences."""
+    states = outputs.hidden[-2:] if len(outputs.hidden) % 2 == 0 else outputs.hidden[-1:]
+    if outputs.y.shape[-1] == outputs.hidden[-1].shape[-1] and merge in ("concat", "none"):
+        return outputs.hidden[-1]
+    if len(states) < 2 or merge in ("concat", "none"):
+        return np.concatenate(states, -1)
+    one, other = states
+    joined = one * other if merge == "mul" else one + other
+    return joined / 2 if merge == "ave" else joined
+
+
+def off(found: Pairs | None) -> float:
+    """Return the largest error in parts of the largest value; infinite where nothing can be compared."""
+    if not found:
+        return np.inf
+    worst = 0.0
+    for _, one, other in found:
+        scale = float(np.abs(one).max(initial=0.0))
+        with np.errstate(all="ignore"):
+            error = float(np.abs(other - one).max(initial=0.0))
+        worst = max(worst, error / (scale or 1.0) if np.isfinite(error) else np.inf)
+    return worst
+
+
+def ratio(stack: Recurrent, sample: Sample, merge: Merge, dtype: np.dtype[Any]) -> float:
+    """Return the largest error in units of what rounding in an element type explains."""
+    truth, rough = (pairs(sample, solve(stack, sample, kind), merge) for kind in (np.float64, dtype))
+    if truth is None or rough is None:
+        return np.inf
+    worst = 0.0
+    for (name, known, exact), (*_, floor) in zip(truth, rough, strict=True):
+        axes = ("time", "batch", "unit") if known.ndim == 3 else ("batch", "unit")
+        worst = max(worst, compare("", name, known, exact, [floor], dtype, None, axes).ratio)
+    return worst
+
+
+def usual_orders(kind: str, coupled: str) -> tuple[str, ...]:
+    """Return the gates whose order is unknown."""
+    return tuple(gate for gate in GATES[kind] if gate != coupled)

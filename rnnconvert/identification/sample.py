@@ -1,0 +1,193 @@
+"""An input and what an unknown layer gave for it, in each way in which its axes may be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.npz_file import read as read_npz
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
+
+NAMES = ("input", "output", "h0", "c0", "h_n", "c_n", "lengths")
+"""The arrays of a sample."""
+
+_MOST = 1 << 26
+"""The most numbers that one array of a sample may have."""
+
+States = tuple[Array, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """An input, and what is known of the outputs, in the canonical order of axes.
+
+    x        (time, batch, in)
+    y        outputs at every step, (time, batch, out), or None
+    last     outputs of the last step alone, (batch, out), or None
+    h0, c0   initial states, each (batch, width); None for zero
+    hn, cn   final states, likewise
+    lengths  how many steps of each sequence count, or None
+    axes     which axis of the given input counts the steps, in words
+    reverse  whether the steps are reversed: what reads from the end is then a layer that reads from the start
+    order    of the outputs of such a layer: "time", or "processing"
+    """
+
+    x: Array
+    y: Array | None = None
+    last: Array | None = None
+    h0: States = None
+    c0: States = None
+    hn: States = None
+    cn: States = None
+    lengths: Array | None = None
+    axes: str = "time, batch, in"
+    reverse: bool = False
+    order: str = "time"
+
+    @property
+    def width(self) -> int:
+        """Width of the outputs; 0 where only states are known."""
+        known = self.y if self.y is not None else self.last
+        return 0 if known is None else int(known.shape[-1])
+
+    @property
+    def zero_state(self) -> bool:
+        """Whether it begins at a zero state."""
+        return self.h0 is None and self.c0 is None
+
+    def turned(self, order: str = "time") -> Sample:
+        """Return the sample of the same layer, as one that reads from the start.
+
+        order  of the outputs: where they stand in the order of processing, they are turned already
+        """
+        y = self.y if self.y is None or order == "processing" else self._flipped(self.y)
+        return replace(self, x=self._flipped(self.x), y=y, reverse=True, order=order)
+
+    def _flipped(self, values: Array) -> Array:
+        if self.lengths is None:
+            return values[::-1]
+        flipped = values.copy()
+        for row, length in enumerate(self.lengths):
+            flipped[:length, row] = values[:length, row][::-1]
+        return flipped
+
+    def columns(self, start: int, stop: int) -> Sample:
+        """Return the sample with some columns of the outputs, and no states."""
+        y, last = (None if one is None else one[..., start:stop] for one in (self.y, self.last))
+        return replace(self, y=y, last=last, hn=None, cn=None)
+
+    def few(self, rows: int, steps: int | None = None) -> Sample:
+        """Return the longest of its sequences, and where every step is known, only so many first steps of them."""
+        size = self.x.shape[1]
+        lengths = np.full(size, len(self.x)) if self.lengths is None else self.lengths
+        chosen = np.sort(np.argsort(-lengths, kind="stable")[:rows])
+
+        def of(states: States) -> States:
+            return None if states is None else tuple(state[chosen] for state in states)
+
+        y = None if self.y is None else self.y[:, chosen]
+        made = replace(
+            self, x=self.x[:, chosen], y=y, last=None if self.last is None else self.last[chosen], h0=of(self.h0),
+            c0=of(self.c0), hn=of(self.hn), cn=of(self.cn), lengths=None if self.lengths is None else lengths[chosen],
+        )  # fmt: skip
+        if steps is None or y is None or steps >= len(self.x):
+            return made
+        cut = None if made.lengths is None else np.minimum(made.lengths, steps)
+        return replace(made, x=made.x[:steps], y=y[:steps], last=None, hn=None, cn=None, lengths=cut)
+
+
+def samples(given: Mapping[str, Any]) -> list[Sample]:
+    """Return the samples that these arrays may be: with the time first, and with the batch first.
+
+    Raises UsageError if an array is missing, or their shapes do not fit together.
+    """
+    arrays = {name: _numbers(name, value) for name, value in given.items() if value is not None}
+    odd = sorted(set(arrays) - set(NAMES))
+    if odd:
+        raise UsageError(f"a sample has no array {odd[0]!r}. Name them {', '.join(NAMES)}")
+    if "input" not in arrays or not {"output", "h_n"} & arrays.keys():
+        raise UsageError(
+            "a sample needs 'input', and one of 'output' and 'h_n'. Add them: np.savez(path, input=x, output=y)"
+        )
+    made = list(_readings(arrays))
+    if not made:
+        shown = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
+        raise UsageError(
+            f"the sample's shapes do not fit together: {shown}. Expected input (time, batch, in) or (batch, time, in), output "
+            "likewise or (batch, out), states (layers * directions, batch, width), lengths (batch,)"
+        )
+    return made
+
+
+def read(path: Path) -> list[Sample]:
+    """Return the samples in an .npz file. Raises UnreadableError, and UsageError as `samples` does."""
+    return samples(read_npz(path).arrays)
+
+
+def _numbers(name: str, value: Any) -> Array:
+    array = np.asarray(value)
+    if array.size > _MOST or array.size == 0:
+        raise UsageError(f"the sample's {name!r} has {array.size:,} numbers, expected 1 to {_MOST:,}")
+    if name == "lengths":
+        if array.dtype.kind not in "iu" or array.ndim > 1:
+            raise UsageError(
+                f"the sample's lengths are {array.dtype} of shape {array.shape}, expected one integer a sequence"
+            )
+        return array.astype(np.int64).reshape(-1)
+    try:
+        return array if array.dtype.kind == "f" else array.astype(np.float32)
+    except (TypeError, ValueError):
+        raise UsageError(f"the sample's {name!r} is of type {array.dtype}, expected numbers") from None
+
+
+def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
+    x = arrays["input"]
+    ways = {2: ("time, in",), 3: ("time, batch, in", "batch, time, in")}.get(x.ndim, ())
+    for axes in ways:
+        first = x[:, None] if axes == "time, in" else (x if axes.startswith("time") else x.swapaxes(0, 1))
+        steps, batch, _ = first.shape
+        lengths = arrays.get("lengths")
+        if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 1 or lengths.max() > steps):
+            continue
+        y, last = None, None
+        if "output" in arrays:
+            found = _output(arrays["output"], axes, steps, batch)
+            if found is None:
+                continue
+            y, last = found
+        states = {name: _states(arrays[name], batch) for name in ("h0", "c0", "h_n", "c_n") if name in arrays}
+        if any(one is None for one in states.values()):
+            continue
+        yield Sample(
+            first, y, last, states.get("h0"), states.get("c0"), states.get("h_n"), states.get("c_n"), lengths, axes
+        )  # fmt: skip
+
+
+def _output(output: Array, axes: str, steps: int, batch: int) -> tuple[Array | None, Array | None] | None:
+    """Return the outputs of every step, and those of the last one; None for a shape that is neither."""
+    if axes == "time, in":
+        output = output[:, None] if output.ndim == 2 and len(output) == steps else output
+        output = output[None] if output.ndim == 1 else output
+    elif output.ndim == 3 and axes.startswith("batch"):
+        output = output.swapaxes(0, 1)
+    if output.ndim == 3 and output.shape[:2] == (steps, batch):
+        return output, None
+    if output.ndim == 2 and len(output) == batch:
+        return None, output
+    return None
+
+
+def _states(given: Array, batch: int) -> States:
+    if given.ndim == 1:
+        given = given[None]
+    if given.ndim == 2:
+        # One state of each sequence, or of one sequence several.
+        given = given[None] if len(given) == batch else (given[:, None] if batch == 1 else given)
+    if given.ndim == 3 and given.shape[1] == batch:
+        return tuple(given)
+    return None

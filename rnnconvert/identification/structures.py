@@ -1,0 +1,369 @@
+"""Which array may be which part, and how its axes may lie: the structures that the registry's layouts span.
+
+A structure says where W, R and the biases of each layer are, gate by gate, but not yet which gate is which. The registry says
+which parts may share an array; shapes say how the axes may lie; arrays of one shape are exchanged for one another.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rnnconvert.core.cells import GATES
+from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, gates_of
+from rnnconvert.language import registry
+from rnnconvert.language.layout import UNUSED, Layout, Shape, Sizes, Slot, Tensor
+from rnnconvert.language.places import shapes, slots
+
+_WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
+_OPTIONAL = (
+    frozenset({"initial_hidden", "initial_cell"}),
+    frozenset({"peephole"}),
+    frozenset({"projection"}),
+    frozenset(BIAS_PARTS),
+)
+"""What a layer may lack."""
+_MOST_BINDINGS = 400
+"""How many ways of telling arrays of one shape apart are tried."""
+_ALL_ORDERS = 720
+
+
+class Tier(NamedTuple):
+    """How far one round of the search goes.
+
+    what   the same in words
+    known  whether axes lie as in the registry's layouts alone
+    whole  whether every array is one of the layer's; otherwise some are not
+    usual  whether arrays of one shape stand in an order in which programs write them; otherwise in every other one
+    tied   whether W, R and the biases have their gates in one order
+    plain  whether the functions are sigmoid and tanh
+    """
+
+    what: str
+    known: bool = False
+    whole: bool = True
+    usual: bool = True
+    tied: bool = True
+    plain: bool = True
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which array is which part.
+
+    layout   the places in each array, its gates still without a meaning: they are called by canonical letters in any order
+    sizes    of the stack
+    binding  the array for each block of the layout
+    places   where every gate of every part is
+    """
+
+    layout: Layout
+    sizes: Sizes
+    binding: Mapping[str, str]
+    places: tuple[Slot, ...]
+
+
+def _tensor(number: int, tensor: Tensor) -> Tensor:
+    """Return a tensor of a registry's layout under a name of ours: its number, layer, direction and gate."""
+    words = {word for group in tensor.groups for word in group}
+    name = tensor.name.replace("{pseudo_layer}", "{layer}{direction}")
+    held = [word for word in ("layer", "direction") if word not in words]
+    gate = "{gate}" if "{gate}" in name else ""
+    full = f"{number}|{'{layer}' if 'layer' in held else ''}|{'{direction}' if 'direction' in held else ''}|{gate}"
+    return replace(tensor, name=full, letters="", layers=tensor.layers)
+
+
+def _template(kind: str, tensors: Sequence[Tensor], coupled: str = "", shared: Layout | None = None) -> Layout:
+    gates = " ".join(gate for gate in GATES[kind] if gate != coupled)
+    letters = ""
+    if shared is not None:
+        gates, letters = shared.gates.replace("-", ""), shared.letters
+    made = tuple(_tensor(number, tensor) for number, tensor in enumerate(tensors))
+    return Layout(f"found.{kind}", kind, gates, made, "", letters=letters, coupled=coupled, spelling=("f", "b"))
+
+
+def template_of(layout: Layout) -> Layout:
+    """Return a layout with its arrays under names of ours."""
+    twice = len(set(layout.letters.split())) < len(layout.letters.split())
+    return _template(layout.kind, layout.tensors, layout.coupled, layout if twice else None)
+
+
+def subsets(group: frozenset[str]) -> list[frozenset[str]]:
+    """Return what may be absent of a group of parts: none or all of it, and of the biases either one."""
+    some = [frozenset({part}) for part in group] if group == frozenset(BIAS_PARTS) else []
+    return [frozenset(), *some, group]
+
+
+@functools.cache
+def known() -> tuple[Layout, ...]:
+    """Return the places that the registry's layouts have, each once."""
+    found: dict[object, Layout] = {}
+    for layout in registry.layouts().values():
+        for absent in itertools.product(*(subsets(group) for group in _OPTIONAL)):
+            out = frozenset[str]().union(*absent)
+            fewer = tuple(tensor for tensor in layout.tensors if not tensor.part_names <= out)
+            made = template_of(replace(layout, tensors=fewer))
+            found.setdefault((made.kind, made.coupled, made.letters, made.tensors), made)
+    return tuple(found.values())
+
+
+@functools.cache
+def templates() -> tuple[Layout, ...]:
+    """Return the ways of sharing arrays among parts: those of the registry, and those that mix their habits."""
+    found: dict[object, Layout] = {}
+    for made in known():
+        found.setdefault(_what(made), made)
+    for kind in GATES:
+        for tensors in _mixed(kind):
+            made = _template(kind, tensors)
+            found.setdefault(_what(made), made)
+    return tuple(found.values())
+
+
+def _what(layout: Layout) -> object:
+    """Return what tells templates apart: all but the order of axes and tensors."""
+    tensors = sorted(
+        (t.parts, t.name.partition("|")[2], t.layers, t.reinterpreted, " ".join(sorted(w for g in t.groups for w in g if w != "1")))
+        for t in layout.tensors
+    )  # fmt: skip
+    return layout.kind, layout.coupled, layout.letters, tuple(tensors)
+
+
+def _mixed(kind: str) -> Iterator[list[Tensor]]:
+    """Yield what programs of one's own do: each matrix and bias stacked, apart or joined, in any combination."""
+    several = len(GATES[kind]) > 1
+    apart = ("{gate}",) if several else ()
+    matrices = [
+        [Tensor("", "input"), Tensor("", "recurrent")],
+        [Tensor("", "input recurrent", "(part in) (gate hidden)")],
+        *([[Tensor(g, "input", "hidden in"), Tensor(g, "recurrent", "hidden in")] for g in apart]),
+        *([[Tensor(g, "input recurrent", "(part in) hidden")] for g in apart]),
+    ]
+    one, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
+    biases: list[list[Tensor]] = [
+        [],
+        [one],
+        [one, two],
+        [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")],
+    ]
+    for g in apart:
+        biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]
+    if kind == "gru":
+        biases += [[one, Tensor("", "recurrent_bias[n]", "hidden")]]
+    extras: list[list[Tensor]] = [[]]
+    if kind == "lstm":
+        peepholes = [[Tensor("", f"peephole[{g}]", "hidden") for g in "ifo"], [Tensor("", "peephole[i f o]")]]
+        projection = [Tensor("", "projection", "hidden in")]
+        extras += [*peepholes, projection, *([*one, *projection] for one in peepholes)]
+    for matrix, bias, extra in itertools.product(matrices, biases, extras):
+        yield [*matrix, *bias, *extra]
+    flat = ["input recurrent", "recurrent input", "input | recurrent"]
+    ends = ["", " | input_bias recurrent_bias", " | input_bias", " input_bias", " input_bias recurrent_bias"]
+    for start, end in itertools.product(flat, ends):
+        section = "section " if "|" in start + end else ""
+        yield [Tensor("", start + end, f"({section}layer direction part gate hidden in)")]
+
+
+def structures(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], tier: Tier) -> Iterator[Structure]:
+    """Yield the structures of a template for these sizes that arrays of these shapes may have."""
+    if not enough(layout, sizes, found, tier.whole):
+        return
+    choices = [_options(layout, tensor, sizes, found, tier.known) for tensor in layout.tensors]
+    if not all(choices):
+        return
+    for chosen in itertools.product(*choices):
+        styles = {_interleaved(tensor) for tensor, _ in chosen} - {None}
+        # The gates of a unit lie side by side in all arrays or in none, where the template does not mix them.
+        if (
+            tier.tied
+            and len(styles) > 1
+            and any(one.axes != own.axes for (one, _), own in zip(chosen, layout.tensors, strict=True))
+        ):
+            continue
+        blocks = {name: shape for _, own in chosen for name, shape in own}
+        made = replace(layout, tensors=tuple(tensor for tensor, _ in chosen))
+        places = tuple(slots(made, sizes))
+        for binding in bindings(blocks, found, tier.usual):
+            yield Structure(made, sizes, binding, places)
+
+
+def _interleaved(tensor: Tensor) -> bool | None:
+    """Return whether the gates of a unit lie side by side; None for an array without an order of gates and units."""
+    words = tensor.axes.replace("(", "").replace(")", "").split()
+    return None if not {"gate", "hidden"} <= set(words) else words.index("hidden") < words.index("gate")
+
+
+def possible(layout: Layout, sizes: Sizes, total: int, whole: bool) -> bool:
+    """Return whether so many numbers may be a stack of these sizes: quickly, and true of some that are not."""
+    gates = len(set(layout.letters.split()) or layout.order)
+    below = sizes.input_size if "input" in sizes.parts and not sizes.skip_input else 0
+    above = sizes.num_directions * sizes.output_size if "input" in sizes.parts else 0
+    widths = sizes.output_size * sizes.num_layers + below + above * (sizes.num_layers - 1)
+    matrices = sizes.num_directions * gates * sizes.hidden_size * widths
+    # Biases, peepholes, learned states, a projection, a block that nothing reads.
+    most = sizes.hidden_size * (2 * gates + 6) + sizes.output_size * sizes.hidden_size * (
+        2 if sizes.projection_size else 1
+    )
+    return matrices <= total and not (whole and total > matrices + sizes.num_layers * sizes.num_directions * most)
+
+
+def enough(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], whole: bool) -> bool:
+    """Return whether there are arrays of as many elements as every block has."""
+    have = Counter(math.prod(shape) for shape in found.values())
+    need: Counter[int] = Counter()
+    for tensor in layout.tensors:
+        need.update(_counts(layout, tensor, sizes))
+        if any(have[count] < times for count, times in need.items()):
+            return False
+    return need == have if whole else bool(need) and need.total() < have.total()
+
+
+def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
+    """Yield the number of elements of each array of one family."""
+    words = {word for group in tensor.groups for word in group}
+    layers = [layer for layer in range(sizes.num_layers) if tensor.has_layer(layer)]
+    ways = range(sizes.num_directions)
+    listed = layout.gates.split()
+    named = dict(zip(layout.spelt(tensor), listed, strict=True)) if "{gate}" in tensor.name else {"": ""}
+    for own_layers in [layers] if "layer" in words else [[layer] for layer in layers]:
+        for own_ways in [ways] if "direction" in words else [[way] for way in ways]:
+            for gate in named.values():
+                count = 0
+                for layer, section in itertools.product(own_layers, tensor.sections):
+                    for part, held in section:
+                        shape = sizes.shape(layer, part)
+                        allowed = gates_of(layout.kind, part)
+                        gates = [gate] if gate in allowed else () if gate else held or allowed
+                        if part in GATE_PARTS and not held and not gate:
+                            gates = [one for one in listed if one in allowed]
+                        count += len(gates) * math.prod(shape) * len(own_ways) if shape is not None else 0
+                if count:
+                    yield count
+
+
+def _options(
+    layout: Layout, tensor: Tensor, sizes: Sizes, found: Mapping[str, Shape], known: bool
+) -> list[tuple[Tensor, tuple[tuple[str, Shape], ...]]]:
+    """Return how the axes of one family of arrays may lie, with the shape of each."""
+    words = [word for word in _WORDS if any(word in group for group in tensor.groups)]
+    have = Counter(found.values())
+    made: dict[tuple[tuple[str, Shape], ...], list[Tensor]] = {}
+    one = replace(layout, tensors=(tensor,))
+    others = () if known else _axes(tuple(words), frozenset(map(_ones, have)))
+    for axes in dict.fromkeys([tensor.axes, *others]):
+        for reinterpreted in {False, tensor.reinterpreted}:
+            other = replace(tensor, axes=axes, reinterpreted=reinterpreted)
+            try:
+                blocks = shapes(replace(one, tensors=(other,)), sizes)
+            except (ValueError, KeyError, IndexError):
+                continue
+            if blocks and all(have[shape] >= count for shape, count in Counter(blocks.values()).items()):
+                made.setdefault(tuple(blocks.items()), []).append(other)
+    return [(other, blocks) for blocks, others in made.items() for other in others]
+
+
+def _ones(shape: Shape) -> tuple[int, ...]:
+    """Return the number of axes, then which of them have the length 1."""
+    return (len(shape), *(axis for axis, length in enumerate(shape) if length == 1))
+
+
+@functools.cache
+def _axes(words: tuple[str, ...], kinds: frozenset[tuple[int, ...]]) -> tuple[str, ...]:
+    """Return the orders in which words may make up so many axes; where an axis has the length 1, it may be none of them."""
+    found: dict[str, None] = {}
+    for count, *ones in sorted(kinds):
+        for empty in {(), tuple(ones)}:
+            for order in _orders(words):
+                for cuts in itertools.combinations(range(1, len(order)), count - len(empty) - 1):
+                    groups = [order[a:b] for a, b in itertools.pairwise((0, *cuts, len(order)))]
+                    if count - len(empty) < 1 or len(groups) != count - len(empty):
+                        continue
+                    text = [f"({' '.join(group)})" if len(group) > 1 else group[0] for group in groups]
+                    for axis in empty:
+                        text.insert(axis, "1")
+                    found[" ".join(text)] = None
+    return tuple(found)
+
+
+def _orders(words: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Return the orders of words, a section before its parts; of many words, what is gathered before what is gathered in it."""
+    outer = [word for word in words if word not in ("gate", "hidden", "in")]
+    inner = [word for word in words if word not in outer]
+    if len(words) > 4:
+        heads = [head for head in itertools.permutations(outer) if _before(head)]
+        return [(*head, *tail) for head in heads for tail in itertools.permutations(inner)]
+    return [order for order in itertools.permutations(words) if _before(order)]
+
+
+def _before(order: Sequence[str]) -> bool:
+    return not {"section", "part"} <= set(order) or order.index("section") < order.index("part")
+
+
+def bindings(blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool) -> Iterator[dict[str, str]]:
+    """Yield the ways of taking one array for each block, by shapes; see Tier for `usual`."""
+    classes = []
+    for shape in dict.fromkeys(blocks.values()):
+        need = tuple(block for block, own in blocks.items() if own == shape)
+        have = tuple(name for name, own in found.items() if own == shape)
+        if len(have) < len(need):
+            return
+        classes.append((need, have))
+    written = _written(tuple(classes))
+    if usual:
+        yield from map(dict, written)
+        return
+    every = [
+        itertools.permutations(have, len(need))
+        for need, have in classes
+        if math.perm(len(have), len(need)) <= _ALL_ORDERS
+    ]
+    if len(every) == len(classes):
+        for chosen in itertools.islice(itertools.product(*every), 4 * _MOST_BINDINGS):
+            own = tuple(
+                sorted(
+                    pair for (need, _), one in zip(classes, chosen, strict=True) for pair in zip(need, one, strict=True)
+                )
+            )
+            if own not in written:
+                yield dict(own)
+
+
+@functools.lru_cache(4096)
+def _written(classes: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the orders in which programs write arrays: layer by layer, part by part, gate by gate, in any nesting."""
+    made: dict[tuple[tuple[str, str], ...], None] = {}
+    for nesting in itertools.permutations(range(4)):
+        choices = []
+        for need, have in classes:
+            keys = [_key(block) for block in need]
+            numbers = sorted({key[0] for key in keys})
+            ways = []
+            for order in itertools.islice(itertools.permutations(numbers), 24):
+                at = {number: place for place, number in enumerate(order)}
+                ranked = sorted(
+                    zip(keys, need, strict=True),
+                    key=lambda one: [at[one[0][0]] if n == 0 else one[0][n] for n in nesting],
+                )
+                for window in itertools.islice(itertools.combinations(have, len(need)), 60):
+                    ways.append(tuple(zip((block for _, block in ranked), window, strict=True)))
+            choices.append(list(dict.fromkeys(ways)))
+        for chosen in itertools.islice(itertools.product(*choices), _MOST_BINDINGS):
+            made[tuple(sorted(pair for pairs in chosen for pair in pairs))] = None
+    return tuple(made)
+
+
+def _key(block: str) -> tuple[int, int, str, int]:
+    """Return tensor, layer, direction and gate of a block, as they are sorted."""
+    number, layer, direction, gate = block.split("|")
+    return int(number), int(layer or 0), "fb".find(direction or "f") * "x", "igforzn".find(gate or "i")
+
+
+def candidates_only(layout: Layout, part: str) -> bool:
+    """Return whether the template has this part for the candidate's gate alone."""
+    gates = {gate for name, gate in layout.keys if name == part and gate != UNUSED}
+    return gates == {"n"} and layout.kind == "gru"

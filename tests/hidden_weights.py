@@ -1,0 +1,152 @@
+"""Weights whose names are hidden and whose conventions are shuffled, with what they gave: what `identify` has to see through."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Activation
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Recurrent
+from rnnconvert.identification.identify import Identification, same
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites import each
+from tests.stacks import random_stack
+
+
+@dataclass(frozen=True, eq=False)
+class Hidden:
+    """Arrays without their names, a sample, and the truth.
+
+    what  the layout and what was shuffled, in words
+    """
+
+    what: str
+    arrays: dict[str, Array]
+    io: dict[str, Any]
+    truth: Recurrent
+
+
+def hidden(seed: int, layout: Layout | None = None, shuffled: bool = True) -> Hidden:
+    """Weights of a layout, drawn by a seed; with its conventions shuffled, or its own."""
+    draw = random.Random(seed)
+    if layout is None:
+        layout = draw.choice([one for one in registry.layouts().values() if not one.holds.fixed_clips])
+    words = [layout.name]
+    if shuffled:
+        layout = _shuffled(layout, draw)
+        words.append(f"gates {layout.gates}")
+    truth = _stack(layout, draw, seed, shuffled)
+    arrays = {name: np.asarray(array) for name, array in pack(layout, truth, np.dtype(np.float32)).items()}
+    named = list(arrays.values())
+    if shuffled and draw.random() < 0.15:
+        draw.shuffle(named)
+        words.append("in any order")
+    io, said = _sample(truth, draw, seed)
+    return Hidden(
+        ", ".join([*words, truth.describe(), *said]), {f"a{n}": one for n, one in enumerate(named)}, io, truth
+    )
+
+
+def _shuffled(layout: Layout, draw: random.Random) -> Layout:
+    """A layout with its gates in another order; a GRU with the other sign or reset mode."""
+    if layout.letters and len(set(layout.letters.split())) < len(layout.letters.split()):
+        return layout
+    gates = [gate.lstrip("-") for gate in layout.gates.split()]
+    draw.shuffle(gates)
+    reset = layout.reset_after if layout.kind != "gru" or "recurrent_bias" in layout.part_names else draw.random() < 0.5
+    signed = ["-z" if gate == "z" and draw.random() < 0.3 else gate for gate in gates]
+    return replace(layout, gates=" ".join(signed), letters=" ".join(gates) if layout.letters else "", reset_after=reset)
+
+
+def _stack(layout: Layout, draw: random.Random, seed: int, shuffled: bool) -> Recurrent:
+    mode = draw.choice(layout.holds.biases)
+    biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[mode]
+    optional = {
+        part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names
+    }
+    if draw.random() < 0.5:
+        optional -= {"initial_hidden", "initial_cell"}
+    if draw.random() < 0.5 or not any(t.part_names & {"peephole"} == t.part_names for t in layout.tensors):
+        optional -= {"peephole", "projection"}
+    parts = ({"input", "recurrent"} & (layout.part_names | {"recurrent"})) | (biases & layout.part_names) | optional
+    size = draw.randint(3, 7)
+    skip = "input" not in layout.part_names
+    sizes = Sizes(
+        layout.kind, size if skip else draw.randint(2, 7), size,
+        draw.choice((1, 1, 2)) if layout.holds.layers and not skip else 1,
+        draw.choice((1, 2)) if layout.holds.directions == 2 and _names_directions(layout) else 1,
+        draw.randint(2, size - 1) if "projection" in optional else 0, frozenset(parts), skip,
+    )  # fmt: skip
+    cell = layout.cell
+    if shuffled and draw.random() < 0.3:
+        cell = cell.replace(constants={"f": 1.0} if layout.kind == "lstm" and draw.random() < 0.7 else {})
+    if shuffled and draw.random() < 0.25:
+        activation = Activation(draw.choice(("tanh", "relu", "softsign", "elu")))
+        cell = cell.replace(
+            activation=activation,
+            gate_activation=draw.choice((cell.gate_activation, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3)),
+            output_activation=activation if layout.kind == "lstm" else cell.output_activation,
+        )
+    return each(random_stack(sizes, seed, np.float32, cell, scale=1.5), lambda d: _held(layout, d))
+
+
+def _names_directions(layout: Layout) -> bool:
+    """Whether its arrays hold two directions, or have names for them."""
+    words = [(tensor.axes.replace("(", " ").replace(")", " ").split(), tensor.name) for tensor in layout.tensors]
+    return all("direction" in axes or "direction}" in name or "pseudo" in name for axes, name in words)
+
+
+def _held(layout: Layout, direction: Direction) -> Direction:
+    """A direction with zeros where the layout has no place, and shared arrays equal."""
+    arrays = dict(direction.arrays)
+    for part, gate in arrays:
+        if part in BIAS_PARTS and (part, gate) not in layout.keys and gate != layout.coupled:
+            arrays[part, gate] = np.zeros(arrays[part, gate].shape, np.float32)
+    if len(set(layout.letters.split())) < len(layout.letters.split()):
+        arrays |= {(part, "z"): arrays[part, "r"] for part, gate in arrays if gate == "z"}
+    return direction.with_arrays(arrays)
+
+
+def _sample(truth: Recurrent, draw: random.Random, seed: int) -> tuple[dict[str, Any], list[str]]:
+    rng = np.random.default_rng(seed)
+    steps, batch = draw.choice((4, 6, 9)), draw.choice((1, 2, 3, 5))
+    x = (1.5 * rng.normal(size=(steps, batch, truth.input_size))).astype(np.float32)
+    said, hidden, cell, lengths = [], None, None, None
+    if draw.random() < 0.2:
+        hidden = tuple(rng.normal(size=(batch, d.output_size)).astype(np.float32) for *_, d in truth.directions())
+        if truth.cell.kind == "lstm":
+            cell = tuple(rng.normal(size=(batch, d.hidden_size)).astype(np.float32) for *_, d in truth.directions())
+        said.append("from given states")
+    if draw.random() < 0.15 and batch > 1:
+        lengths = rng.integers(2, steps + 1, size=batch)
+        said.append("of several lengths")
+    out = reference.run(truth, x, hidden, cell, lengths, np.float32)
+    batch_first = draw.random() < 0.5
+    io: dict[str, Any] = {"input": x.swapaxes(0, 1) if batch_first else x, "h0": hidden, "c0": cell, "lengths": lengths}
+    known = draw.random()
+    if known < 0.12:
+        io |= {"h_n": np.stack(out.hidden), "c_n": np.stack(out.cell) if out.cell else None}
+        said.append("final states alone")
+    else:
+        io["output"] = out.y.swapaxes(0, 1) if batch_first else out.y
+    io = {
+        name: np.stack(value) if isinstance(value, tuple) else value for name, value in io.items() if value is not None
+    }
+    return io, said
+
+
+def outcome(case: Hidden, found: Identification) -> str:
+    """What became of a case: identified, ambiguous, unknown, or wrong."""
+    right = [same(case.truth, function.stack) for function in found.functions]
+    if found.verdict == "identified":
+        return "identified" if all(right) else "wrong"
+    if found.verdict == "ambiguous":
+        return "ambiguous" if any(right) else "wrong"
+    return found.verdict

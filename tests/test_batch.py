@@ -1,0 +1,264 @@
+"""Many files at once: resumed, whatever happens to one of them, a worker, the journal or the store."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.batch import manifest, stores
+from rnnconvert.batch.journal import Journal
+from rnnconvert.batch.run import Done, Workers, run
+from rnnconvert.cli.main import main
+from rnnconvert.containers import safetensors
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
+from rnnconvert.language.packing import pack
+from tests.stacks import BOTH, random_stack
+
+fsspec = pytest.importorskip("fsspec")
+
+
+def arrays(seed: int, hidden: int = 4) -> dict[str, Any]:
+    stack = random_stack(Sizes("lstm", 3, hidden, 1, 1, 0, BOTH), seed, np.float32)
+    return {f"rnn.{name}": np.asarray(one) for name, one in pack(registry.layouts()["pytorch.lstm"], stack).items()}
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for number in range(6):
+        safetensors.write(folder / f"m{number}.safetensors", arrays(number))
+    (folder / "bad.safetensors").write_bytes(b"no model at all")
+    return folder
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """A store in memory, emptied afterwards."""
+    store = fsspec.filesystem("memory")
+    yield store
+    store.store.clear()
+    store.pseudo_dirs[:] = [""]
+
+
+def call(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["batch", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def test_one_bad_file_never_stops_the_others(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said = call(
+        models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json"
+    )
+    assert code == 3 and "6  converted" in said and "1  unreadable" in said
+    assert sorted(one.name for one in out.glob("*.onnx")) == [f"m{number}.onnx" for number in range(6)]
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["exit_code"] == 3 and report["counts"] == {"0": 6, "3": 1}
+    assert [one["source"] for one in report["files"] if one["code"]] == [str(models / "bad.safetensors")]
+    assert all(rc.load(one).layers for one in out.glob("*.onnx"))
+
+
+def test_it_resumes_and_does_nothing_twice(models: Path, tmp_path: Path) -> None:
+    words = (models / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, "--json")
+    call(*words)
+    times = {one: one.stat().st_mtime_ns for one in (tmp_path / "out").glob("*.onnx")}
+    document = json.loads(call(*words)[1])
+    assert document["resumed"] == 6 and document["exit_code"] == 3
+    assert times == {one: one.stat().st_mtime_ns for one in times}
+    # Another source, a target that is gone, one that is not what was written: these alone are converted again.
+    safetensors.write(models / "m0.safetensors", arrays(70))
+    (tmp_path / "out" / "m1.onnx").unlink()
+    (tmp_path / "out" / "m2.onnx").write_bytes(b"something else")
+    os.utime(models / "m3.safetensors")  # the same content
+    assert json.loads(call(*words)[1])["resumed"] == 3
+    changed = {one.name for one, before in times.items() if one.stat().st_mtime_ns != before}
+    assert changed == {"m0.onnx", "m1.onnx", "m2.onnx"}
+
+
+def test_a_journal_cut_anywhere_is_resumed(models: Path, tmp_path: Path) -> None:
+    words = (models / "m*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, "--json")
+    call(*words)
+    journal = tmp_path / "out" / "rnnconvert-batch.jsonl"
+    whole = journal.read_bytes()
+    for cut in (0, 5, len(whole) // 2, whole.rindex(b"\n", 0, -1) + 1, len(whole) - 1):
+        journal.write_bytes(whole[:cut])
+        document = json.loads(call(*words)[1])
+        assert document["exit_code"] == 0 and document["resumed"] == max(0, whole[:cut].count(b"\n") - 1)
+        with Journal(journal) as kept:
+            assert len(kept.entries) == 6
+
+
+def test_another_file_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "j.jsonl").write_text('{"source": "a.pt"}\n')
+    with pytest.raises(UnreadableError, match="not a journal"):
+        Journal(tmp_path / "j.jsonl")
+    assert (tmp_path / "j.jsonl").read_text() == '{"source": "a.pt"}\n'
+
+
+def test_a_journal_has_one_run(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"), pytest.raises(UsageError, match="another run"):
+        Journal(tmp_path / "j")
+
+
+def test_wrong_lines_of_a_manifest_are_named(models: Path, tmp_path: Path) -> None:
+    lines = [
+        {"source": str(models / "m0.safetensors"), "target": "first.onnx", "layers": ["rnn"]},
+        {"source": str(models / "m1.safetensors"), "targt": "x"},
+        {"source": 5},
+        {"source": str(models / "m2.safetensors"), "set": "a=b"},
+    ]
+    path = tmp_path / "m.jsonl"
+    path.write_text("\n".join(json.dumps(one) for one in lines) + "\nnot json\n\n")
+    code, said = call(path, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and (tmp_path / "out" / "first.onnx").exists()
+    assert "line 2 of" in said and "'targt'" in said and "line 3" in said and "line 4" in said and "line 5" in said
+
+
+def test_two_sources_of_one_target_are_refused(models: Path, tmp_path: Path) -> None:
+    safetensors.write(tmp_path / "m0.safetensors", arrays(1))
+    code, said = call(models / "m0.safetensors", tmp_path / "m0.safetensors", "--to", "onnx", "--out", tmp_path / "out")
+    assert code == 2 and "both be written" in said
+
+
+def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for number in range(30):
+        safetensors.write(folder / f"m{number}.safetensors", arrays(number, 64))
+    items = manifest.items([str(folder / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    killed: list[int] = []
+
+    def seen(entry: Any, done: int, total: int) -> None:
+        children = multiprocessing.active_children()
+        if done in (3, 12) and children and children[0].pid is not None:
+            os.kill(children[0].pid, signal.SIGKILL)
+            killed.append(children[0].pid)
+
+    with Journal(tmp_path / "j") as journal:
+        done = run(items, journal, Workers(2), {}, seen)
+    assert killed and done.code == 0 and len(done.entries) == 30
+    lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
+    assert len({one["key"] for one in lines}) == len(lines) == 30
+    assert len(list((tmp_path / "out").glob("*"))) == 30  # and no part of a file
+
+
+def test_urls_are_read_and_written(models: Path, tmp_path: Path, memory: Any) -> None:
+    for number in range(3):
+        memory.pipe_file(f"/in/m{number}.safetensors", (models / f"m{number}.safetensors").read_bytes())
+    memory.pipe_file("/in/bad.safetensors", b"\x10")
+    words = (
+        "memory://in/*.safetensors",
+        "--to",
+        "onnx",
+        "--out",
+        "memory://out",
+        "--jobs",
+        1,
+        "--journal",
+        tmp_path / "j",
+        "--json",
+    )
+    document = json.loads(call(*words)[1])
+    assert document["counts"] == {"0": 3, "3": 1}, [one["message"] for one in document["files"]]
+    assert sorted(memory.ls("/out", detail=False)) == [f"/out/m{number}.onnx" for number in range(3)]
+    rc.convert(models / "m1.safetensors", tmp_path / "own.onnx")
+    assert memory.cat_file("/out/m1.onnx") == (tmp_path / "own.onnx").read_bytes()
+    assert json.loads(call(*words)[1])["resumed"] == 3
+
+
+def test_a_zip_is_read_and_not_written(models: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.write(models / "m0.safetensors", "deep/m0.safetensors")
+    source = f"zip://deep/m0.safetensors::{tmp_path / 'all.zip'}"
+    assert call(source, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)[0] == 0
+    assert (tmp_path / "out" / "m0.onnx").exists()
+
+
+class Counting:
+    """A store that counts what it sends, and fails when told to."""
+
+    def __init__(self, store: Any, failing: int = 0) -> None:
+        self.store, self.sent, self.failing = store, 0, failing
+        self.protocol = "memory"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+    def cat_file(self, path: str, start: int, stop: int) -> bytes:
+        if self.failing:
+            self.failing -= 1
+            raise ConnectionResetError("cut off")
+        self.sent += stop - start
+        return bytes(self.store.cat_file(path, start, stop))
+
+
+def test_only_the_recurrent_arrays_of_a_large_file_travel(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    around = {"embedding.weight": np.ones((1000, 500), np.float32), "head.weight": np.ones((700, 4), np.float32)}
+    safetensors.write(tmp_path / "big.safetensors", {**around, **arrays(3)})
+    memory.pipe_file("/big.safetensors", (tmp_path / "big.safetensors").read_bytes())
+    counting = Counting(memory)
+    monkeypatch.setattr(stores, "system", lambda url: (counting, url.partition("://")[2]))
+    with stores.fetched("memory:///big.safetensors") as local:
+        assert local.stat().st_size == (tmp_path / "big.safetensors").stat().st_size
+        layer = rc.load(local).layers["rnn"]
+        own = rc.load(tmp_path / "big.safetensors").layers["rnn"]
+        assert all(np.array_equal(layer.first.get(*key), own.first.get(*key)) for key in own.first.arrays)  # type: ignore[arg-type]
+    assert counting.sent < 70_000 < (tmp_path / "big.safetensors").stat().st_size
+    counting.failing = 1
+    with pytest.raises(UnreadableError, match="cut off"), stores.fetched("memory:///big.safetensors"):
+        pass
+
+
+def test_a_store_that_says_no_keeps_what_was_there(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe_file("/out/a.onnx", b"old")
+    (tmp_path / "a").write_bytes(b"new")
+
+    def no(*_: Any, **__: Any) -> None:
+        raise PermissionError("403")
+
+    monkeypatch.setattr(type(memory), "put_file", no)
+    with pytest.raises(UsageError, match="403"):
+        stores.put(tmp_path / "a", "memory://out/a.onnx")
+    assert memory.cat_file("/out/a.onnx") == b"old" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
+
+
+def test_a_disk_that_fills_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
+    items = manifest.items([str(models / "m0.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    (tmp_path / "out").write_text("a file where the folder should be")
+    with Journal(tmp_path / "j") as journal:
+        assert run(items, journal, Workers(), {}).code == 2
+    (tmp_path / "out").unlink()
+    with Journal(tmp_path / "j") as journal:
+        done: Done = run(items, journal, Workers(), {})
+    assert done.code == 0 and done.resumed == 0
+
+
+def test_interrupted_it_goes_on(models: Path, tmp_path: Path) -> None:
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+
+    def stop(entry: Any, done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with Journal(tmp_path / "j") as journal, pytest.raises(KeyboardInterrupt):
+        run(items, journal, Workers(), {}, stop)
+    with Journal(tmp_path / "j") as journal:
+        assert run(items, journal, Workers(), {}).resumed == 2

@@ -1,0 +1,235 @@
+"""Weights of unknown origin: identified by one input and output, or weighed by names, shapes and numbers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from rnnconvert.core import reference
+from rnnconvert.core.errors import UsageError
+from rnnconvert.identification.identify import same
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from tests.drawn import LONG, drawn, looped
+from tests.hidden_weights import hidden, outcome
+from tests.stacks import BOTH, PLAIN, Sizes, random_stack
+
+LAYOUTS = [layout for layout in registry.layouts().values() if not layout.holds.fixed_clips]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a test adds is gone after it."""
+    yield
+    registry.forget()
+
+
+def test_shuffled_conventions_are_never_identified_wrongly() -> None:
+    counts: Counter[str] = Counter()
+    for seed in drawn(range(3000), 5, "hidden weights"):
+        case = hidden(seed)
+        found = outcome(case, rc.identify(case.arrays, io=case.io, seconds=2))
+        assert found != "wrong", f"seed {seed}: {case.what}"
+        counts[found] += 1
+    if LONG:
+        print(dict(counts))
+    assert counts["identified"] or not LONG, counts
+
+
+@looped(6, layout=LAYOUTS)
+def test_every_layout_is_known_by_its_name(layout: Any) -> None:
+    case = hidden(7, layout, shuffled=False)
+    if "final states alone" in case.what:
+        case = hidden(8, layout, shuffled=False)
+    found = rc.identify(case.arrays, io=case.io, seconds=20)
+    assert found.verdict in ("identified", "ambiguous"), (case.what, str(found))
+    assert outcome(case, found) == found.verdict
+    assert any(layout.name in function.names for function in found.functions), (case.what, found.functions[0].names)
+
+
+def own(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """Arrays of an LSTM in a layout that nobody knows, a sample, and the truth."""
+    truth = random_stack(Sizes("lstm", 5, 4, layers, directions, 0, PLAIN | {"input_bias"}), seed, np.float32, scale=2)
+    order = "ogif"
+    arrays = {}
+    for layer, way, direction in truth.directions():
+        stem = f"rnn.{layer}.{('left', 'right')[way]}."
+        for part, name in (("input", "x"), ("recurrent", "h")):
+            arrays[stem + name] = np.stack([direction.arrays[part, gate] for gate in order], -1).transpose(1, 0, 2)
+            arrays[stem + name] = np.ascontiguousarray(arrays[stem + name].reshape(len(arrays[stem + name]), -1))
+        arrays[stem + "b"] = np.stack([direction.arrays["input_bias", gate] for gate in order], -1).ravel()
+    x = np.random.default_rng(seed).normal(size=(7, 3, 5)).astype(np.float32)
+    return arrays, {"input": x, "output": reference.run(truth, x, dtype=np.float32).y}, truth
+
+
+@pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (1, 2)])
+def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, layers: int, directions: int) -> None:
+    arrays, io, truth = own(1, layers, directions)
+    found = rc.identify(arrays, io=io)
+    (function,) = found.functions
+    assert (found.verdict, function.names, function.gates) == ("identified", (), "o g i f")
+    (tmp_path / "found.toml").write_text(function.layout)
+    np.savez(tmp_path / "weights.npz", **arrays)
+    rc.add_layouts(tmp_path / "found.toml")
+    (layer,) = rc.load(tmp_path / "weights.npz", "found").layers.values()
+    assert same(layer, function.stack)
+    given, wanted = (reference.run(stack, io["input"]).y for stack in (layer, truth))
+    assert np.abs(given - wanted).max() < 1e-6
+
+
+def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:
+    tried = 0
+    for seed in drawn(range(400), 6, "layout files"):
+        case = hidden(seed)
+        found = rc.identify(case.arrays, io=case.io, seconds=2)
+        if found.verdict != "identified" or len(found.functions[0].binding) < len(case.arrays):
+            continue
+        function = found.functions[0]
+        renamed = {
+            line[4:].split(" -> ")[0]: line.split(" -> ")[1]
+            for line in function.layout.splitlines()
+            if line.startswith("#   ")
+        }
+        (tmp_path / f"{seed}.toml").write_text(function.layout)
+        registry.forget()
+        rc.add_layouts(tmp_path / f"{seed}.toml")
+        kept = {renamed.get(name, name): array for name, array in case.arrays.items()}
+        settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
+        settings += (
+            [f"output_activation={function.stack.cell.output_activation.name}"]
+            if 'output_activation = "any"' in function.layout
+            else []
+        )
+        if len(kept) > 1:
+            np.savez(tmp_path / f"{seed}.npz", **kept)
+            layers = rc.load(tmp_path / f"{seed}.npz", "found", settings=settings).layers
+            assert len(layers) == 1, case.what
+            assert same(next(iter(layers.values())), function.stack), case.what
+        tried += 1
+    assert tried
+
+
+def test_a_flat_buffer_needs_no_sizes() -> None:
+    truth = random_stack(Sizes("gru", 6, 5, 2, 2, 0, BOTH), 3, np.float32)
+    buffer = np.asarray(pack(registry.layouts()["cudnn.gru"], truth)["params"])
+    x = np.random.default_rng(3).normal(size=(4, 9, 6)).astype(np.float32)
+    found = rc.identify(buffer, x, reference.run(truth, x, dtype=np.float32).y)
+    assert found.verdict == "identified" and "cudnn.gru" in found.functions[0].names
+    assert same(found.functions[0].stack, truth)
+    sizes = {one.sizes for one in rc.identify(buffer).candidates}
+    assert len(sizes) > 1 and any("6 -> 5" in one for one in sizes)
+
+
+def test_one_step_does_not_decide_the_recurrent_matrices() -> None:
+    arrays, io, truth = own(2)
+    short = {"input": io["input"][:1], "output": io["output"][:1]}
+    found = rc.identify(arrays, io=short)
+    assert found.verdict == "ambiguous" and outcome_right(found, truth)
+    assert any("recurrent" in question for question in found.questions)
+
+
+def outcome_right(found: Any, truth: Any) -> bool:
+    return any(same(truth, function.stack) for function in found.functions)
+
+
+def test_small_numbers_hide_the_functions() -> None:
+    truth = random_stack(Sizes("rnn", 3, 4, 1, 1, 0, PLAIN), 5, np.float32, scale=1e-4)
+    x = 1e-3 * np.random.default_rng(5).normal(size=(5, 2, 3)).astype(np.float32)
+    arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.rnn"], truth).items()}
+    found = rc.identify(arrays, x, reference.run(truth, x, dtype=np.float32).y)
+    assert found.verdict == "ambiguous"
+    assert {f.stack.cell.activation.name for f in found.functions} >= {"tanh", "linear"}
+
+
+def test_outputs_that_no_convention_gives_are_unknown() -> None:
+    arrays, io, _ = own(3)
+    other = {**io, "output": np.random.default_rng(0).uniform(-1, 1, io["output"].shape).astype(np.float32)}
+    found = rc.identify(arrays, io=other, seconds=2)
+    assert found.verdict == "unknown" and not found.functions and found.questions
+
+
+def test_rounded_outputs_are_near_and_not_identified() -> None:
+    arrays, io, truth = own(4)
+    found = rc.identify(arrays, io={**io, "output": np.round(io["output"], 3)}, seconds=2)
+    assert found.verdict == "near" and same(found.functions[0].stack, truth)
+    assert 1e-5 < found.functions[0].error < 1e-2
+
+
+def test_other_arrays_of_a_file_are_left_alone() -> None:
+    arrays, io, truth = own(5)
+    found = rc.identify({**arrays, "head.weight": np.ones((4, 9), np.float32), "step": np.arange(3)}, io=io)
+    assert found.verdict == "identified" and same(found.functions[0].stack, truth)
+    assert "head.weight" not in found.functions[0].binding
+
+
+def test_without_a_sample_nothing_is_decided() -> None:
+    stack = random_stack(Sizes("lstm", 5, 8, 1, 1, 0, PLAIN | {"input_bias"}), 0, np.float32)
+    named = {name: np.asarray(array) for name, array in pack(registry.layouts()["keras.lstm"], stack).items()}
+    named["bias"][8:16] = 1
+    q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))
+    named["recurrent_kernel"] = np.concatenate([np.linalg.qr(q[8 * k : 8 * k + 8, :8])[0] for k in range(4)], 1).astype(
+        np.float32
+    )
+    found = rc.identify(named)
+    assert found.verdict == "candidates" and not found.functions and found.questions
+    best = found.candidates[0]
+    assert "keras.lstm" in best.names and all(word in str(best) for word in ("forget", "orthogonal", "names"))
+    listed = rc.identify({f"a{n}": array for n, array in enumerate(named.values())}).candidates
+    assert any("keras.lstm" in one.names for one in listed)
+    assert listed[0].score < best.score
+
+
+@pytest.mark.parametrize(
+    ("io", "says"),
+    [
+        ({"input": np.ones((3, 2))}, "one of 'output' and 'h_n'"),
+        ({"input": np.ones((3, 2)), "output": np.ones((4, 5))}, "do not fit together"),
+        ({"input": np.ones((3, 2)), "output": np.ones((3, 5)), "hidden": np.ones(3)}, "no array 'hidden'"),
+        (
+            {"input": np.ones((3, 2, 4)), "output": np.ones((3, 2, 5)), "lengths": np.array([9, 9])},
+            "do not fit together",
+        ),
+    ],
+)
+def test_a_wrong_sample_is_named(io: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        rc.identify({"a": np.ones((4, 4), np.float32)}, io=io)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    arrays, io, _ = own(6)
+    np.savez(tmp_path / "w.npz", **arrays)
+    np.savez(tmp_path / "s.npz", **io)
+
+    def call(*words: str) -> Any:
+        return CliRunner().invoke(main, ["identify", str(tmp_path / "w.npz"), *words])
+
+    done = call("--io", str(tmp_path / "s.npz"), "-o", str(tmp_path / "found.toml"))
+    assert done.exit_code == 0 and "gates o g i f" in done.output
+    assert registry.layouts() and "[[layout]]" in (tmp_path / "found.toml").read_text()
+    document = json.loads(call("--io", str(tmp_path / "s.npz"), "--json").output)
+    assert document["verdict"] == "identified" and document["functions"][0]["gates"] == "o g i f"
+    assert call().exit_code == 0 and call("-o", "x.toml").exit_code == 2
+    np.savez(tmp_path / "s.npz", input=io["input"][:1], output=io["output"][:1])
+    assert call("--io", str(tmp_path / "s.npz")).exit_code == 1
+
+
+def test_512_units_take_seconds() -> None:
+    truth = random_stack(Sizes("lstm", 80, 512, 1, 1, 0, BOTH), 1, np.float32)
+    arrays = [np.asarray(array) for array in pack(registry.layouts()["pytorch.lstm"], truth).values()]
+    x = np.random.default_rng(1).normal(size=(12, 2, 80)).astype(np.float32)
+    y = reference.run(truth, x, dtype=np.float32).y
+    start = time.process_time()
+    found = rc.identify({f"a{n}": array for n, array in enumerate(arrays)}, x, y)
+    assert found.verdict == "identified" and "pytorch.lstm" in found.functions[0].names
+    assert time.process_time() - start < 20
