@@ -90,6 +90,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
     from rnnconvert.formats.onnx import onnx_file
     from rnnconvert.formats.paddle import paddle_params
     from rnnconvert.formats.pytorch import torch_legacy, torch_zip
+    from rnnconvert.formats.tflite import graph as tflite_graph
     from rnnconvert.formats.torch7 import torch7_file
 
     if path.is_dir():
@@ -107,7 +108,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
         return hdf5.read
     by_end: dict[str, Callable[[Path], object]] = {
         ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read,
-            ".t7": torch7_file.read,
+            ".t7": torch7_file.read, ".tflite": tflite_graph.read,
         ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": torch_legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip

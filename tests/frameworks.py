@@ -91,6 +91,7 @@ JUDGES = {
     "paddle": ("paddle", "paddle"),
     "pytorch": ("torch", "torch-cpu"),
     "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
+    "tflite": ("litert", "litert-cpu"),
 }
 """For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
 

@@ -26,6 +26,7 @@ NAMES = frozenset(
         "mxnet",
         "cudnn",
         "onednn",
+        "litert",
         "tensorflow1",
         "tf_keras",
         "corpus",

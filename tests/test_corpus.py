@@ -112,7 +112,7 @@ def test_quantised_weights_are_refused_or_named_unreadable(name: str) -> None:
 
 
 FOREIGN = [
-    "tflite-micro-mnist-lstm/trained_lstm.tflite", "chainer-char-rnn/charrnn_epoch_15.88.chainermodel",
+    "chainer-char-rnn/charrnn_epoch_15.88.chainermodel",
     "chars2vec-50-100/eng_50_model.pkl", "g2p-en/checkpoint20.npz",
     "allennlp-fixtures/simple_tagger_model.tar.gz",
 ]  # fmt: skip
