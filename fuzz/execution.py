@@ -88,6 +88,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
     from rnnconvert.formats.keras import keras_zip
     from rnnconvert.formats.mxnet import mxnet_params
     from rnnconvert.formats.onnx import onnx_file
+    from rnnconvert.formats.openvino import net as openvino_net
     from rnnconvert.formats.paddle import paddle_params
     from rnnconvert.formats.pytorch import torch_legacy, torch_zip
     from rnnconvert.formats.tflite import graph as tflite_graph
@@ -108,7 +109,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
         return hdf5.read
     by_end: dict[str, Callable[[Path], object]] = {
         ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read,
-            ".t7": torch7_file.read, ".tflite": tflite_graph.read,
+            ".t7": torch7_file.read, ".tflite": tflite_graph.read, ".xml": openvino_net.read,
         ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": torch_legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip

@@ -88,6 +88,7 @@ JUDGES = {
     "nnx": ("flax", "nnx-cpu"),
     "onednn": ("onednn", "onednn"),
     "onnx": ("onnxruntime", "onnxruntime-cpu"),
+    "openvino": ("openvino", "openvino-cpu"),
     "paddle": ("paddle", "paddle"),
     "pytorch": ("torch", "torch-cpu"),
     "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),

@@ -27,6 +27,7 @@ NAMES = frozenset(
         "cudnn",
         "onednn",
         "litert",
+        "openvino",
         "tensorflow1",
         "tf_keras",
         "corpus",

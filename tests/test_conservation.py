@@ -157,7 +157,11 @@ def settings(name: str) -> list[str]:
     return [f"cell={flat}", "hidden_size=4"] if format == "persistent_rnn" else []
 
 
-SKIPPED = {"onnx": "tests/test_conservation_onnx.py", "tflite": "tests/test_tflite_files.py"}
+SKIPPED = {
+    "onnx": "tests/test_conservation_onnx.py",
+    "tflite": "tests/test_tflite_files.py",
+    "openvino": "tests/test_openvino_files.py",
+}
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED
 }
