@@ -85,6 +85,7 @@ JUDGES = {
     "haiku": ("haiku", "haiku-cpu"),
     "keras": ("keras", "keras-tensorflow"),
     "mxnet": ("mxnet", "mxnet-gluon"),
+    "ncnn": ("ncnn", "ncnn-cpu"),
     "nnx": ("flax", "nnx-cpu"),
     "onednn": ("onednn", "onednn"),
     "onnx": ("onnxruntime", "onnxruntime-cpu"),

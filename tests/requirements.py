@@ -28,6 +28,7 @@ NAMES = frozenset(
         "onednn",
         "litert",
         "openvino",
+        "ncnn",
         "tensorflow1",
         "tf_keras",
         "corpus",

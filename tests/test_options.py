@@ -42,7 +42,8 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "onednn", "openvino", "paddle",
+    "arraymancer", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
+    "onednn", "openvino", "paddle",
     "persistent_rnn", "rtneural", "tensorflow1", "tflite", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
