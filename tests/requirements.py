@@ -29,6 +29,7 @@ NAMES = frozenset(
         "litert",
         "openvino",
         "ncnn",
+        "gcc",
         "tensorflow1",
         "tf_keras",
         "corpus",

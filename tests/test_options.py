@@ -42,7 +42,7 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
+    "arraymancer", "c_header", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
     "onednn", "openvino", "paddle",
     "persistent_rnn", "rtneural", "tensorflow1", "tflite", "torch7",
 }  # fmt: skip
@@ -459,6 +459,7 @@ def test_every_option_is_tested() -> None:
             "test_julia_files.py",
             "test_fluid_files.py",
             "test_positional.py",
+            "test_c_header_files.py",
             "test_questions.py",
         )
     )
