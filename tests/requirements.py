@@ -30,6 +30,7 @@ NAMES = frozenset(
         "openvino",
         "ncnn",
         "gcc",
+        "tfjs",
         "tensorflow1",
         "tf_keras",
         "corpus",

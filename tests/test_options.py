@@ -44,7 +44,7 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 OWN_FILES = {
     "arraymancer", "c_header", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
     "onednn", "openvino", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "tflite", "torch7",
+    "persistent_rnn", "rtneural", "tensorflow1", "tfjs", "tflite", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 
