@@ -100,7 +100,7 @@ def _checkpoint(ctx: click.Context) -> Checkpoint:
     """Return the first file that the command names, read as its other options state."""
     from pathlib import Path
 
-    from rnnconvert.files.convert import load_with
+    from rnnconvert.files.load import load_with
     from rnnconvert.files.options import Options
 
     words = ctx.meta[WORDS]

@@ -28,7 +28,7 @@ from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
-    from rnnconvert.files.convert import Summary
+    from rnnconvert.files.summary import Summary
 
 _EPILOG = """\b
 Examples:
@@ -284,7 +284,7 @@ def _verified(
     kept.
     """
     from rnnconvert import reports as forms
-    from rnnconvert.verification.collect import Plan
+    from rnnconvert.verification.plan import Plan
     from rnnconvert.verification.proved import convert_verified
 
     for path in reports:

@@ -51,7 +51,8 @@ def layout(
     """Print the offsets table of FORMAT: every array, and where each gate of each part starts in it."""
     from rnnconvert.core.errors import UsageError
     from rnnconvert.language import registry
-    from rnnconvert.language.layout import Sizes, offsets, shapes
+    from rnnconvert.language.layout import Sizes
+    from rnnconvert.language.places import offsets, shapes
 
     chosen = registry.layout(format, cell, reset_after if cell == "gru" else None, variant)
     mode = biases or chosen.holds.biases[0]

@@ -64,7 +64,7 @@ def _shared(command: Command) -> Command:
 
 def _plan(given: dict[str, Any]) -> Any:
     from rnnconvert.judging.cases import CASES, USUAL
-    from rnnconvert.verification.collect import Plan
+    from rnnconvert.verification.plan import Plan
     from rnnconvert.verification.results import read
 
     kept = None

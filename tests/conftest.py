@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import random
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rnnconvert.core.voice import of_the_command_line
-from rnnconvert.verification import collect
+from rnnconvert.verification import lanes
 from tests import drawn, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
@@ -77,7 +78,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verification finds its executors running already."""
     if "own_processes" not in request.keywords:
-        monkeypatch.setattr(collect, "running", workers.running)
+        monkeypatch.setattr(lanes, "running", workers.running)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,6 +92,8 @@ def freed_memory() -> Iterator[None]:
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
     gc.collect()
+    if sys.platform == "linux":  # the allocator keeps freed memory, and the next module's arrays come on top
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 PEAKS: list[float] = []

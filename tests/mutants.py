@@ -46,7 +46,7 @@ class Group:
 
 GROUPS = {
     "language": Group(
-        ("rnnconvert/language/layout.py", "rnnconvert/language/packing.py"),
+        ("rnnconvert/language/layout.py", "rnnconvert/language/places.py", "rnnconvert/language/packing.py"),
         ("test_represent", "test_literal", "test_layouts", "test_element_types", "test_flat_buffer", "test_native"),
         35,
     ),
@@ -81,7 +81,7 @@ PLANTED = (
     ("language", "rnnconvert/language/packing.py", "start // rows % 2", "0"),
     ("language", "rnnconvert/language/layout.py", "self.num_directions * self.output_size", "self.output_size"),
     ("language", "rnnconvert/language/layout.py", 'part == "initial_hidden" else', 'part == "initial_cell" else'),
-    ("language", "rnnconvert/language/layout.py", '(self.layer or 0) * self.sizes.num_directions + (', "(self.layer or 0) + ("),
+    ("language", "rnnconvert/language/places.py", '(self.layer or 0) * self.sizes.num_directions + (', "(self.layer or 0) + ("),
     ("language", "rnnconvert/language/layout.py", "-1 if gate[0]", "1 if gate[0]"),
     ("rewrites", "rnnconvert/rewrites/sum_biases.py", "found[1].astype(np.float64)).astype", "found[0].astype(np.float64)).astype"),
     ("rewrites", "rnnconvert/rewrites/fold_projection.py", "below[number : number + 1]", "below"),

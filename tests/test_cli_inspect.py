@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from rnnconvert.cli.main import main
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 from rnnconvert.models.others import others
 from tests.requirements import needed
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write

@@ -13,6 +13,7 @@ from torch import nn
 
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 from rnnconvert.models.load import transplant_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
@@ -162,16 +163,16 @@ def test_a_nested_state_dictionary_is_named_and_warned_of_as_a_bare_one(tmp_path
             self.head = nn.Linear(4, 2)
 
     saved({key: Own().state_dict()}, tmp_path / "own.pt")
-    checkpoint = api.load(tmp_path / "own.pt")
+    checkpoint = load(tmp_path / "own.pt")
     assert list(checkpoint.layers) == [""]
     assert not checkpoint.warnings
     saved({key: Model().state_dict(), "epoch": 1}, tmp_path / "whole.pt")
-    assert list(api.load(tmp_path / "whole.pt").layers) == ["rnn"]
+    assert list(load(tmp_path / "whole.pt").layers) == ["rnn"]
 
 
 def test_a_module_of_the_model_that_is_called_model_keeps_its_name(tmp_path: Path) -> None:
     saved({f"model.{name}": one for name, one in Model().state_dict().items()}, tmp_path / "flat.pt")
-    assert list(api.load(tmp_path / "flat.pt").layers) == ["model.rnn"]
+    assert list(load(tmp_path / "flat.pt").layers) == ["model.rnn"]
 
 
 def test_names_of_compiled_modules(tmp_path: Path) -> None:
@@ -179,6 +180,6 @@ def test_names_of_compiled_modules(tmp_path: Path) -> None:
     part = {name.replace("rnn.", "rnn._orig_mod."): one for name, one in Model().state_dict().items()}
     for number, names in enumerate((whole, part)):
         path = saved(names, tmp_path / f"{number}.pt")
-        assert list(api.load(path).layers) == ["rnn"]
+        assert list(load(path).layers) == ["rnn"]
         api.convert(path, tmp_path / f"plain{number}.pt")
         Model().load_state_dict(torch.load(tmp_path / f"plain{number}.pt"))

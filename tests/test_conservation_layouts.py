@@ -19,9 +19,10 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.reference import run
 from rnnconvert.core.weights import gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes, Tensor, shapes
+from rnnconvert.language.layout import Layout, Sizes, Tensor
 from rnnconvert.language.layout_file import read
 from rnnconvert.language.packing import pack, unpack
+from rnnconvert.language.places import shapes
 from tests.stacks import random_stack
 from tests.test_layout_file import forgotten as forgotten
 

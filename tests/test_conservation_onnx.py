@@ -21,7 +21,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, RnnConvertError
-from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 
 KINDS = {"RNN": 1, "GRU": 3, "LSTM": 4}
 INPUTS = {kind: ["X", "W", "R", "B", "sequence_lens", "initial_h"] for kind in KINDS}
@@ -191,7 +191,7 @@ def follows(fact: Fact, path: Path) -> str:
     """Whether what is read agrees, is refused, asked about or warned of; what is wrong, or ""."""
     x = (np.random.default_rng(13).normal(size=(TIME, BATCH, WIDTH))).astype(np.float32)
     try:
-        checkpoint = api.load(fact.save(path))
+        checkpoint = load(fact.save(path))
     except RnnConvertError:
         return ""
     if checkpoint.questions or checkpoint.unread:
@@ -230,8 +230,8 @@ def test_a_bound_that_means_nothing_is_left_out_where_one_says_so(tmp_path: Path
     (fact,) = (one for one in every() if one.name == "LSTM forward clip 0.0")
     path = fact.save(tmp_path / "m.onnx")
     with pytest.raises(RefusedError, match="a clip of 0"):
-        api.load(path)
-    checkpoint = api.load(path, clip="none")
+        load(path)
+    checkpoint = load(path, clip="none")
     assert not checkpoint.layers["layer"].cell.clips
     assert any("clip of 0" in warning for warning in checkpoint.warnings)
 
@@ -242,4 +242,4 @@ def test_what_is_not_known_of_a_node_is_named(tmp_path: Path) -> None:
         word = named.get(fact.name.split(" ", 2)[2])
         if word:
             with pytest.raises(RefusedError, match=word):
-                api.load(fact.save(tmp_path / "m.onnx"))
+                load(fact.save(tmp_path / "m.onnx"))

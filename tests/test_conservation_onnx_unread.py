@@ -20,6 +20,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 
 GENERATOR = np.random.default_rng(4)
 
@@ -85,7 +86,7 @@ def test_weights_behind_operators_are_evaluated(tmp_path: Path, operator: str) -
     nodes, arrays = behind(operator)
     stored = {"R": WEIGHTS["R"], "B": WEIGHTS["B"], **arrays}
     path = saved(tmp_path / "m.onnx", [*nodes, lstm("W", "R", "B")], stored)
-    (stack,) = api.load(path).layers.values()
+    (stack,) = load(path).layers.values()
     x = normal(5, 2, 3)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert np.abs(reference.run(stack, x).y - session.run(None, {"x": x})[0][:, 0]).max() < 1e-5
@@ -102,14 +103,14 @@ def test_zeros_that_are_cast_are_a_zero_state(tmp_path: Path) -> None:
         lstm("W", "R", "B", "", "zeros", "zeros"),
     ]
     path = saved(tmp_path / "m.onnx", nodes, {**WEIGHTS, "one": np.array([1]), "four": np.array([4])})
-    (stack,) = api.load(path).layers.values()
+    (stack,) = load(path).layers.values()
     assert not stack.unconvertible
     assert not any(part.startswith("initial") for part, _ in stack.first.arrays)
 
 
 def refused(path: Path, *words: str) -> None:
     """It is named by `load`, and no conversion leaves it out."""
-    checkpoint = api.load(path)
+    checkpoint = load(path)
     assert checkpoint.unread
     assert set(checkpoint.unread) <= set(checkpoint.warnings)
     with pytest.raises(RefusedError) as error:
@@ -230,4 +231,4 @@ def test_what_is_no_recurrence_is_not_taken_for_one(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     torch.onnx.export(Gated().eval(), (torch.zeros(1, 5, 8),), buffer, dynamo=False)
     (tmp_path / "m.onnx").write_bytes(buffer.getvalue())
-    assert not api.load(tmp_path / "m.onnx").unread
+    assert not load(tmp_path / "m.onnx").unread

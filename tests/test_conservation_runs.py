@@ -178,7 +178,7 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
         assert not (off := far(y.swapaxes(0, 1) if first else y, wanted)), off
 
     every = torch_cases()
-    drawn.each(drawn.drawn(every, 40, "torch"), check, lambda one: f"{one[0]}: {one[2]}={one[3]!r}, {one[4]}")
+    drawn.each(drawn.drawn(every, 24, "torch"), check, lambda one: f"{one[0]}: {one[2]}={one[3]!r}, {one[4]}")
 
 
 # Keras: the keys of a configuration ------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
         y = y[:, -1] if wanted.ndim == 2 and y.ndim == 3 else y  # the last step alone
         assert not (off := far(y, wanted)), off
 
-    drawn.each(drawn.drawn(found, 40, suffix), check, lambda one: f"{one[0]}: {one[3]}")
+    drawn.each(drawn.drawn(found, 20, suffix), check, lambda one: f"{one[0]}: {one[3]}")
 
 
 def test_the_keys_of_an_old_keras_configuration_decide(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                     for other in ("tanh", "sigmoid", "relu", "softsign", "erf")
                     if other != node["op"]
                 ]
-    chosen = drawn.drawn(found, 60, "mxnet")
+    chosen = drawn.drawn(found, 30, "mxnet")
     stems = []
     for place, (name, number, key, value) in enumerate(chosen):
         graph = copy.deepcopy(graphs[name])

@@ -20,6 +20,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 
 
 class Model(nn.Module):
@@ -42,7 +43,7 @@ def agrees(stack: Recurrent, layer: nn.Module) -> bool:
 
 
 def only(path: Path) -> Recurrent:
-    (stack,) = api.load(path).layers.values()
+    (stack,) = load(path).layers.values()
     return stack
 
 
@@ -63,7 +64,7 @@ def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
 def test_an_exported_program(tmp_path: Path, layer: Any) -> None:
     model = Model(layer()).eval()
     torch.export.save(torch.export.export(model, (torch.randn(5, 2, 3),)), tmp_path / "m.pt2")
-    checkpoint = api.load(tmp_path / "m.pt2")
+    checkpoint = load(tmp_path / "m.pt2")
     assert not checkpoint.questions
     assert agrees(checkpoint.layers["rnn"], model.rnn)
 
@@ -77,9 +78,7 @@ def test_second_names_of_tied_tensors(tmp_path: Path) -> None:
     model = Twice()
     safetensors.torch.save_model(model, str(tmp_path / "m.safetensors"))
     torch.save(model.state_dict(), tmp_path / "m.pt")
-    assert (
-        set(api.load(tmp_path / "m.safetensors").layers) == set(api.load(tmp_path / "m.pt").layers) == {"rnn", "again"}
-    )
+    assert set(load(tmp_path / "m.safetensors").layers) == set(load(tmp_path / "m.pt").layers) == {"rnn", "again"}
     api.convert(tmp_path / "m.safetensors", tmp_path / "again.safetensors")
     missing = safetensors.torch.load_model(Twice(), tmp_path / "again.safetensors")
     assert not any(missing)
@@ -102,12 +101,12 @@ def test_a_single_file_inside_another(tmp_path: Path, packer: Any) -> None:
     torch.save(model.state_dict(), tmp_path / "m.pt")
     packed = tmp_path / ("m.pt.gz" if packer is gzip else "m.pt.xz")
     packed.write_bytes(packer.compress((tmp_path / "m.pt").read_bytes()))
-    checkpoint = api.load(packed)
+    checkpoint = load(packed)
     assert agrees(checkpoint.layers["rnn"], model.rnn)
     assert str(packed) in checkpoint.evidence[0]
     packed.write_bytes(packed.read_bytes()[:-40])
     with pytest.raises(UnreadableError, match="cannot be unpacked"):
-        api.load(packed)
+        load(packed)
 
 
 def test_the_users_own_path_is_shown_and_the_unpacked_file_is_run(tmp_path: Path) -> None:
@@ -115,14 +114,14 @@ def test_the_users_own_path_is_shown_and_the_unpacked_file_is_run(tmp_path: Path
     torch.save({"model": model.state_dict(), "epoch": 7}, tmp_path / "m.pt")
     packed = tmp_path / "m.pt.gz"
     packed.write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes()))
-    checkpoint = api.load(packed)
+    checkpoint = load(packed)
     assert checkpoint.path == str(packed) and Path(checkpoint.file).read_bytes() == (tmp_path / "m.pt").read_bytes()
     summary = api.convert(packed, tmp_path / "n.pt")
     texts = [repr(checkpoint), summary.source, *checkpoint.evidence, *checkpoint.warnings, *summary.warnings]
     assert summary.source == str(packed)
     assert torch.load(tmp_path / "n.pt", weights_only=True)["epoch"] == 7  # patched from the unpacked file
     with pytest.raises(UsageError) as unused:
-        api.load(packed, settings=["cell_clip=3"])
+        load(packed, settings=["cell_clip=3"])
     with pytest.raises(UsageError) as other:
         api.convert(packed, tmp_path / "o.onnx", layers=["other"])
     for caught in (unused, other):
@@ -144,7 +143,7 @@ def test_errors_of_what_is_inside_name_the_users_own_path(name: str, tmp_path: P
     packed = tmp_path / f"{name}.gz"
     packed.write_bytes(gzip.compress(heads.get(name, (100).to_bytes(8, "little") + b"{") + bytes(range(64))))
     with pytest.raises(UnreadableError) as caught:
-        api.load(packed)
+        load(packed)
     assert caught.value.path == str(packed)
     assert str(packed) in str(caught.value) and "/rnnconvert-" not in str(caught.value)
 
@@ -157,7 +156,7 @@ def test_what_unpacks_to_too_much(tmp_path: Path, packer: Any, monkeypatch: pyte
     path = tmp_path / "bomb.gz"
     path.write_bytes(packer.compress(bytes(8 << 20)))
     with pytest.raises(UnreadableError, match="unpack to more than"):
-        api.load(path)
+        load(path)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +173,11 @@ def test_what_unpacks_to_too_much(tmp_path: Path, packer: Any, monkeypatch: pyte
 def test_files_of_other_kinds_are_named(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(UnreadableError, match=words) as error:
-        api.load(tmp_path / "file")
+        load(tmp_path / "file")
     assert ".safetensors, with --layout" in str(error.value)
 
 
 def test_a_folder_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(UnreadableError, match=r"a folder of another kind \(notes.txt\)"):
-        api.load(tmp_path)
+        load(tmp_path)

@@ -14,7 +14,7 @@ from torch import nn
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 from rnnconvert.formats.pytorch import torchscript_code
 
 pytestmark = pytest.mark.filterwarnings(
@@ -71,7 +71,7 @@ def test_the_function_of_an_rnn_is_read_from_the_code(tmp_path: Path, form: str,
     model = Around(layer, 8 if "bidirectional" in more else 4).eval()
     made: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, torch.randn(5, 2, 3))
     (torch.jit.freeze(made) if form == "frozen" else made).save(str(tmp_path / "m.pt"))
-    checkpoint = api.load(tmp_path / "m.pt")
+    checkpoint = load(tmp_path / "m.pt")
     assert list(checkpoint.layers) == ["rnn" if form == "frozen" else "core"]
     (stack,) = checkpoint.layers.values()
     assert stack.cell.activation.name == function
@@ -84,7 +84,7 @@ def test_the_function_of_a_cell_is_read_from_the_code(tmp_path: Path, scripted: 
     model = Steps()
     made = torch.jit.script(model) if scripted else torch.jit.trace(model, torch.randn(3, 2, 3), check_trace=False)
     made.save(str(tmp_path / "m.pt"))
-    checkpoint = api.load(tmp_path / "m.pt")
+    checkpoint = load(tmp_path / "m.pt")
     assert {name: stack.cell.activation.name for name, stack in checkpoint.layers.items()} == {"a": "relu", "b": "tanh"}
     assert not checkpoint.questions
 
@@ -94,14 +94,14 @@ def test_a_frozen_archive_is_read_by_its_calls(tmp_path: Path, kind: Any) -> Non
     layer = kind(3, 4, num_layers=2, bidirectional=True)
     made = torch.jit.freeze(torch.jit.script(Around(layer, 8).eval()))
     made.save(str(tmp_path / "m.pt"))
-    (stack,) = api.load(tmp_path / "m.pt").layers.values()
+    (stack,) = load(tmp_path / "m.pt").layers.values()
     assert close(stack, layer)
 
 
 def test_a_frozen_projection(tmp_path: Path) -> None:
     layer = nn.LSTM(3, 4, proj_size=2)
     torch.jit.freeze(torch.jit.script(Around(layer, 2).eval())).save(str(tmp_path / "m.pt"))
-    (stack,) = api.load(tmp_path / "m.pt").layers.values()
+    (stack,) = load(tmp_path / "m.pt").layers.values()
     assert close(stack, layer)
 
 
@@ -125,7 +125,7 @@ def traced(tmp_path: Path) -> Path:
 
 def test_code_that_cannot_be_attributed_is_asked_about(tmp_path: Path) -> None:
     path = edited(traced(tmp_path), "torch.rnn_relu(", "torch.rnn_of_tomorrow(")
-    (question,) = api.load(path).questions
+    (question,) = load(path).questions
     assert question.option == "nonlinearity"
     assert "code does not show" in question.why
 
@@ -141,7 +141,7 @@ def test_code_that_cannot_be_attributed_is_asked_about(tmp_path: Path) -> None:
 )
 def test_code_that_contradicts_the_weights_is_refused(tmp_path: Path, old: str, new: str, words: str) -> None:
     with pytest.raises(RefusedError, match=words):
-        api.load(edited(traced(tmp_path), old, new))
+        load(edited(traced(tmp_path), old, new))
 
 
 def test_weights_that_are_read_by_two_functions_are_refused(tmp_path: Path) -> None:
@@ -155,13 +155,13 @@ def test_weights_that_are_read_by_two_functions_are_refused(tmp_path: Path) -> N
     line = next(part.strip() for part in text.splitlines() if "torch.rnn_relu(" in part)
     both = f"{line}\n    other, more = {line.partition(' = ')[2].replace('rnn_relu', 'rnn_tanh')}"
     with pytest.raises(RefusedError, match="relu and tanh"):
-        api.load(edited(path, line, both))
+        load(edited(path, line, both))
 
 
 def test_dropout_of_a_trace_in_training_mode_is_told(tmp_path: Path) -> None:
     model = Around(nn.LSTM(3, 4, num_layers=2, dropout=0.5), 4)
     torch.jit.trace(model, torch.randn(5, 2, 3), check_trace=False).save(str(tmp_path / "m.pt"))
-    assert any("drops 0.5" in warning for warning in api.load(tmp_path / "m.pt").warnings)
+    assert any("drops 0.5" in warning for warning in load(tmp_path / "m.pt").warnings)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.cells import Cell
 from rnnconvert.language.layout import Sizes
-from rnnconvert.verification.collect import FLAGS, Plan, check
+from rnnconvert.verification.plan import FLAGS, Plan, check
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
 from tests.test_cli_transplant import run

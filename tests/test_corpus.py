@@ -10,9 +10,11 @@ import pytest
 from rnnconvert import rewrites
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
+from rnnconvert.files.summary import Summary
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import corpus, native_files
@@ -35,7 +37,7 @@ def probe(request: pytest.FixtureRequest) -> Probe:
 
 
 def stack_of(probe: Probe) -> Recurrent:
-    checkpoint = api.load(probe.file, settings=probe.reading)
+    checkpoint = load(probe.file, settings=probe.reading)
     return rewrites.join_stack([checkpoint.layers[name] for name in probe.layers])
 
 
@@ -70,7 +72,7 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
     if target == "onnx" and probe.initial() is not None:
         settings.append("states=input")
 
-    def convert() -> api.Summary:
+    def convert() -> Summary:
         return api.convert(probe.file, path, layers=probe.layers, target_format=target, settings=settings)
 
     if target in probe.refused:
@@ -104,7 +106,7 @@ def test_every_kind_of_file_is_probed() -> None:
 def test_quantised_weights_are_what_torch_takes_them_for(name: str) -> None:
     need("corpus", corpus.absent())
     folder = corpus.FOLDER / "pytorch-quantized-lstm"
-    found = api.load(folder / f"TestSerialization.test_lstm.{name}.pt")
+    found = load(folder / f"TestSerialization.test_lstm.{name}.pt")
     ((layer, stack),) = found.layers.items()
     assert any(one.startswith(f"{layer}: its matrices are stored as integers") for one in found.warnings)
     with np.load(folder / "TestSerialization.test_lstm.ref.npz") as kept:
@@ -117,7 +119,7 @@ def test_quantised_weights_are_what_torch_takes_them_for(name: str) -> None:
 
 def test_a_file_of_outputs_has_no_layers() -> None:
     need("corpus", corpus.absent())
-    assert not api.load(corpus.FOLDER / "pytorch-quantized-lstm" / "TestSerialization.test_lstm.expected.pt").layers
+    assert not load(corpus.FOLDER / "pytorch-quantized-lstm" / "TestSerialization.test_lstm.expected.pt").layers
 
 
 FOREIGN = [
@@ -130,8 +132,8 @@ FOREIGN = [
 @pytest.mark.parametrize("name", FOREIGN)
 def test_what_is_not_read_yet_is_said_so(name: str) -> None:
     need("corpus", corpus.absent())
-    with pytest.raises(api.UnreadableError):
-        api.load(corpus.FOLDER / name)
+    with pytest.raises(UnreadableError):
+        load(corpus.FOLDER / name)
 
 
 RUN = [

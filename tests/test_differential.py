@@ -22,7 +22,9 @@ from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files import detect
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.load import load
 from rnnconvert.files.options import Options
+from rnnconvert.files.summary import Summary
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 from tests import environments, native_files
@@ -181,7 +183,7 @@ def inputs(stack: Recurrent) -> Array:
     return np.random.default_rng(5).uniform(-1, 1, (STEPS, BATCH, stack.input_size)).astype(np.float32)
 
 
-def save(stack: Recurrent, path: Path, target: str, **options: Any) -> api.Summary | None:
+def save(stack: Recurrent, path: Path, target: str, **options: Any) -> Summary | None:
     """What was written, or None where it is refused and nothing was; options that decide nothing are left out."""
     try:
         part = fit_to_layout(stack, detect.target(path, target).layouts(Options()), options)
@@ -192,7 +194,7 @@ def save(stack: Recurrent, path: Path, target: str, **options: Any) -> api.Summa
         return None
 
 
-def promised(stack: Recurrent, summary: api.Summary, x: Array) -> Array:
+def promised(stack: Recurrent, summary: Summary, x: Array) -> Array:
     """What the file has to give, with what the caller took over left out of the stack."""
     left = {step.rewrite for step in summary.steps if "left to the caller" in step.detail}
     states = [step.detail.split()[0] for step in summary.steps if "left to the caller" in step.detail]
@@ -207,7 +209,7 @@ def promised(stack: Recurrent, summary: api.Summary, x: Array) -> Array:
     return y[::-1] if "reverse" in left else y
 
 
-def native(summary: api.Summary, x: Array) -> Array | None:
+def native(summary: Summary, x: Array) -> Array | None:
     """The framework's own outputs; None where no executor here runs such a file."""
     if summary.target_format == "onnx":
         return onnx_outputs(summary, x)
@@ -218,12 +220,12 @@ def native(summary: api.Summary, x: Array) -> Array | None:
     return native_files.run(summary, x)
 
 
-def cudnn_runs(summary: api.Summary) -> bool:
+def cudnn_runs(summary: Summary) -> bool:
     entry = json.loads(Path(summary.target + ".json").read_text())["layers"][0]
     return bool(entry["bias_mode"] == "double" and entry["input_mode"] == "linear" and "clip" not in entry)
 
 
-def onnx_outputs(summary: api.Summary, x: Array) -> Array:
+def onnx_outputs(summary: Summary, x: Array) -> Array:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -237,7 +239,7 @@ def onnx_outputs(summary: api.Summary, x: Array) -> Array:
     return np.concatenate(session.run(wanted, feeds), axis=-1)
 
 
-def keras_outputs(summary: api.Summary, x: Array) -> Array:
+def keras_outputs(summary: Summary, x: Array) -> Array:
     import keras
 
     with warnings.catch_warnings():
@@ -274,7 +276,7 @@ def problem(stack: Recurrent, options: Mapping[str, str], target: str, folder: P
         return f"off by {off(found, expected):.3g}"
     written = fit_to_layout(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
     said = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
-    back = list(api.load(summary.target, target, **said).layers.values())
+    back = list(load(summary.target, target, **said).layers.values())
     for one, again in zip(singly([written]), singly(back), strict=True):
         x = inputs(one)
         if off(reference.run(again, x).y, reference.run(one, x).y) > TOLERANCE:
@@ -327,7 +329,7 @@ def test_a_chain_of_formats_ends_where_it_began(chain: tuple[str, ...], kind: st
     for step, format in enumerate((*chain, chain[0])):
         path = tmp_path / f"{step}.{TARGETS[format]}"
         api.save(checkpoint, path, format)
-        checkpoint = api.load(path, format)
+        checkpoint = load(path, format)
     (again,) = checkpoint.layers.values()
     x = inputs(stack)
     assert off(reference.run(again, x).y, reference.run(stack, x).y) <= TOLERANCE

@@ -17,7 +17,8 @@ from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import convert, load, save
+from rnnconvert.files.convert import convert, save
+from rnnconvert.files.load import load
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes

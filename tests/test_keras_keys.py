@@ -17,6 +17,7 @@ import rnnconvert as rc
 from rnnconvert.formats.keras.config import Entry
 from rnnconvert.formats.keras.keys import KEYS, TYPES, known
 from rnnconvert.running import registry
+from tests.drawn import drawn
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
@@ -126,7 +127,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
         values = [(key, value) for key in KEYS for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
         values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
-        for key, value in values:
+        for key, value in drawn(values, 12, f"{kind} {suffix} {number}"):
 
             def put(one: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
                 list(inside(one))[number]["config"][key] = value

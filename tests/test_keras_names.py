@@ -11,7 +11,7 @@ import pytest
 
 from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 
 layers = keras.layers
 

@@ -19,8 +19,9 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent, gates_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import UNUSED, Layout, Sizes, Tensor, offsets, shapes, slots
+from rnnconvert.language.layout import UNUSED, Layout, Sizes, Tensor
 from rnnconvert.language.packing import Packed, assemble, pack, unpack
+from rnnconvert.language.places import offsets, shapes, slots
 from tests import drawn
 from tests.drawn import each
 from tests.stacks import BOTH, PLAIN, cell_of, random_stack

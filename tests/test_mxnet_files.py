@@ -25,6 +25,7 @@ from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests import corpus, environments
+from tests.drawn import drawn
 from tests.frameworks import mxnet
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
@@ -193,11 +194,14 @@ def test_every_truncation_is_unreadable(source: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [*VERSIONS, "types"])
 def test_a_changed_byte_is_unreadable_or_another_number(source: str, tmp_path: Path) -> None:
     whole = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
+    changes = [
+        (at, value) for at in range(len(whole)) for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}
+    ]
+    tried = drawn(changes, 1500, source)
     refused = 0
-    for at in range(len(whole)):
-        for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}:
-            refused += unreadable_or_read(tmp_path / "a.params", whole[:at] + bytes([value]) + whole[at + 1 :])
-    assert refused > len(whole)
+    for at, value in tried:
+        refused += unreadable_or_read(tmp_path / "a.params", whole[:at] + bytes([value]) + whole[at + 1 :])
+    assert refused > len(tried) / 6
 
 
 def test_random_damage_is_unreadable_or_read(tmp_path: Path) -> None:

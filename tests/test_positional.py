@@ -16,7 +16,8 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.positional import placed, search, told
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Sizes, shapes
+from rnnconvert.language.layout import Sizes
+from rnnconvert.language.places import shapes
 from tests.judging import batch_first
 from tests.requirements import needed
 from tests.sources import checkpoint, stack, uniform, write

@@ -159,7 +159,7 @@ def test_an_error_in_one_executor_ends_the_others(files: Path, monkeypatch: pyte
     def fails(*_: Any) -> None:
         raise ExecutorError("torch-cpu", "it is broken")
 
-    monkeypatch.setattr("rnnconvert.verification.collect.run", fails)
+    monkeypatch.setattr("rnnconvert.verification.lanes.run", fails)
     before = threading.active_count()
     with pytest.raises(ExecutorError, match="it is broken"):
         rc.verify(files / "right.pt", on=["torch-cpu", "onnxruntime-cpu"])

@@ -18,6 +18,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
+from rnnconvert.files.load import load
 
 pytestmark = pytest.mark.filterwarnings(
     # PyTorch's own deprecations of what old files were made with.
@@ -49,7 +50,7 @@ def outputs(layer: nn.Module, x: torch.Tensor) -> Any:
 
 
 def only(path: Path, **options: object) -> tuple[str, Recurrent]:
-    checkpoint = api.load(path, **options)  # type: ignore[arg-type]
+    checkpoint = load(path, **options)  # type: ignore[arg-type]
     assert len(checkpoint.layers) == 1
     return next(iter(checkpoint.layers.items()))
 
@@ -161,7 +162,7 @@ def test_a_changed_parameter_is_what_the_module_computes_with(
     change(layer)
     path = tmp_path / "changed.pt"
     torch.save({f"rnn.{key}": value for key, value in layer.state_dict().items()}, path)
-    checkpoint = api.load(path)
+    checkpoint = load(path)
     stack = checkpoint.layers["rnn"]
     with torch.no_grad():
         # The attribute is what the forward pass reads; cuDNN's flattened copy is not made on a CPU.
@@ -178,7 +179,7 @@ def test_another_parametrization_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spectral.pt"
     torch.save(layer.state_dict(), path)
     with pytest.raises(RefusedError, match="remove_parametrizations"):
-        api.load(path)
+        load(path)
 
 
 @pytest.mark.parametrize("said", [None, "tanh", "relu"])
@@ -187,7 +188,7 @@ def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(said: str | None, tmp_path
     path = tmp_path / "rnn.pt"
     torch.save(layer.state_dict(), path)
     options = {} if said is None else {"nonlinearity": said}
-    checkpoint = api.load(path, **options)  # type: ignore[arg-type]
+    checkpoint = load(path, **options)  # type: ignore[arg-type]
     assert agrees(checkpoint.layers[""], layer)
     assert [question.option for question in checkpoint.questions] == ([] if said else ["nonlinearity"])
 
@@ -196,7 +197,7 @@ def test_a_pickled_module_says_its_nonlinearity(tmp_path: Path) -> None:
     layer = nn.RNN(3, 5, nonlinearity="relu")
     path = tmp_path / "rnn.pt"
     torch.save(layer, path)
-    checkpoint = api.load(path)
+    checkpoint = load(path)
     assert not checkpoint.questions
     assert agrees(checkpoint.layers[""], layer)
 
@@ -251,7 +252,7 @@ def test_a_missing_bias_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.pt"
     torch.save({f"rnn.{key}": value for key, value in state.items()}, path)
     with pytest.raises(UnreadableError, match=r"broken\.pt.*'rnn\.'.*'bias_hh_l0' is missing"):
-        api.load(path)
+        load(path)
 
 
 def test_a_wrong_shape_is_named(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_a_wrong_shape_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.pt"
     torch.save(state, path)
     with pytest.raises(UnreadableError, match=r"'weight_ih_l0' has shape \(3, 20\), expected \(20, "):
-        api.load(path)
+        load(path)
 
 
 def test_a_missing_layer_is_named(tmp_path: Path) -> None:
@@ -268,4 +269,4 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     path = tmp_path / "broken.pt"
     torch.save(state, path)
     with pytest.raises(UnreadableError, match="weight_ih_l1"):
-        api.load(path)
+        load(path)

@@ -92,7 +92,7 @@ def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:
 def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) -> None:
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack("rnn")}), a := tmp_path / "a.pt")
     rc.convert(a, b := tmp_path / "b.onnx", settings=["nonlinearity=relu"])
-    from rnnconvert.files.convert import load_pair
+    from rnnconvert.files.load import load_pair
 
     first, second = load_pair((a, b), settings=["nonlinearity=relu"])
     assert first.layers[""].cell == next(iter(second.layers.values())).cell

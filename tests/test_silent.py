@@ -19,6 +19,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.load import load
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.stacks import BOTH, random_stack
@@ -46,7 +47,7 @@ def test_weights_that_were_dropped_out_are_taken_as_they_were(
     raw = state.pop(names[0])
     both = {names[0]: torch.zeros_like(raw), names[1]: raw}
     torch.save(both | state if not raw_first else dict(reversed(both.items())) | state, tmp_path / "model.pt")
-    checkpoint = api.load(tmp_path / "model.pt")
+    checkpoint = load(tmp_path / "model.pt")
     (stack,) = checkpoint.layers.values()
     assert np.array_equal(stack.gates["i"].recurrent, raw[:4].numpy())
     assert not checkpoint.tensors
@@ -70,7 +71,7 @@ def test_what_is_infinite_in_the_source_stays_so(tmp_path: Path) -> None:
 def test_only_what_is_carried_counts_as_carried(tmp_path: Path) -> None:
     api.save(of(lstm()), tmp_path / "a.onnx")
     again = api.convert(tmp_path / "a.onnx", tmp_path / "b.onnx")
-    assert (again.carried, again.left_out) == (0, len(api.load(tmp_path / "a.onnx").tensors))
+    assert (again.carried, again.left_out) == (0, len(load(tmp_path / "a.onnx").tensors))
 
     api.save(of(lstm()), tmp_path / "a.safetensors", "cudnn")
     stored = safetensors.read(tmp_path / "a.safetensors")
@@ -103,7 +104,7 @@ def test_a_description_that_says_something_else_is_refused(name: str, tmp_path: 
     description["layers"][0].update(changes)
     beside.write_text(json.dumps(description))
     with pytest.raises(UnreadableError, match=said):
-        api.load(tmp_path / "a.bin")
+        load(tmp_path / "a.bin")
 
 
 def model(path: Path, lengths: bool = False, **attributes: Any) -> Path:
@@ -126,8 +127,8 @@ def model(path: Path, lengths: bool = False, **attributes: Any) -> Path:
 @pytest.mark.parametrize("function", ["Affine", "ScaledTanh", "ThresholdedRelu"])
 def test_a_function_without_the_constants_that_it_needs_is_refused(function: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="without its activation_alpha"):
-        api.load(model(tmp_path / "a.onnx", activations=[function]))
-    assert api.load(model(tmp_path / "a.onnx", activations=[function], activation_alpha=[0.5], activation_beta=[0.5]))
+        load(model(tmp_path / "a.onnx", activations=[function]))
+    assert load(model(tmp_path / "a.onnx", activations=[function], activation_alpha=[0.5], activation_beta=[0.5]))
 
 
 def test_lengths_that_a_graph_holds_are_refused_until_the_caller_passes_them(tmp_path: Path) -> None:

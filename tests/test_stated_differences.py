@@ -12,11 +12,11 @@ from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import score
-from rnnconvert.judging.cases import cases
+from rnnconvert.judging.cases import USUAL, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
-from rnnconvert.verification import collect, verify
-from rnnconvert.verification.collect import Plan
+from rnnconvert.verification import verify
+from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.stated import NAME, made_for, stated
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
@@ -113,7 +113,7 @@ def test_what_was_kept_is_not_run_with_other_cases(tmp_path: Path) -> None:
     kept = verify.run(written(clipped(6.0), tmp_path / "clip.onnx"), Plan(cases=GENTLE, on=["onnxruntime-cpu"]))
     report = rc.verify(kept, written(lstm(), tmp_path / "none.onnx"), on=["onnxruntime-cpu"])
     assert {case["name"] for case in report.document["layers"][0]["cases"]} == set(GENTLE)
-    assert collect.USUAL[-1] == "saturating"
+    assert USUAL[-1] == "saturating"
 
 
 ALONE = Plan(cases=GENTLE, on=["onnxruntime-cpu"])

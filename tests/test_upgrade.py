@@ -492,6 +492,7 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["cells", "masked_merges"])
 def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keras_2 = frameworks.tf_keras()

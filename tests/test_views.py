@@ -11,6 +11,7 @@ import pytest
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.load import load
 from rnnconvert.language.layout import Sizes
 from tests.stacks import random_stack
 
@@ -21,7 +22,7 @@ def source(tmp_path: Path, name: str) -> Recurrent:
     """A layer read from a file that we wrote, large enough that no container holds it by value."""
     stack = random_stack(Sizes("lstm", 40, 50), 0, np.float32)
     api.save(Checkpoint("(in memory)", "canonical", {"a": stack}), tmp_path / name)
-    return next(iter(api.load(tmp_path / name).layers.values()))
+    return next(iter(load(tmp_path / name).layers.values()))
 
 
 def lies_in_a_map(array: object) -> bool:

@@ -30,8 +30,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import Packed, assemble, pack, unpack
+from rnnconvert.language.places import shapes
 
 NAME = "cudnn"
 SUFFIXES = registry.endings(NAME)

@@ -14,13 +14,15 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.finder import speak_for, with_functions
+from rnnconvert.files.finder import speak_for
 from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.functions import with_functions
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
+from rnnconvert.language.places import shapes
 
 FRAMEWORKS = ("flax", "nnx", "haiku", "equinox")
 

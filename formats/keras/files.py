@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 import zipfile
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
@@ -26,6 +25,17 @@ from rnnconvert.formats.keras import keras_zip, keys
 from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras import write as keras_write
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
+from rnnconvert.formats.keras.cells_of_layers import (
+    WHOLE_MODEL,
+    beside,
+    cells_of,
+    incomplete,
+    numbered,
+    ordered,
+    place_of,
+    sides_of,
+    stacked_in,
+)
 from rnnconvert.formats.keras.config import (
     KINDS,
     Entry,
@@ -36,8 +46,6 @@ from rnnconvert.formats.keras.config import (
     every,
     fed,
     functions,
-    listed,
-    snake_case,
     tree,
     unstated,
 )
@@ -140,17 +148,17 @@ class _Reader:
         elsewhere = {full for cell in found for full in cell.names}
         for path, cells in groups.items():
             where = self._entry(path)
-            cells = _ordered(cells, where)
+            cells = ordered(cells, where)
             name = self._name(path, where, layers)
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
-                self.options.facts(name, "its arrays", _beside(self.stored.arrays, cells, elsewhere))
+                self.options.facts(name, "its arrays", beside(self.stored.arrays, cells, elsewhere))
                 said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
-                self.options.facts(name, "its attributes", said, harmless=_WHOLE_MODEL)
+                self.options.facts(name, "its attributes", said, harmless=WHOLE_MODEL)
                 layers[name] = stack
                 entries[name] = where
-                places[name] = Place(path, _numbered(cells))
+                places[name] = Place(path, numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         own: dict[str, dict[str, str]] = {}
         try:
@@ -167,7 +175,7 @@ class _Reader:
         met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
             one.rpartition("/")[0] for one in used
         }
-        self.unread += _incomplete(self.stored.arrays, met)
+        self.unread += incomplete(self.stored.arrays, met)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         if self.model is not None:
@@ -270,7 +278,7 @@ class _Reader:
         for layer in self._wrappers(where):
             self._check(name, layer)
         by_direction: dict[int, list[CellArrays]] = {}
-        for (_, number), cell in _numbered(cells).items():
+        for (_, number), cell in numbered(cells).items():
             by_direction.setdefault(number, []).append(cell)
         bidirectional = cells[0].direction is not None
         configured = self._configured(name, where, bidirectional)
@@ -293,7 +301,7 @@ class _Reader:
                 ]
             )
             for i, entry_ in enumerate(entries):
-                around = [entry_] if i or where is None else [where, *_sides_of(where)[number:][:1], entry_]
+                around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
@@ -314,14 +322,14 @@ class _Reader:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
         if where is None:
             return [[], []]
-        sides = _sides_of(where)
+        sides = sides_of(where)
         if not sides:
             raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
         if len(sides) == 1 and bidirectional:
             sides = [where, where]
         found = []
         for side in sides:
-            cells = _cells_of(side)
+            cells = cells_of(side)
             if not cells:
                 raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
             around = [layer for layer in (where, side) if not layer.own]
@@ -331,7 +339,7 @@ class _Reader:
                     f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
                 )
                 return None
-            for layer in (where, side, *_stack_of(side), *cells):
+            for layer in (where, side, *stacked_in(side), *cells):
                 self._check(name, layer)
             found.append(cells)
         if where.class_name == "Bidirectional":
@@ -386,7 +394,7 @@ class _Reader:
 
     def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
-            met = {self.graph.backwards(_place_of(cell)) for cell in cells} if self.graph is not None else {None}
+            met = {self.graph.backwards(place_of(cell)) for cell in cells} if self.graph is not None else {None}
             said = met.pop() if len(met) == 1 else None
             if said is not None:
                 return self.options.stated("go_backwards", name, str(said).lower(), _GRAPH_FILE) == "true"
@@ -397,7 +405,7 @@ class _Reader:
     def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
         merge: Any
         if where is None and self.graph is not None:
-            layers = {_place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
+            layers = {place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
             said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
             if said:
                 merge = self.options.stated("merge_mode", name, said, _GRAPH_FILE)
@@ -450,7 +458,7 @@ class _Reader:
     ) -> tuple[tuple[Activation, Activation], list[str]]:
         """Return the functions that the graph of a SavedModel states, the usual ones otherwise, and what it leaves open."""
         assert self.graph is not None
-        said = self.graph.functions(_place_of(found), layout.kind)
+        said = self.graph.functions(place_of(found), layout.kind)
         era = Era("3", HARD_SIGMOID_KERAS_3, False)
         functions_ = tuple(activation(word, era) if word else one for word, one in zip(said, usual, strict=True))
         open_ = [option for option, word in zip(said._fields, said, strict=True) if not word]
@@ -525,118 +533,6 @@ class _Reader:
 
 
 _WRAPPERS = ("TimeDistributed", "Wrapper")
-_WHOLE_MODEL = frozenset({
-    f"{key} of {place}"
-    for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
-    for place in ("the root", "model_weights")
-})  # fmt: skip
-"""Attributes of the whole model that are read elsewhere, or serve training."""
-_CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
-"""Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
-
-
-def _incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
-    """Return the places of cells with incomplete arrays: why each is not a cell, by place."""
-    places: dict[str, list[str]] = {}
-    for name, array in arrays.items():
-        above, _, last = name.rpartition("/")
-        if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
-            places.setdefault(above, []).append(f"{last} {array.shape}")
-    return [
-        f"{above}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
-        for above, shown in places.items()
-    ]
-
-
-_HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")
-"""The state of dropout's random numbers, and what an optimizer keeps of a variable."""
-
-
-def _beside(
-    arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]
-) -> dict[str, tuple[int, ...]]:
-    """Return the arrays that are among or under a cell's own but do not belong to it, with their shapes.
-
-    cellular  the arrays of all cells
-    """
-    own = {full for cell in cells for full in cell.names}
-    # Keras 3 keeps the variables of a cell in `vars`, and what the cell holds next to it.
-    places = tuple(f"{place.removesuffix('/vars')}/" for full in own if (place := full.rpartition("/")[0]))
-    return {
-        name: array.shape
-        for name, array in arrays.items()
-        if name not in cellular
-        and name.startswith((*places, *(f"{full}/" for full in own)))
-        and not _HARMLESS.search(name)
-    }
-
-
-def _place_of(cell: CellArrays) -> str:
-    """Return the path that the variables of a cell have in common."""
-    return cell.names[0].rpartition("/")[0]
-
-
-def _ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
-    """Return the cells of a layer in the order in which they compute.
-
-    Keras 3 numbers stacked cells by class, and HDF5 sorts them as words: gru_cell, lstm_cell, lstm_cell_1, lstm_cell_10,
-    lstm_cell_2. The configuration has the order of the cells, or the numbers have it where it is missing.
-    """
-    ranks: dict[str, int] = {}
-    for side in _sides_of(where) if where is not None else ():
-        counts: dict[str, int] = {}
-        for rank, cell in enumerate(_cells_of(side)):
-            kind = snake_case(cell.class_name)
-            number = counts.get(kind, 0)
-            counts[kind] = number + 1
-            ranks[f"{kind}_{number}" if number else kind] = rank
-
-    def place(cell: CellArrays) -> tuple[int, str, int]:
-        above, _, label = _place_of(cell).removesuffix("/vars").rpartition("/")
-        if above.rpartition("/")[2] != "cells":
-            return (0, "", 0)
-        found = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S)
-        assert found is not None  # any text fits
-        kind, number = found.groups()
-        return (ranks.get(label, len(ranks)), kind, int(number or 0))
-
-    return sorted(cells, key=place)
-
-
-def _numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
-    """Return the cells of a layer by (layer, direction)."""
-    found: dict[tuple[int, int], CellArrays] = {}
-    for cell in cells:
-        number = cell.direction or 0
-        found[sum(direction == number for _, direction in found), number] = cell
-    return found
-
-
-def _sides_of(layer: Entry) -> list[Entry]:
-    """Return the layers of a Bidirectional, forward and backward; any other layer alone."""
-    if layer.class_name != "Bidirectional":
-        return [layer]
-    forward = layer.inner("layer")
-    return [] if forward is None else [forward, layer.inner("backward_layer") or forward]
-
-
-def _stack_of(layer: Entry) -> list[Entry]:
-    """Return the StackedRNNCells of an RNN, if it has them."""
-    cell = layer.inner("cell")
-    return [cell] if layer.class_name == "RNN" and cell is not None and cell.class_name == "StackedRNNCells" else []
-
-
-def _cells_of(layer: Entry) -> list[Entry]:
-    """Return the cells of a layer: itself, or those of an RNN around cells."""
-    if layer.class_name != "RNN":
-        return [layer]
-    cell = layer.inner("cell")
-    if cell is None:
-        cells = layer.config.get("cell")
-        return listed(cells) if isinstance(cells, list) else [layer]
-    if cell.class_name != "StackedRNNCells":
-        return [cell]
-    return listed(cell.config.get("cells"))
 
 
 def write(path: Path, job: Job) -> list[str]:

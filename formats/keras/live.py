@@ -99,7 +99,8 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         raise MissingPackageError("keras", "make a Keras model") from None
     import tempfile
 
-    from rnnconvert.files.convert import accepted, save
+    from rnnconvert.files.arrange import accepted
+    from rnnconvert.files.convert import save
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"

@@ -19,7 +19,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import with_functions
+from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.files.positional import Home, Run, ask_others, check_places, placed, search, shapes_of, told

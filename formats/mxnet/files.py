@@ -15,7 +15,7 @@ from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
@@ -101,11 +101,11 @@ def read(path: Path, options: Options) -> Checkpoint:
             name, f"its RNN operator in {graph.name if graph else 'the graph'}", stated, neutral={"lstm_state_clip_nan": ("False", "0")},
             harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
         )  # fmt: skip
-        fitting = _fitted(path, group, name, arrays, said, options)
-        if isinstance(fitting, str):
-            unread.append(f"{name or 'the file itself'}: {fitting}")
+        try:
+            layout, sizes = _fitted(path, group, name, arrays, said, options)
+        except NotALayerError as error:
+            unread.append(f"{name or 'the file itself'}: {error}")
             continue
-        layout, sizes = fitting
         _check_sizes(graph or path, name, sizes, said)
         step = options.facts(
             name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {})
@@ -232,11 +232,13 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
 
 def _fitted(
     path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options
-) -> tuple[Layout, Sizes] | str:
-    """Return the layout and sizes of a layer, or why it is not one."""
+) -> tuple[Layout, Sizes]:
+    """Return the layout and sizes of a layer. Raises NotALayerError."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-        return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+        raise NotALayerError(
+            f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+        )
     possible = _layouts(group.style)
     if group.style == "flat":
         return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
@@ -245,7 +247,9 @@ def _fitted(
         sizes = fit(layout, shapes)
         if sizes is not None:
             return layout, sizes
-    return f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
+    raise NotALayerError(
+        f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
+    )
 
 
 def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mapping[str, str], options: Options) -> Cell:

@@ -10,7 +10,7 @@ import math
 import os
 import struct
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -112,9 +112,14 @@ def read(path: str | os.PathLike[str]) -> Stored:
     if not looks_like(bytes(reader.data[: len(MAGIC)])):
         raise UnreadableError(path, "it does not begin as a list of MXNet's arrays does")
     _, _, count = reader.numbers("3Q")
-    found: list[Array | str] = []
+    found: list[Array | None] = []
+    unreadable: dict[int, str] = {}
     while len(found) < count:  # each takes bytes, so a false count ends with the file
-        found.append(_array(reader, f"array {len(found)}"))
+        try:
+            found.append(_array(reader, f"array {len(found)}"))
+        except _LeftOutError as error:
+            unreadable[len(found)] = str(error)
+            found.append(None)
     names = [str(number) for number in range(len(found))]
     named = reader.number("Q")
     if named:
@@ -126,9 +131,12 @@ def read(path: str | os.PathLike[str]) -> Stored:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UnreadableError(path, f"two arrays are named {twice!r}")
-    by_name = dict(zip(names, found, strict=True))
-    arrays = {name: array for name, array in by_name.items() if not isinstance(array, str)}
-    return Stored(arrays, {"unreadable": {name: why for name, why in by_name.items() if isinstance(why, str)}})
+    arrays = {name: array for name, array in zip(names, found, strict=True) if array is not None}
+    return Stored(arrays, {"unreadable": {names[place]: why for place, why in unreadable.items()}})
+
+
+class _LeftOutError(Exception):
+    """An array whose place is known cannot be read; never leaves this module."""
 
 
 def _name(reader: _Reader) -> str:
@@ -143,31 +151,31 @@ def _name(reader: _Reader) -> str:
         raise UnreadableError(reader.path, f"a name in it is not valid text: {raw[:80]!r}") from None
 
 
-def _array(reader: _Reader, name: str) -> Array | str:
-    """Return the next array, or the reason why there is none."""
+def _array(reader: _Reader, name: str) -> Array:
+    """Return the next array. Raises _LeftOutError after one that cannot be read."""
     magic = reader.number("I")
     if magic in (_V2, _V3):
         storage = reader.number("i")
         if storage in _SPARSE:
-            return _sparse(reader, name, *_SPARSE[storage])
+            _skip_sparse(reader, name, *_SPARSE[storage])
         if storage != _DENSE:
             reader.fail(f"{name} is stored as the unknown type {storage}")
         axes = reader.number("i")
         # Without numpy's shapes no axes mean no array, with them a scalar; there -1 means none.
         if axes == (-1 if magic == _V3 else 0):
-            return "it was saved before it had a shape"
+            raise _LeftOutError("it was saved before it had a shape")
         shape = reader.shape(axes)
     else:
         axes = reader.number("i") if magic == _V1 else magic
         if axes == 0:
-            return "it was saved before it had a shape"
+            raise _LeftOutError("it was saved before it had a shape")
         shape = reader.shape(axes, "q" if magic == _V1 else "I")
     reader.numbers("ii")  # the device that it was on
     return reader.array(shape, reader.dtype(), name)
 
 
-def _sparse(reader: _Reader, name: str, kind: str, beside: int) -> str:
-    """Skip an array that holds only some of its elements, and note it."""
+def _skip_sparse(reader: _Reader, name: str, kind: str, beside: int) -> NoReturn:
+    """Read past an array that holds only some of its elements. Raises _LeftOutError."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))
     reader.numbers("ii")
@@ -178,7 +186,7 @@ def _sparse(reader: _Reader, name: str, kind: str, beside: int) -> str:
         indices.append((reader.shape(reader.number("i")), dtype))
     for shape, dtype in [*parts, *indices]:
         reader.array(shape, dtype, name)
-    return f"it is sparse ({kind}). Make it dense in MXNet with array.tostype('default')"
+    raise _LeftOutError(f"it is sparse ({kind}). Make it dense in MXNet with array.tostype('default')")
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -72,15 +72,12 @@ def read(path: Path, options: Options) -> Checkpoint:
     for match in matches:
         name, kind = match["name"], match["kind"]
         said = _Program(name, program, stated.get(f"{name}.w_0", []), options)
-        fc, problem = _fc(name, kind, stored.arrays, said, options)
-        if problem:
-            unread.append(f"{name}: {problem}")
+        try:
+            fc = _fc(name, kind, stored.arrays, said, options)
+            layers[name], homes = _layer(name, kind, fc, stored.arrays, said)
+        except NotALayerError as error:
+            unread.append(f"{name}: {error}")
             continue
-        found = _layer(name, kind, fc, stored.arrays, said)
-        if isinstance(found, str):
-            unread.append(f"{name}: {found}")
-            continue
-        layers[name], homes = found
         beside = {
             full: array.shape
             for full, array in stored.arrays.items()
@@ -143,10 +140,10 @@ class _Program:
         return self.options.ask(option, self.name, assumed=assumed, why=why, choices=choices)
 
 
-def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, options: Options) -> tuple[str, str]:
-    """Return the fc before a layer, and ""; or "" and why it is unknown."""
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, options: Options) -> str:
+    """Return the fc before a layer. Raises NotALayerError where it is unknown."""
     if arrays[f"{name}.w_0"].ndim != 2:
-        return "", f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix"
+        raise NotALayerError(f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix")
     units = arrays[f"{name}.w_0"].shape[0]
     fitting = [
         full.removesuffix(".w_0")
@@ -157,44 +154,42 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
         and array.shape[1] == _GATES[kind] * units
     ]
     if program.fc in fitting:
-        return options.stated("fc", name, program.fc, program.where), ""
+        return options.stated("fc", name, program.fc, program.where)
     if program.operator is not None and options.peek("fc", name) is None:
         what = f"{program.fc!r}, whose width does not fit" if program.fc else "something other than an fc alone"
-        return (
-            "",
+        raise NotALayerError(
             f"{program.where} gives it the output of {what}. Choose with --set {name}:fc=NAME if it is an fc anyway",
         )
     said = options.get("fc", name)
     if said is not None:
-        there = f"the fitting ones are {', '.join(fitting) or 'none'}"
-        return (said, "") if said in fitting else ("", f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
+        if said not in fitting:
+            there = f"the fitting ones are {', '.join(fitting) or 'none'}"
+            raise NotALayerError(f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
+        return said
     if len(fitting) == 1:
-        return fitting[0], ""
+        return fitting[0]
     alike = f"fc_{name.rpartition('_')[2]}"
     if alike not in fitting:
-        return (
-            "",
-            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with --set {name}:fc=NAME",
+        raise NotALayerError(
+            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with --set {name}:fc=NAME"
         )
     why = "several fc are as wide as this layer needs; one has its number"
-    return options.ask("fc", name, assumed=alike, why=why, choices=fitting), ""
+    return options.ask("fc", name, assumed=alike, why=why, choices=fitting)
 
 
-def _layer(
-    name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: _Program
-) -> tuple[Recurrent, set[str]] | str:
-    """Return a layer and the names of its arrays, or why it is not one; what they leave open is asked."""
+def _layer(name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: _Program) -> tuple[Recurrent, set[str]]:
+    """Return a layer and the names of its arrays; what they leave open is asked. Raises NotALayerError."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
     found = {local: arrays[full] for local, full in homes.items()}
     odd = [full for full in homes.values() if not is_float(arrays[full])]
     if odd:
-        return f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers"
+        raise NotALayerError(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
     variant = "lstm"
     if kind == "gru":
         units = found["gru.w"].shape[0]
         if found["gru.w"].shape != (units, 3 * units):
-            return f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}"
+            raise NotALayerError(f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}")
         # The operator reads the memory of the whole weight as two matrices.
         found["gru.w"] = found["gru.w"].reshape(-1)
         origin = program.fact("origin_mode", "origin_mode", "false")
@@ -203,10 +198,11 @@ def _layer(
     shapes = {local: tuple(array.shape) for local, array in found.items()}
     sizes = fit(layout, shapes)
     if sizes is None:
-        return f"its parameters do not fit together: {misfit([layout], shapes)}"
+        raise NotALayerError(f"its parameters do not fit together: {misfit([layout], shapes)}")
     peepholes = program.stated("use_peepholes")
     if peepholes is not None and (peepholes == "true") != ("peephole" in sizes.parts):
-        return f"{program.where} states use_peepholes={peepholes}, but its bias has {'no' if peepholes == 'true' else ''} peepholes"
+        has = "no peepholes" if peepholes == "true" else "peepholes"
+        raise NotALayerError(f"{program.where} states use_peepholes={peepholes}, but its bias has {has}")
     backwards = program.fact("go_backwards", "is_reverse", "false")
     stack = assemble(name, _cell(layout, program), unpack(layout, sizes, found), 1)
     return each(stack, lambda one: one.replace(reverse=backwards == "true")), set(homes.values())

@@ -10,8 +10,8 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.arrange import accepted
 from rnnconvert.files.arrays_by_name import packed, represented
-from rnnconvert.files.convert import accepted
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit

@@ -238,7 +238,9 @@ class _Walk:
     def _meant(self, stored: Array, tensor: Tensor, name: str) -> Array:
         """Return the numbers that integers stand for."""
         try:
-            scales, zeros = (self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3])
+            scales, zeros = (
+                self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3]
+            )
             return torch_quantized.meant(stored, tensor.quantizer, scales, zeros)
         except ValueError as error:
             raise _NotNumbersError(f"it is quantized, and {error}") from None

@@ -19,9 +19,11 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import torch_patch, torch_zip_writer
-from rnnconvert.formats.pytorch.files import SUFFIXES, Read, constructor, left_behind, plain_name, read_stored
+from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
+from rnnconvert.formats.pytorch.names import Read, plain_name
+from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.models.model import (
     Group,

@@ -19,7 +19,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job
@@ -216,11 +216,11 @@ class _Reader:
         notes: list[str] = []
         states: set[str] = set()
         for place, member in sorted(wrapped.cells.items()):
-            found = wrapped.odd or self._fitted(name, member)
-            if isinstance(found, str):
-                self._unfitted(wrapped, member, found)
+            try:
+                layout, sizes = self._fitted(wrapped, member)
+            except NotALayerError as error:
+                self._unfitted(wrapped, member, str(error))
                 return
-            layout, sizes = found
             local = {own: self.arrays[full] for own, full in member.names.items()}
             cell = self._cell(name, member, layout)
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
@@ -309,23 +309,26 @@ class _Reader:
             return
         name = scope or local
         possible = [layout for layout in registry.layouts_of(NAME) if layout.name.endswith("_flat")]
-        found = flat.sizes(path, possible, name, array.size, {}, self.options)
-        if isinstance(found, str):
-            self._leave(f"{name}: {found}")
+        try:
+            layout, sizes = flat.sizes(path, possible, name, array.size, {}, self.options)
+        except NotALayerError as error:
+            self._leave(f"{name}: {error}")
             return
-        layout, sizes = found
         cell = layout.cell.replace(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
         self.layers[name] = assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions)
         self.flat.add(full)
         self.evidence.append(f"{name}: the vector of {layout.class_name}, according to the options")
 
-    def _fitted(self, name: str, member: Member) -> tuple[Layout, Sizes] | str:
-        """Return the layout and sizes of a cell, or why it is not one."""
+    def _fitted(self, wrapped: Wrapped, member: Member) -> tuple[Layout, Sizes]:
+        """Return the layout and sizes of a cell. Raises NotALayerError."""
+        if wrapped.odd:
+            raise NotALayerError(wrapped.odd)
+        name = wrapped.name
         asked = None if member.known in CLASSES else self.options.get("cell", name)
         kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
         last = member.scope.rpartition("/")[2]
         if not kind:
-            return (
+            raise NotALayerError(
                 f"its cells are in the scope {last!r}, which names no class with known equations. If they are "
                 f"those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
             )
@@ -337,12 +340,14 @@ class _Reader:
         shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            return f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+            raise NotALayerError(
+                f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
+            )
         for layout in tried:
             sizes = fit(layout, shapes)
             if sizes is not None:
                 return layout, sizes
-        return f"the variables under {member.scope!r} do not fit together: {misfit(tried, shapes)}"
+        raise NotALayerError(f"the variables under {member.scope!r} do not fit together: {misfit(tried, shapes)}")
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
         """Return what a cell computes; what neither its scope nor the graph states is asked."""

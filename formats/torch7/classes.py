@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, TANH, Activation
+from rnnconvert.core.errors import NotALayerError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language.layout import Sizes
@@ -96,16 +97,12 @@ class ClassArrays(NamedTuple):
     activation: Activation = TANH
 
 
-class NoneOfItsClassError(Exception):
-    """An object does not match its class; the message gives the reason."""
-
-
 def found(made: Object, asked: str = "") -> ClassArrays:
     """Return what an object of CLASSES holds.
 
     asked  the layout that the user says it has
 
-    Raises NoneOfItsClassError.
+    Raises NotALayerError.
     """
     kind = made.name.rpartition(".")[2]
     if made.name.startswith("cudnn."):
@@ -117,12 +114,12 @@ def found(made: Object, asked: str = "") -> ClassArrays:
             asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None}
         )
     if flat:
-        raise NoneOfItsClassError(
+        raise NotALayerError(
             f"an {made.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
             "--set layout=torch7.seq_gru"
         )
     if "recurrentModule" not in made.fields:
-        raise NoneOfItsClassError(f"an {made.name} without weights or modules")
+        raise NotALayerError(f"an {made.name} without weights or modules")
     return {"LSTM": _lstm, "FastLSTM": _fast, "GRU": _gru}[kind](made)
 
 
@@ -138,7 +135,7 @@ def leaves(made: object) -> Iterator[Object]:
         one = stack.pop()
         met += 1
         if met > 100_000:
-            raise NoneOfItsClassError("its modules contain themselves")
+            raise NotALayerError("its modules contain themselves")
         inside = one.fields.get("modules") if isinstance(one, Object) else None
         if isinstance(inside, Table) and inside:
             stack += reversed(inside.listed())
@@ -152,14 +149,14 @@ def _computing(made: object, expected: tuple[str, ...], what: str) -> list[Objec
     names = [leaf.name.rpartition(".")[2].replace("LinearNoBias", "Linear") for leaf in parts]
     graph = isinstance(made, Object) and made.name == "nn.gModule"  # its modules come in the order of its graph
     if Counter(names) != Counter(expected) or (not graph and tuple(names) != expected):
-        raise NoneOfItsClassError(f"{what} is made of {', '.join(names[:20])}, but its class of {', '.join(expected)}")
+        raise NotALayerError(f"{what} is made of {', '.join(names[:20])}, but its class of {', '.join(expected)}")
     return parts
 
 
 def _weight(made: object, what: str) -> Array:
     weight = _array(made, "weight")
     if weight is None:
-        raise NoneOfItsClassError(f"{what} has no weight")
+        raise NotALayerError(f"{what} has no weight")
     return weight
 
 
@@ -168,7 +165,7 @@ def _linear(arrays: dict[str, Array], name: str, made: object, biased: bool | No
     arrays[f"{name}/weight"] = _weight(made, name)
     bias = None if isinstance(made, Object) and made.name == "nn.LinearNoBias" else _array(made, "bias")
     if biased is not None and biased != (bias is not None):
-        raise NoneOfItsClassError(f"{name} has {'no' if biased else 'a'} bias")
+        raise NotALayerError(f"{name} has {'no' if biased else 'a'} bias")
     if bias is not None:
         arrays[f"{name}/bias"] = bias
 
@@ -186,13 +183,13 @@ def _lstm(made: Object) -> ClassArrays:
             arrays[f"{gate}/cell/weight"] = _weight(parts[2], f"{gate}'s CMul").reshape(-1)
     both = sum(name.endswith("/output/bias") for name in arrays)
     if both not in (0, 4):
-        raise NoneOfItsClassError(f"{both} of its four gates have a second bias")
+        raise NotALayerError(f"{both} of its four gates have a second bias")
     return ClassArrays("lstm", arrays)
 
 
 def _pair(made: Object) -> dict[str, Array]:
     if made.fields.get("p") not in (None, 0):
-        raise NoneOfItsClassError(
+        raise NotALayerError(
             f"it drops values inside the cell (p = {made.fields['p']}), which no other framework supports"
         )
     arrays: dict[str, Array] = {}
@@ -213,7 +210,7 @@ def _gru(made: Object) -> ClassArrays:
     linear = [one for one in parts if one.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
     own = [one for one in linear if one is not made.fields["i2g"] and one is not made.fields["o2g"]]
     if len(own) != 2:
-        raise NoneOfItsClassError("its gates are not those that its module uses")
+        raise NotALayerError("its gates are not those that its module uses")
     _linear(arrays, "t1", own[0], True)
     _linear(arrays, "t2", own[1], False)
     return ClassArrays("gru", arrays)
@@ -224,19 +221,19 @@ def _cudnn(made: Object) -> ClassArrays:
     mode = _MODES.get(str(said.get("mode")))
     weight = _array(made, "weight")
     if weight is None:
-        raise NoneOfItsClassError("it has no weight")
+        raise NotALayerError("it has no weight")
     if mode is None:
-        raise NoneOfItsClassError(f"its mode is {said.get('mode')!r}")
+        raise NotALayerError(f"its mode is {said.get('mode')!r}")
     layout, kind, activation = mode
     width, units, depth = (said.get(name) for name in ("inputSize", "hiddenSize", "numLayers"))
     for size, most in ((width, 1 << 24), (units, 1 << 24), (depth, 256)):
         if not isinstance(size, int) or not 0 < size < most:
-            raise NoneOfItsClassError(f"its sizes are {width}, {units} and {depth}")
+            raise NotALayerError(f"its sizes are {width}, {units} and {depth}")
     two, mode_of_input = said.get("bidirectional"), said.get("inputMode")
     if two not in ("CUDNN_UNIDIRECTIONAL", "CUDNN_BIDIRECTIONAL"):
-        raise NoneOfItsClassError(f"its direction is {two!r}")
+        raise NotALayerError(f"its direction is {two!r}")
     if mode_of_input not in ("CUDNN_LINEAR_INPUT", "CUDNN_SKIP_INPUT"):
-        raise NoneOfItsClassError(f"its inputMode is {mode_of_input!r}")
+        raise NotALayerError(f"its inputMode is {mode_of_input!r}")
     assert isinstance(width, int) and isinstance(units, int) and isinstance(depth, int)
     sizes = Sizes(
         kind, width, units, depth, 2 if two == "CUDNN_BIDIRECTIONAL" else 1,
@@ -248,18 +245,18 @@ def _cudnn(made: Object) -> ClassArrays:
 def two_ways(made: Object) -> tuple[Object, Object, str]:
     """Return the forward and the backward module of a container of TWO_WAYS, and how their outputs are merged.
 
-    Raises NoneOfItsClassError for a container around anything but two layers that can be read.
+    Raises NotALayerError for a container around anything but two layers that can be read.
     """
     pair = (made.fields.get("forwardModule"), made.fields.get("backwardModule"))
     merge = made.fields.get("merge") or made.fields.get("mergeModule")
     forward, backward = pair
     if not isinstance(forward, Object) or not isinstance(backward, Object):
-        raise NoneOfItsClassError("its two modules are missing")
+        raise NotALayerError("its two modules are missing")
     if made.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
-        raise NoneOfItsClassError(
+        raise NotALayerError(
             f"it contains {forward.name} and {backward.name}, not one recurrent layer for each direction"
         )
     how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
     if how is None:
-        raise NoneOfItsClassError("its directions are merged by something other than nn.CAddTable or nn.JoinTable")
+        raise NotALayerError("its directions are merged by something other than nn.CAddTable or nn.JoinTable")
     return forward, backward, how

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import NotALayerError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -22,7 +22,6 @@ from rnnconvert.formats.torch7.classes import (
     SIZES,
     TWO_WAYS,
     ClassArrays,
-    NoneOfItsClassError,
     found,
     two_ways,
     unknown_fields,
@@ -31,8 +30,9 @@ from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleErr
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout, shapes
+from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.language.places import shapes
 from rnnconvert.rewrites import split_stack
 
 NAME = "torch7"
@@ -71,13 +71,13 @@ def read(path: Path, options: Options) -> Checkpoint:
         said = f"{place or 'the file itself'}: {one.name}"
         try:
             if one.name in OTHERS:
-                raise NoneOfItsClassError("a class whose equations are unknown")
+                raise NotALayerError("a class whose equations are unknown")
             layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
             evidence.append(said)
             options.facts(place, f"the {one.name}", _unknown(one, path))
             if any(one.fields.get(name) in values for name, values in KEPT_STATES.items()):
                 warnings.append(f"{said} keeps its state from call to call. Pass it yourself, or start each from zeros")
-        except NoneOfItsClassError as error:
+        except NotALayerError as error:
             unread.append(f"{said}, not read: {error}")
         if one.fields.get("maskzero") is True:
             warnings.append(f"{said} sets its state to zero at steps of zeros (maskzero), which is not kept")
@@ -123,9 +123,9 @@ def _one(place: str, made: Object, options: Options) -> Recurrent:
         try:
             apart = differs(stack, module)
         except UnknownModuleError as error:
-            raise NoneOfItsClassError(str(error)) from None
+            raise NotALayerError(str(error)) from None
         if apart:
-            raise NoneOfItsClassError(apart)
+            raise NotALayerError(apart)
     return stack
 
 
@@ -135,17 +135,17 @@ def _assembled(place: str, made: Object, what: ClassArrays) -> Recurrent:
     sizes = what.sizes or fit(layout, local)
     types = {str(array.dtype) for array in what.arrays.values()}
     if len(types) > 1 or not types <= {"float16", "float32", "float64"}:
-        raise NoneOfItsClassError(f"its tensors are of the types {', '.join(sorted(types))}")
+        raise NotALayerError(f"its tensors are of the types {', '.join(sorted(types))}")
     if sizes is None:
-        raise NoneOfItsClassError(f"its tensors do not fit together: {misfit([layout], local)}")
+        raise NotALayerError(f"its tensors do not fit together: {misfit([layout], local)}")
     if what.sizes is not None and shapes(layout, sizes) != local:
-        raise NoneOfItsClassError(
+        raise NotALayerError(
             f"a vector of {local['weight'][0]} numbers, but its sizes need {shapes(layout, sizes)['weight'][0]}"
         )
     for name, ours in SIZES.items():
         size = made.fields.get(name)
         if isinstance(size, int | float) and size != getattr(sizes, ours):
-            raise NoneOfItsClassError(f"its {name} is {size}, but its tensors are for {getattr(sizes, ours)}")
+            raise NotALayerError(f"its {name} is {size}, but its tensors are for {getattr(sizes, ours)}")
     cell = layout.cell.replace(activation=what.activation) if layout.kind == "rnn" else layout.cell
     return assemble(place, cell, unpack(layout, sizes, what.arrays), sizes.num_directions)
 
@@ -154,9 +154,9 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
     forward, backward, merge = two_ways(made)
     ways = [_one(place, one, options) for one in (forward, backward)]
     if any(way.num_layers > 1 or way.num_directions > 1 for way in ways):
-        raise NoneOfItsClassError("it has whole stacks in it")
+        raise NotALayerError("it has whole stacks in it")
     if ways[0].input_size != ways[1].input_size or ways[0].cell.kind != ways[1].cell.kind:
-        raise NoneOfItsClassError(f"its directions are {ways[0].describe()}; and {ways[1].describe()}")
+        raise NotALayerError(f"its directions are {ways[0].describe()}; and {ways[1].describe()}")
     how: Any = merge
     return Recurrent(place, (Layer((ways[0].first, ways[1].first.replace(reverse=True)), how),))
 

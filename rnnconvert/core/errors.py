@@ -170,6 +170,13 @@ class UnreadLayersError(RefusedError):
         self.reason, self.remedy = shown(self.reason), shown(self.remedy)
 
 
+class NotALayerError(Exception):
+    """Arrays or objects that look like a recurrent layer are not one, or cannot be read yet.
+
+    The reader that looks for layers catches it and lists the message among what is left.
+    """
+
+
 class MissingPackageError(RnnConvertError):
     """A package or executor that this job needs is not installed here."""
 

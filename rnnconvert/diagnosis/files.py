@@ -16,7 +16,7 @@ from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import select
+from rnnconvert.files.load import select
 from rnnconvert.judging.cases import USUAL, cases
 from rnnconvert.judging.measure import Measure, settled
 

@@ -12,8 +12,8 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause, compare_files, diagnose_files
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import load, load_pair
 from rnnconvert.files.in_memory import Source
+from rnnconvert.files.load import load, load_pair
 from rnnconvert.judging.cases import USUAL
 
 Found = TypeVar("Found", Compared, Diagnosed)

@@ -12,15 +12,17 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float, widest
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import NotALayerError, RnnConvertError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
+from rnnconvert.files.arrange import fitted, fitted_in
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
-from rnnconvert.files.convert import element_type, fitted, fitted_in, without_clips
+from rnnconvert.files.convert import element_type
 from rnnconvert.files.finder import ArrayFiles, unlike
 from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.load import without_clips
 from rnnconvert.files.options import OPTIONS, Options, warn
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
@@ -160,10 +162,11 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     flat = [layout for layout in known if layout.flat and shapes.keys() == {layout.tensors[0].name}]
     if flat:
         (vector,) = arrays.values()
-        sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
-        if isinstance(sizes, str):
-            raise UsageError(sizes.replace("--set ", ""))
-        return FoundLayer(name, *sizes, names, cell)
+        try:
+            layout, sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
+        except NotALayerError as error:
+            raise UsageError(str(error).replace("--set ", "")) from None
+        return FoundLayer(name, layout, sizes, names, cell)
     if options.peek("cell", name) is not None:
         raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")
     said = options.get("layout", name)

@@ -1,7 +1,7 @@
 """Conservation: every fact in the scope of a layer is used, carried, asked about, or named as harmless.
 
 A reader hands what a file states about a layer to `Options.facts`, and takes from it what it needs. The engine looks at
-what is left once the file is read (rnnconvert.files.convert.load_with): a fact that nothing took stays with the layer as
+what is left once the file is read (rnnconvert.files.load.load_with): a fact that nothing took stays with the layer as
 something unknown that it computes, so that a conversion refuses it by name.
 """
 

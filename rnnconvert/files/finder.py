@@ -15,20 +15,22 @@ from typing import Any, NamedTuple
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
-from rnnconvert.core.cells import ACTIVATION_DEFAULTS, RELU, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
 from rnnconvert.files.opened import SHAPED, Opened, Seen
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import as_wide, fits, misfit, names_of, pattern
-from rnnconvert.language.layout import Layout, slots
+from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
+from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
 
 
@@ -76,7 +78,7 @@ class ArrayFiles:
         except UnreadableError:
             return None
         if found:
-            return Seen(SHAPED, f"{kind}, with arrays named as those of {_called(found[0].layout)}")
+            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(found[0].layout)}")
         fits = any(doubt.fits for doubt in doubts.values())
         return Seen(SHAPED, f"{kind}, with arrays of its shapes") if fits else None
 
@@ -101,7 +103,7 @@ class ArrayFiles:
             self.NAME,
             layers,
             {name: array for name, array in stored.arrays.items() if name not in used},
-            tuple(f"{_place(group.name)}: arrays named as those of {_called(group.layout)}" for group in found),
+            tuple(f"{_place(group.name)}: arrays named as those of {class_in_words(group.layout)}" for group in found),
             options.questions,
             (*unread, *warnings),
             stored.metadata,
@@ -167,17 +169,19 @@ class ArrayFiles:
                 asked = [layout for layout in possible if layout.name == said]
                 if asked:
                     options.get("layout", name)
-                sizes = flat.sizes(path, asked or possible, name, array.size, self.description(stored, name), options)
-                if isinstance(sizes, str):
-                    doubts.append(f"{full}: {sizes}")
+                said_there = self.description(stored, name)
+                try:
+                    layout, sizes = flat.sizes(path, asked or possible, name, array.size, said_there, options)
+                except NotALayerError as error:
+                    doubts.append(f"{full}: {error}")
                     continue
-                group = FoundLayer(name, *sizes, {local: full})
+                group = FoundLayer(name, layout, sizes, {local: full})
                 found.append(group)
                 (inside,) = _inside([group], stored.arrays, self.separators)
                 beside = dict.fromkeys([*_beside(group, stored.arrays, self.separators), *inside])
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(name, "its scope", left)
-        unanswered = {group.name: _open_clips(group, options) for group in found}
+        unanswered = {group.name: why_clips_are_open(group, options) for group in found}
         doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
         return [group for group in found if not unanswered[group.name]], doubts
 
@@ -264,14 +268,14 @@ class ArrayFiles:
         for asking in [options.direction(one, number) if each_own else options for one in range(number)]:
             if group.cell is None:
                 cell = self.cell(group, stored, asking)
-                cells.append(_chosen(group, cell.replace(clips=(*cell.clips, *_clips(group, asking))), asking))
+                cells.append(as_chosen(group, cell.replace(clips=(*cell.clips, *clips_of(group, asking))), asking))
         stack = assemble(group.name, cells[0], unpack(group.layout, group.sizes, arrays), number)
         if cells[-1] != cells[0]:
             ways = [(layer.directions[0], layer.directions[1].replace(cell=cells[1])) for layer in stack.layers]
             stack = stack.replace(
                 layers=tuple(Layer(way, layer.merge) for way, layer in zip(ways, stack.layers, strict=True))
             )
-        called = _called(group.layout)
+        called = class_in_words(group.layout)
         if group.layout.holds.reverse and group.sizes.num_directions == 1:
             why = f"the arrays of {called} do not show from which end it reads"
             if options.ask("go_backwards", group.name, assumed="false", why=why) == "true":
@@ -295,7 +299,7 @@ class ArrayFiles:
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
         said = [f"the function {stack.cell.activation}"] if open_function else []
         said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
-        return _called(layout) + (f" with {' and '.join(said)}" if said else "")
+        return class_in_words(layout) + (f" with {' and '.join(said)}" if said else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """Return what the names of each stack's arrays begin with: nothing where one layer comes from another format."""
@@ -333,114 +337,18 @@ class ArrayFiles:
         if mode.startswith("rnn_"):
             return layout.cell.replace(activation=RELU if mode == "rnn_relu" else TANH)
         holds = layout.holds
-        candidate = _function(group, options, holds.activations, layout.cell.activation, "activation")
+        candidate = function_of(group, options, holds.activations, layout.cell.activation, "activation")
         cell = layout.cell.replace(activation=candidate)
         if layout.kind == "lstm" and holds.output_activation == "same":
             cell = cell.replace(output_activation=candidate)
         elif layout.kind == "lstm":
-            asked = _function(group, options, holds.activations, layout.cell.output_activation, "output_activation")
+            asked = function_of(group, options, holds.activations, layout.cell.output_activation, "output_activation")
             cell = cell.replace(output_activation=asked)
         if layout.kind != "rnn":
             usual = cell.gate_activation
-            gates = _function(group, options, holds.gate_activations, usual, "recurrent_activation")
+            gates = function_of(group, options, holds.gate_activations, usual, "recurrent_activation")
             cell = cell.replace(gate_activation=gates)
         return cell
-
-
-class _Function(NamedTuple):
-    """A function of a cell that an option decides: the cell's field, and what it is called in questions."""
-
-    field: str
-    words: str
-
-
-_FUNCTIONS = {
-    "activation": _Function("activation", "function"),
-    "recurrent_activation": _Function("gate_activation", "gates' function"),
-    "output_activation": _Function("output_activation", "output's function"),
-}
-
-
-def _function(
-    group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
-) -> Activation:
-    """Return the function that a caller decides, or the usual one; no question is open where there is only one.
-
-    Raises UsageError for a function that the layout does not have.
-    """
-    held = [one for one in allowed if one != "any"]
-    held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
-    functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
-    functions = {name: one for name, one in functions.items() if name in (OPTIONS[option].choices or functions)}
-    if len(functions) < 2:
-        return usual
-    plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
-    why = f"the arrays of {_called(group.layout)} do not show its {_FUNCTIONS[option].words}"
-    keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
-    asked = "nonlinearity" if plain else option
-    said = options.ask(
-        asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ())
-    )
-    return functions.get(said, usual)
-
-
-def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
-    """Return a cell with the functions that its class takes as arguments and its files do not hold, by asking for them."""
-    for option in layout.holds.asked_functions:
-        function = _FUNCTIONS[option]
-        usual = getattr(cell, function.field)
-        why = f"{_called(layout)} takes its {function.words} as an argument, which files do not hold"
-        choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
-        said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
-        cell = cell.replace(**{function.field: usual if said == str(usual) else Activation(said)})
-        if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
-            cell = cell.replace(output_activation=cell.activation)
-    return cell
-
-
-_BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
-"""The option that gives the bound of each kind of clip."""
-
-
-def _open_clips(group: FoundLayer, options: Options) -> str:
-    """Return why a layer cannot be read before the bounds of its clips are known; "" where they are."""
-    for kind in group.layout.holds.open_clips:
-        option = _BOUNDS.get(kind, "")
-        if options.peek("clip", group.name) == "none" or (option and options.peek(option, group.name) is not None):
-            continue
-        return (
-            f"{_called(group.layout)} may have a clip of its {kind}, but its arrays do not show the bounds; "
-            + (f"give --set {option}=NUMBER, or none" if option else "give --set clip=none if there is none")
-            + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
-        )
-    return ""
-
-
-def _clips(group: FoundLayer, options: Options) -> list[Clip]:
-    """Return the clips whose bounds a caller gives, by asking for them."""
-    found = []
-    for kind in group.layout.holds.open_clips:
-        if options.get("clip", group.name) == "none":
-            continue
-        why = f"the arrays of {_called(group.layout)} do not show the bounds of a clip of its {kind}"
-        shown: Any = kind
-        bound = options.ask(_BOUNDS.get(kind, "clip"), group.name, assumed="none", why=why)
-        found += [] if bound == "none" else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
-    return found
-
-
-def _chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:
-    """Return the cell with the arguments of its class that arrays do not show, by asking for them."""
-    holds, called = group.layout.holds, _called(group.layout)
-    if "f" in holds.chosen:
-        why = f"the arrays of {called} do not show what is added to gate f at run time"
-        bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
-        cell = cell.replace(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
-    if holds.coupled and not group.layout.coupled:
-        why = f"the arrays of {called} do not show whether one gate derives another"
-        gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
-        cell = cell.replace(coupled="" if gate == "none" else gate)
-    return cell
 
 
 def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
@@ -455,10 +363,6 @@ def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
     return list(found.values())
 
 
-def _called(layout: Layout) -> str:
-    return layout.class_name or layout.name
-
-
 def _place(name: str) -> str:
     return name or "the file itself"
 
@@ -470,7 +374,7 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
 
 
 def _plus(group: FoundLayer, extra: str) -> Doubt:
-    called = _called(group.layout)
+    called = class_in_words(group.layout)
     return Doubt(
         f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
         f"computes the same, confirm with --set layout={group.layout.name}",

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.places import shapes
 
 _MOST = 1 << 24
 _MOST_LAYERS = 4096
@@ -26,17 +27,18 @@ input_mode (linear or skip) and input_size, which MXNet does not state."""
 
 def sizes(
     path: Path, possible: Sequence[Layout], name: str, length: int, said: Description, options: Options
-) -> tuple[Layout, Sizes] | str:
-    """Return layout and form of a flat vector of that length, or what has to be said before it can be read.
+) -> tuple[Layout, Sizes]:
+    """Return layout and sizes of a flat vector of that length.
 
     The width of the input is what is left of the length. What neither file nor options say becomes a Question.
 
-    Raises UnreadableError for sizes in the file that the vector does not have, UsageError for such sizes in the options.
+    Raises NotALayerError with what has to be said before the vector can be read, UnreadableError for sizes in the file that it
+    does not have, UsageError for such sizes in the options.
     """
     told = _described(said)
     mode, hidden = (told.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
     if not mode or not hidden:
-        return (
+        raise NotALayerError(
             "a flat vector does not describe its sizes, and no description was found. Give --set cell=... and --set "
             "hidden_size=..., and num_layers, bidirectional or projection_size where they are not 1, false and 0"
         )

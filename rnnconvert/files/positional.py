@@ -17,7 +17,8 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
 from rnnconvert.language.fitting import fits
-from rnnconvert.language.layout import Layout, Shape, Sizes, shapes
+from rnnconvert.language.layout import Layout, Shape, Sizes
+from rnnconvert.language.places import shapes
 
 T = TypeVar("T")
 

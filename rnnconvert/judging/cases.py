@@ -226,22 +226,12 @@ def _empty(maker: _Maker) -> Case:
     return maker.case("empty sequence", "one sequence of length zero", lengths=maker.lengths(0))
 
 
-def _halves(maker: _Maker) -> Case | str:
-    return _carried(maker, maker.case("halves", "in two halves, the state carried over", way="halves"))
+def _halves(maker: _Maker) -> Case:
+    return maker.case("halves", "in two halves, the state carried over", way="halves")
 
 
-def _steps(maker: _Maker) -> Case | str:
-    return _carried(maker, maker.case("step by step", "one step at a time, the state carried over", way="steps"))
-
-
-def _carried(maker: _Maker, case: Case) -> Case | str:
-    if any(d.reverse for *_, d in maker.stack.directions()):
-        return "a layer that reads backwards needs the whole sequence"
-    return (
-        "the state of a layer in processing order cannot be carried over between halves"
-        if maker.stack.output_order != "time"
-        else case
-    )
+def _steps(maker: _Maker) -> Case:
+    return maker.case("step by step", "one step at a time, the state carried over", way="steps")
 
 
 def _one_step(maker: _Maker) -> Case:
@@ -279,7 +269,7 @@ def _not_finite(maker: _Maker) -> Case:
     return case
 
 
-CASES: dict[str, Callable[[_Maker], Case | str]] = {
+CASES: dict[str, Callable[[_Maker], Case]] = {
     "states": _states,
     "default states": _default_states,
     "lengths": _lengths,
@@ -296,6 +286,21 @@ CASES: dict[str, Callable[[_Maker], Case | str]] = {
     "long": _long,
 }
 """Every case by name, the usual ones first."""
+
+_IN_PARTS = ("halves", "step by step")
+"""The cases that carry a state over from one part of a sequence to the next."""
+
+
+def _why_not(name: str, stack: Recurrent) -> str:
+    """Return why a case does not apply to a layer; "" if it does."""
+    if name not in _IN_PARTS:
+        return ""
+    if any(d.reverse for *_, d in stack.directions()):
+        return "a layer that reads backwards needs the whole sequence"
+    if stack.output_order != "time":
+        return "the state of a layer in processing order cannot be carried over between halves"
+    return ""
+
 
 _COPIES = 4
 """As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
@@ -337,11 +342,12 @@ def cases(
     found: list[Case] = []
     skipped: list[Skipped] = []
     for name in names:
+        why = _why_not(name, stack)
+        if why:
+            skipped.append(Skipped(name, why))
+            continue
         # A seed for each, so that a case has the same numbers whatever others are asked for.
         made = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
-        if isinstance(made, str):
-            skipped.append(Skipped(name, made))
-            continue
         if name == "lengths" and lengths is not None:
             made = replace(made, lengths=np.asarray(lengths))
         found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)

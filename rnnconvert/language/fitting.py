@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rnnconvert.core.weights import BIAS_PARTS
-from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor, shapes
+from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor
+from rnnconvert.language.places import shapes
 
 
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:

@@ -39,7 +39,8 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor, shapes, slots
+from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor
+from rnnconvert.language.places import shapes, slots
 
 if sys.version_info >= (3, 11):
     import tomllib

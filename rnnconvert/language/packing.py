@@ -15,7 +15,8 @@ import numpy as np
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
-from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides, shapes, slots
+from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides
+from rnnconvert.language.places import shapes, slots
 
 
 class _Placed(NamedTuple):

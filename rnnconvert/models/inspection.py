@@ -16,6 +16,7 @@ from rnnconvert.files.adapter import about, adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import Verdict
 from rnnconvert.files.in_memory import Source
+from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options, assumptions
 from rnnconvert.models.others import Other, others
 
@@ -157,7 +158,7 @@ def inspect_with(
     source: Source, source_format: str | None, options: Options, targets: bool | str | Sequence[str]
 ) -> Inspection:
     """Inspect a file as `inspect` does, with a ledger of options."""
-    checkpoint = conversion.load_with(source, source_format, options)
+    checkpoint = load_with(source, source_format, options)
     names = targets.split(",") if isinstance(targets, str) else targets
     wanted = None if isinstance(names, bool) else [adapter(name).NAME for name in names]
     verdicts = conversion.targets(checkpoint, options, wanted) if targets else []

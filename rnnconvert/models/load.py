@@ -17,7 +17,7 @@ from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.differences import Difference, differences, unconvertible, unsaid
 from rnnconvert.models.filling import Filling, fill

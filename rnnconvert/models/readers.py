@@ -23,7 +23,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import load_with
+from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.models.model import Model, Unit, single_layers

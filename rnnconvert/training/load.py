@@ -12,7 +12,7 @@ from typing import Any
 
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 from rnnconvert.models.model import Model
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.optimizer_readers import of_object, optimizers

@@ -24,7 +24,8 @@ from rnnconvert.core import version
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running import registry
-from rnnconvert.verification.collect import Plan, Prepared
+from rnnconvert.verification.lanes import Prepared
+from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.results import hash_file
 from rnnconvert.verification.stated import outlined
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.text_file import read_text
-from rnnconvert.verification.collect import Plan, Watch
+from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.verify import verify
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.files import convert as conversion
-from rnnconvert.files.convert import Progress, Summary
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.options import as_settings
+from rnnconvert.files.summary import Progress, Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rnnconvert.files.option_types import Both
-    from rnnconvert.verification.collect import Plan
+    from rnnconvert.verification.plan import Plan
 
 
 def convert(

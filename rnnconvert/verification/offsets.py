@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes, offsets
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.places import offsets
 
 # linLayerID, as the API reference gives it under cudnnGetRNNWeightParams: the GRU's "i" is our z.
 IDENTITIES = {

@@ -12,13 +12,14 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
-from rnnconvert.files.convert import Progress, Summary
 from rnnconvert.files.in_memory import PathLike, Source, path_of
+from rnnconvert.files.load import load, load_with
 from rnnconvert.files.options import Options
+from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
-from rnnconvert.verification.collect import Plan, Watch
+from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.verify import verify
 
@@ -59,7 +60,7 @@ def convert_verified(
         )  # fmt: skip
         _nothing_folded(path, summary)
         options = Options(settings=words)
-        given = conversion.load_with(source, source_format, options).layers
+        given = load_with(source, source_format, options).layers
         said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
         chosen = replace(
             plan or Plan(), layers=layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
@@ -115,7 +116,7 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
 
 def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
     """Return what the source stated about a plain RNN and the target does not."""
-    questions = conversion.load(summary.target, summary.target_format).questions
+    questions = load(summary.target, summary.target_format).questions
     asked = {question.option for question in questions} & {"nonlinearity", "activation"}
     functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}
     return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []

@@ -22,8 +22,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.judging.cases import Case, shaken, solved, state_widths
 from rnnconvert.language.fitting import fit
-from rnnconvert.language.layout import Layout, Sizes, shapes
+from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
+from rnnconvert.language.places import shapes
 from rnnconvert.language.registry import layouts_of, systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout

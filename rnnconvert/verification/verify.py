@@ -27,8 +27,9 @@ from rnnconvert.judging.judging import Tolerance
 from rnnconvert.judging.measure import Measure
 from rnnconvert.verification import report
 from rnnconvert.verification.cache import Cache, key_of
-from rnnconvert.verification.collect import FLAGS, Plan, Watch, collect, decides_nothing, prepare, proceed
+from rnnconvert.verification.collect import collect, prepare, proceed
 from rnnconvert.verification.merging import merged
+from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
 from rnnconvert.verification.running import REFERENCE, Run, Subject

@@ -15,8 +15,8 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.two_files import Comparison, diff
 from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import load, select
 from rnnconvert.files.in_memory import PathLike, Source
+from rnnconvert.files.load import load, select
 from rnnconvert.files.options import as_settings, assumptions
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section

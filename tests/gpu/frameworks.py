@@ -17,7 +17,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import parent, registry
 from rnnconvert.running.registry import Executor
-from rnnconvert.verification import collect, results
+from rnnconvert.verification import lanes, results
 from rnnconvert.verification.verify import verify
 from tests.gpu import records
 from tests.gpu.records import Absence
@@ -86,7 +86,7 @@ SLOW = ("states", "lengths")
 
 def cases(work: Work) -> list[Case]:
     """One case for each executor and model, executor by executor: each has one process."""
-    collect.running = kept_process  # what most of a small verification takes is the import of a framework
+    lanes.running = kept_process  # what most of a small verification takes is the import of a framework
     return [
         Case(f"{name} {label(model)}", lambda n=name, m=model: _verified(work, n, m))  # type: ignore[misc]
         for name, models in MODELS[work.part].items()

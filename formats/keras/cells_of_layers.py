@@ -1,0 +1,129 @@
+"""Which cells of a file belong to one layer, and in which order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Mapping, Sequence
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.cells import CellArrays
+from rnnconvert.formats.keras.config import (
+    Entry,
+    listed,
+    snake_case,
+)
+
+WHOLE_MODEL = frozenset({
+    f"{key} of {place}"
+    for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
+    for place in ("the root", "model_weights")
+})  # fmt: skip
+"""Attributes of the whole model that are read elsewhere, or serve training."""
+
+
+_CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)", re.S)
+"""Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
+
+
+def incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
+    """Return the places of cells with incomplete arrays: why each is not a cell, by place."""
+    places: dict[str, list[str]] = {}
+    for name, array in arrays.items():
+        above, _, last = name.rpartition("/")
+        if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
+            places.setdefault(above, []).append(f"{last} {array.shape}")
+    return [
+        f"{above}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
+        for above, shown in places.items()
+    ]
+
+
+_HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")
+"""The state of dropout's random numbers, and what an optimizer keeps of a variable."""
+
+
+def beside(
+    arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the arrays that are among or under a cell's own but do not belong to it, with their shapes.
+
+    cellular  the arrays of all cells
+    """
+    own = {full for cell in cells for full in cell.names}
+    # Keras 3 keeps the variables of a cell in `vars`, and what the cell holds next to it.
+    places = tuple(f"{place.removesuffix('/vars')}/" for full in own if (place := full.rpartition("/")[0]))
+    return {
+        name: array.shape
+        for name, array in arrays.items()
+        if name not in cellular
+        and name.startswith((*places, *(f"{full}/" for full in own)))
+        and not _HARMLESS.search(name)
+    }
+
+
+def place_of(cell: CellArrays) -> str:
+    """Return the path that the variables of a cell have in common."""
+    return cell.names[0].rpartition("/")[0]
+
+
+def ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
+    """Return the cells of a layer in the order in which they compute.
+
+    Keras 3 numbers stacked cells by class, and HDF5 sorts them as words: gru_cell, lstm_cell, lstm_cell_1, lstm_cell_10,
+    lstm_cell_2. The configuration has the order of the cells, or the numbers have it where it is missing.
+    """
+    ranks: dict[str, int] = {}
+    for side in sides_of(where) if where is not None else ():
+        counts: dict[str, int] = {}
+        for rank, cell in enumerate(cells_of(side)):
+            kind = snake_case(cell.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            ranks[f"{kind}_{number}" if number else kind] = rank
+
+    def place(cell: CellArrays) -> tuple[int, str, int]:
+        above, _, label = place_of(cell).removesuffix("/vars").rpartition("/")
+        if above.rpartition("/")[2] != "cells":
+            return (0, "", 0)
+        found = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S)
+        assert found is not None  # any text fits
+        kind, number = found.groups()
+        return (ranks.get(label, len(ranks)), kind, int(number or 0))
+
+    return sorted(cells, key=place)
+
+
+def numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
+    """Return the cells of a layer by (layer, direction)."""
+    found: dict[tuple[int, int], CellArrays] = {}
+    for cell in cells:
+        number = cell.direction or 0
+        found[sum(direction == number for _, direction in found), number] = cell
+    return found
+
+
+def sides_of(layer: Entry) -> list[Entry]:
+    """Return the layers of a Bidirectional, forward and backward; any other layer alone."""
+    if layer.class_name != "Bidirectional":
+        return [layer]
+    forward = layer.inner("layer")
+    return [] if forward is None else [forward, layer.inner("backward_layer") or forward]
+
+
+def stacked_in(layer: Entry) -> list[Entry]:
+    """Return the StackedRNNCells of an RNN, if it has them."""
+    cell = layer.inner("cell")
+    return [cell] if layer.class_name == "RNN" and cell is not None and cell.class_name == "StackedRNNCells" else []
+
+
+def cells_of(layer: Entry) -> list[Entry]:
+    """Return the cells of a layer: itself, or those of an RNN around cells."""
+    if layer.class_name != "RNN":
+        return [layer]
+    cell = layer.inner("cell")
+    if cell is None:
+        cells = layer.config.get("cell")
+        return listed(cells) if isinstance(cells, list) else [layer]
+    if cell.class_name != "StackedRNNCells":
+        return [cell]
+    return listed(cell.config.get("cells"))

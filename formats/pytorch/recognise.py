@@ -1,0 +1,95 @@
+"""What shows that a file holds parameters under PyTorch's names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rnnconvert.containers import npz_file, safetensors
+from rnnconvert.containers.files import lowered
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
+from rnnconvert.formats.pytorch import torch_zip
+from rnnconvert.formats.pytorch.layouts import SYSTEM
+from rnnconvert.language import registry
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize a zip with a data.pkl, an old torch.save file, or a .safetensors."""
+    path = file.path
+    if path.is_dir():
+        inside = in_folder(path)
+        folder = f"a folder with {inside.name} in it, as Hugging Face's libraries save models" if inside else ""
+        return Seen(KIND, folder) if inside else None
+    if file.head[:4] == b"PK\x03\x04":
+        return _in_zip(file)
+    if _is_legacy(file):
+        return Seen(STATED, "the magic number of torch.save before version 1.6")
+    if lowered(path).name.endswith(".safetensors.index.json"):
+        return Seen(STATED, "the index of a sharded safetensors checkpoint")
+    if "safetensors" in file.kinds:
+        return _in_safetensors(file)
+    return Seen(KIND, "a safetensors header") if lowered(path).suffix == ".safetensors" else None
+
+
+def _in_safetensors(file: Opened) -> Seen:
+    """Return how sure a safetensors file is PyTorch's: its metadata and the names of its tensors speak for it."""
+    try:
+        stored = file.once(safetensors.read)
+    except UnreadableError:
+        return Seen(KIND, "a safetensors header")
+    stated = stored.metadata.get("__metadata__", {}).get("format") == "pt"
+    named = any(_NAMED.fullmatch(name) for name in stored.arrays)
+    return Seen((KIND, SHAPED, STATED)[stated + named], "a safetensors header")
+
+
+def _is_legacy(file: Opened) -> bool:
+    begins = any(file.head[at:].startswith(magic) for at, magic in registry.cards()[SYSTEM.name].begins)
+    if not begins and "tar" not in file.kinds:
+        return False
+    from rnnconvert.formats.pytorch import torch_legacy
+
+    return file.once(torch_legacy.is_torch_legacy)
+
+
+def is_exported(file: Opened) -> bool:
+    if not any(name.endswith("model_weights_config.json") for name in file.entries or ()):
+        return False
+    from rnnconvert.formats.pytorch import torch_export
+
+    return bool(torch_export.root(file.entries or ()))
+
+
+def _in_zip(file: Opened) -> Seen | None:
+    if torch_zip.pickle_names(file.entries or ()):
+        return Seen(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
+    if is_exported(file):
+        return Seen(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")
+    named = named_as_torch(file) if "npz" in file.kinds else ""
+    if named:
+        return Seen(SHAPED, named)
+    by_ending = lowered(file.path).suffix == ".safetensors"
+    return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
+
+
+_FOLDER_FILES = (
+    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin",
+)  # fmt: skip
+
+
+_NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")
+
+
+def in_folder(folder: Path) -> Path | None:
+    """Return the file of weights of a folder that Hugging Face's libraries wrote, or None."""
+    return next((folder / name for name in _FOLDER_FILES if (folder / name).is_file()), None)
+
+
+def named_as_torch(file: Opened) -> str:
+    """Describe an archive of arrays with names of torch.nn's recurrent layers; "" for any other."""
+    try:
+        names = file.once(npz_file.read).arrays
+    except UnreadableError:
+        return ""
+    found = next((name for name in names if _NAMED.fullmatch(name)), "")
+    return f"a zip archive of .npy files, with {found!r} as torch.nn names it" if found else ""

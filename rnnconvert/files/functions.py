@@ -1,0 +1,111 @@
+"""The functions and bounds of a cell that arrays do not show: asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.language.layout import Layout
+
+
+class _Function(NamedTuple):
+    """A function of a cell that an option decides: the cell's field, and what it is called in questions."""
+
+    field: str
+    words: str
+
+
+_FUNCTIONS = {
+    "activation": _Function("activation", "function"),
+    "recurrent_activation": _Function("gate_activation", "gates' function"),
+    "output_activation": _Function("output_activation", "output's function"),
+}
+
+
+def function_of(
+    group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
+) -> Activation:
+    """Return the function that a caller decides, or the usual one; no question is open where there is only one.
+
+    Raises UsageError for a function that the layout does not have.
+    """
+    held = [one for one in allowed if one != "any"]
+    held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
+    functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
+    functions = {name: one for name, one in functions.items() if name in (OPTIONS[option].choices or functions)}
+    if len(functions) < 2:
+        return usual
+    plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
+    why = f"the arrays of {class_in_words(group.layout)} do not show its {_FUNCTIONS[option].words}"
+    keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
+    asked = "nonlinearity" if plain else option
+    said = options.ask(
+        asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ())
+    )
+    return functions.get(said, usual)
+
+
+def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
+    """Return a cell with the functions that its class takes as arguments and its files do not hold, by asking for them."""
+    for option in layout.holds.asked_functions:
+        function = _FUNCTIONS[option]
+        usual = getattr(cell, function.field)
+        why = f"{class_in_words(layout)} takes its {function.words} as an argument, which files do not hold"
+        choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
+        said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
+        cell = cell.replace(**{function.field: usual if said == str(usual) else Activation(said)})
+        if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
+            cell = cell.replace(output_activation=cell.activation)
+    return cell
+
+
+_BOUNDS = {"cell": "cell_clip", "state": "cell_clip", "projection": "proj_clip"}
+"""The option that gives the bound of each kind of clip."""
+
+
+def why_clips_are_open(group: FoundLayer, options: Options) -> str:
+    """Return why a layer cannot be read before the bounds of its clips are known; "" where they are."""
+    for kind in group.layout.holds.open_clips:
+        option = _BOUNDS.get(kind, "")
+        if options.peek("clip", group.name) == "none" or (option and options.peek(option, group.name) is not None):
+            continue
+        return (
+            f"{class_in_words(group.layout)} may have a clip of its {kind}, but its arrays do not show the bounds; "
+            + (f"give --set {option}=NUMBER, or none" if option else "give --set clip=none if there is none")
+            + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
+        )
+    return ""
+
+
+def clips_of(group: FoundLayer, options: Options) -> list[Clip]:
+    """Return the clips whose bounds a caller gives, by asking for them."""
+    found = []
+    for kind in group.layout.holds.open_clips:
+        if options.get("clip", group.name) == "none":
+            continue
+        why = f"the arrays of {class_in_words(group.layout)} do not show the bounds of a clip of its {kind}"
+        shown: Any = kind
+        bound = options.ask(_BOUNDS.get(kind, "clip"), group.name, assumed="none", why=why)
+        found += [] if bound == "none" else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
+    return found
+
+
+def as_chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:
+    """Return the cell with the arguments of its class that arrays do not show, by asking for them."""
+    holds, called = group.layout.holds, class_in_words(group.layout)
+    if "f" in holds.chosen:
+        why = f"the arrays of {called} do not show what is added to gate f at run time"
+        bias = options.ask("forget_bias", group.name, assumed=str(holds.constants.get("f", 0.0)), why=why)
+        cell = cell.replace(constants={**cell.constants, "f": 0.0 if bias == "none" else float(bias)})
+    if holds.coupled and not group.layout.coupled:
+        why = f"the arrays of {called} do not show whether one gate derives another"
+        gate: Any = options.ask("input_forget", group.name, assumed="none", why=why, choices=("none", *holds.coupled))
+        cell = cell.replace(coupled="" if gate == "none" else gate)
+    return cell
+
+
+def class_in_words(layout: Layout) -> str:
+    return layout.class_name or layout.name

@@ -1,0 +1,207 @@
+"""Reading: the format is found, the file is read, and what it leaves open is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rnnconvert.containers.reading import mapped_files, reading
+from rnnconvert.core.errors import (
+    RnnConvertError,
+    UnreadableError,
+    UnreadLayersError,
+    UsageError,
+    shown,
+    unreadable,
+)
+from rnnconvert.core.printable import quoted
+from rnnconvert.core.weights import Recurrent, Unconvertible
+from rnnconvert.files import detect
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import UNACCOUNTED
+from rnnconvert.files.in_memory import Source, path_of
+from rnnconvert.files.opened import Opened
+from rnnconvert.files.options import Options
+from rnnconvert.rewrites import each
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rnnconvert.files.option_types import Reading
+
+
+def load(
+    source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]
+) -> Checkpoint:
+    """Open a file and find its recurrent layers; the weights stay views of the file.
+
+    source         a path, the bytes of a file, an open binary file, or a mapping of arrays by name
+    source_format  read it as this format, instead of asking the file
+    settings       options as the command line writes them, "KEY=VALUE" or "LAYER:KEY=VALUE"
+    options        options by name, for all layers (rnnconvert.files.options.OPTIONS)
+
+    Raises UnreadableError if it cannot be read (MissingFileError if it does not exist), RefusedError if its weights have no
+    canonical form, MissingPackageError if a package is needed for it.
+    """
+    chosen = Options(options, settings)
+    checkpoint = load_with(source, source_format, chosen)
+    chosen.check_used(checkpoint.path)
+    return checkpoint
+
+
+def _beside(path: Path, mapped: Iterable[Path]) -> tuple[str, ...]:
+    """Return the other files that a file was read from, outside a folder: external data, parts, a graph."""
+    own = path.resolve()
+    others = {one.resolve() for one in mapped if one.resolve() != own and not one.resolve().is_relative_to(own)}
+    return tuple(map(str, sorted(others, key=lambda one: (one.name, str(one)))))
+
+
+def load_pair(
+    sources: tuple[Source, Source],
+    formats: tuple[str | None, str | None] = (None, None),
+    settings: Iterable[str] = (),
+    own: tuple[Iterable[str], Iterable[str]] = ((), ()),
+) -> tuple[Checkpoint, Checkpoint]:
+    """Open two files: `load` for each, where a setting for both has to decide something in one of them.
+
+    settings  options for both files
+    own       options for the first and for the second alone
+
+    Raises what `load` raises.
+    """
+    common, words = list(settings), [list(one) for one in own]
+    ledgers = [Options(settings=(*common, *one)) for one in words]
+    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
+    shared = set(Options(settings=common).unused())
+    for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
+        ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
+    return both[0], both[1]
+
+
+def load_with(source: Source, source_format: str | None, options: Options) -> Checkpoint:
+    """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
+    path = path_of(source, "load")
+    with reading() as under_way:
+        try:
+            checkpoint = _read(path, isinstance(source, (str, os.PathLike)), source_format, options)
+            under_way.check(path_too=True)
+        except RnnConvertError:
+            raise
+        except OSError as error:  # of a file that went away, or a disk that fails, after it was opened
+            raise unreadable(shown(str(error.filename or path)), error) from None
+        except RecursionError:
+            raise UnreadableError(path, "it is nested too deeply") from None
+        finally:
+            under_way.kept.clear()
+        return checkpoint.replace(sources=under_way)
+
+
+def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
+    inside = None if is_users else path
+    file = Opened(path)
+    packed = detect.packed(file)
+    if packed is not None:
+        path, outside, file = packed, path, Opened(packed)
+    with mapped_files() as mapped:  # what was read to recognise the file is not read again
+        reader, evidence, others = detect.source(file, source_format)
+        checkpoint = reader.read(path, options)
+    if packed is not None:
+        evidence = f"{evidence}, unpacked from {outside}"
+    checkpoint = checkpoint.replace(beside=_beside(path, mapped))
+    if packed is not None:
+        checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
+    elif inside is not None:
+        checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
+    close = [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
+    checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
+    check_names(checkpoint, options)
+    checkpoint = checkpoint.replace(
+        layers={
+            name: stack.replace(unconvertible=_left(options, name, stack.unconvertible))
+            for name, stack in checkpoint.layers.items()
+        }
+    )
+    for name, stack in checkpoint.layers.items():
+        unclipped = without_clips(stack, options)
+        if unclipped is not stack:
+            said = f"{name or 'the module itself'}: its clip is left out, as asked"
+            checkpoint = checkpoint.replace(
+                layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
+            )
+    return checkpoint.replace(
+        evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
+        warnings=tuple(map(shown, (*checkpoint.warnings, *options.notes))),
+        unread=tuple(map(shown, checkpoint.unread)),
+        questions=tuple(
+            dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
+        ),
+    )
+
+
+def without_clips(stack: Recurrent, options: Options) -> Recurrent:
+    """Return a stack, without its clips where the caller drops them."""
+    if any(d.cell.clips for _, _, d in stack.directions()) and options.get("clip", stack.name) == "none":
+        return each(stack, lambda d: d.replace(cell=d.cell.replace(clips=())))
+    return stack
+
+
+def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tuple[Unconvertible, ...]:
+    """Return what a layer computes besides, with the facts that nothing accounts for.
+
+    Where the caller states that these facts are harmless, they are left out.
+    """
+    every = dict.fromkeys((*stated, *options.unaccounted(layer)))
+    left = [one for one in every if one.option == UNACCOUNTED]
+    harmless = bool(left) and options.get(UNACCOUNTED, layer) == "harmless"
+    return tuple(one for one in every if not harmless or one.option != UNACCOUNTED)
+
+
+def check_names(checkpoint: Checkpoint, options: Options) -> None:
+    """Raise UsageError for a setting of a layer that does not exist."""
+    for named in sorted(options.layers() - set(checkpoint.layers)):
+        there = f"It has {in_words(checkpoint.layers)}" if checkpoint.layers else "It has none"
+        raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
+
+
+def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
+    """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
+
+    Raises UsageError for a layer that does not exist, UnreadableError if there is no recurrent layer at all, RefusedError for
+    all of them where some were not read.
+    """
+    names = [names] if isinstance(names, str) else names
+    if checkpoint.unread and not names:
+        raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
+    if not checkpoint.layers:
+        raise UnreadableError(
+            checkpoint.path,
+            f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
+            "If you expect one, list what the file holds with: rnnconvert inspect -v",
+            details=checkpoint.warnings[:5],
+        )
+    twice = next((name for name in names if list(names).count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the layer {twice!r} is named twice. Name it once")
+    unknown = [name for name in names if name not in checkpoint.layers]
+    if unknown:
+        raise UsageError(
+            f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {in_words(checkpoint.layers)}"
+        )
+    if not names:
+        return checkpoint
+    left = [name for name in checkpoint.layers if name not in names]
+    return checkpoint.replace(
+        layers={name: checkpoint.layers[name] for name in names},
+        warnings=tuple(
+            text for text in checkpoint.warnings if not text.startswith(tuple(f"{name}: " for name in left))
+        ),
+        questions=tuple(question for question in checkpoint.questions if question.layer not in left),
+    )
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Return names as people read them, with commas between."""
+    return ", ".join(map(quoted, names))

@@ -1,0 +1,220 @@
+"""Executors side by side: each in a lane of its own, beside the search for the cause."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running.parent import Process, running
+from rnnconvert.running.registry import Executor
+from rnnconvert.verification.plan import Plan, Watch
+from rnnconvert.verification.results import LayerResults, Results
+from rnnconvert.verification.running import Run, Subject, rounding, run
+
+Steady = Callable[[LayerResults, Run], bool]
+"""Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
+is reported as unsteady."""
+
+
+@dataclass
+class Prepared:
+    """What is read and paired, before anything runs.
+
+    subjects  the layers in canonical form
+    chosen    the executors that are asked for by name; None for the usual ones
+    alone     whether there is one model only
+    """
+
+    plan: Plan
+    results: Results
+    subjects: list[Subject]
+    chosen: list[Executor] | None
+    alone: bool
+
+
+@dataclass
+class _Lane:
+    """Executors that are tried one after the other, each with the layers that those before it refused.
+
+    made     what each layer gave, in order
+    seconds  what starting them took
+    """
+
+    executors: list[Executor]
+    subjects: list[Subject]
+    required: bool
+    made: list[tuple[Subject, Run]] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def lanes_of(
+    prepared: Prepared, known: Sequence[Executor], present: Sequence[Executor], results: Results
+) -> list[_Lane]:
+    """Return what runs beside one another: every executor that is named, or of each format those that may run it."""
+    subjects = prepared.subjects
+    if prepared.chosen is not None:
+        return [_Lane([executor], subjects, "all" not in prepared.plan.on) for executor in prepared.chosen]
+    own = {subject.checkpoint.format for subject in subjects}
+    others = {executor.format for executor in known} - own if prepared.alone else set()
+    lanes = []
+    for format in [*sorted(own), *sorted(others)]:
+        candidates = [executor for executor in present if executor.format == format]
+        if not candidates and format in own:
+            lacking = [f"{one.name}: {one.absent}" for one in known if one.format == format]
+            results.warnings.append(f"no executor here runs {format} files ({'; '.join(lacking) or 'none exists'})")
+        waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
+        if candidates and waiting:
+            lanes.append(_Lane(candidates, waiting, False))
+    return lanes
+
+
+class Lanes:
+    """Lanes that run beside one another, each in a thread that waits for its executor's process."""
+
+    def __init__(
+        self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None, timeout: float | None = None
+    ) -> None:
+        self._timeout = timeout
+        self._lanes, self._steady, self._watch = lanes, steady, watch
+        self._ready, self._known = threading.Event(), threading.Event()
+        self._stopped, self._ran, self._telling = False, 0, False
+        self._lock = threading.Lock()
+        self._results: Results | None = None
+        self._processes: list[Process] = []
+        self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
+        self._waiting: list[Future[None]] = []
+
+    def __enter__(self) -> Lanes:
+        # A context of their own: numpy's error states are those of the thread that asks.
+        self._waiting = [self._pool.submit(contextvars.copy_context().run, self._run, lane) for lane in self._lanes]
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            # After an error or Ctrl-C nobody waits for an answer that may never come.
+            self._stopped = True
+            self._ready.set()
+            self._known.set()
+            for process in list(self._processes):
+                process.kill()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def tell(self) -> None:
+        """Tell how many cases have run, of all that are to run, from now on."""
+        self._telling = True
+        if self._results is None:
+            return
+        total = sum(len(self._results.layers[one.stack.name].cases) for lane in self._lanes for one in lane.subjects)
+        names = ", ".join(lane.executors[0].name for lane in self._lanes)
+        self._watch(f"running on {names or 'no executor'}", min(self._ran, total), total)
+
+    def _tick(self) -> None:
+        with self._lock:
+            self._ran += 1
+        if self._telling:
+            self.tell()
+
+    def begin(self, results: Results) -> None:
+        """Let the lanes run: the cases are made."""
+        self._results = results
+        self._ready.set()
+
+    def judge(self) -> None:
+        """Let the lanes judge what they gave: the truth, and what is allowed, are known."""
+        self._known.set()
+
+    def collected(self, results: Results) -> dict[str, float]:
+        """Wait for all lanes, add what they gave to the results, and return what they took."""
+        for waiting in self._waiting:
+            waiting.result()
+        for lane in self._lanes:
+            for subject, made in lane.made:
+                layer = results.layers[subject.stack.name]
+                layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
+        return {"start": sum(lane.seconds for lane in self._lanes)}
+
+    def _run(self, lane: _Lane) -> None:
+        waiting = lane.subjects
+        strange: list[Subject] = []
+        for executor in lane.executors:
+            if self._stopped:
+                return
+            # A file that today's framework runs only when it is made anew is left to the version that wrote it.
+            again = strange if executor.settings.get("as_written") else []
+            if not waiting and not again:
+                continue
+            waiting, more = self._on(executor, [*waiting, *(one for one in again if one not in waiting)], lane)
+            strange += more
+
+    def _on(self, executor: Executor, subjects: Sequence[Subject], lane: _Lane) -> tuple[list[Subject], list[Subject]]:
+        """Run subjects on one executor; return those that it does not run, for another to try, and those of which it did
+        not run the user's own file.
+        """
+        refused, strange = [], []
+        begin = time.perf_counter()
+        with (
+            new_folder() as folder,
+            running(executor) as process,
+            contextlib.ExitStack() as ours,
+        ):
+            ours.callback(self._processes.remove, process)
+            self._processes.append(process)
+            process.timeout = self._timeout
+            with contextlib.suppress(
+                ExecutorError
+            ):  # a framework that cannot be imported fails at every layer, and says so
+                process.warm_up()
+            lane.seconds += time.perf_counter() - begin
+            self._ready.wait()
+            for subject in subjects:
+                if self._stopped or self._results is None:
+                    break
+                layer = self._results.layers[subject.stack.name]
+                made = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
+                self._tick()
+                self._known.wait()
+                if self._stopped:
+                    break
+                if made.status == "ran" and not self._steady(layer, made):
+                    again = run(process, subject, layer.cases, Path(folder), lane.required)
+                    if not _alike(made, again):
+                        again.notes["unsteady"] = "it gave other numbers when it ran again; the second run is judged"
+                    made = again
+                lane.made.append((subject, made))
+                if made.status == "refused":
+                    refused.append(subject)
+                elif made.status == "ran" and "own file" in made.notes:
+                    strange.append(subject)
+        return refused, strange
+
+
+def types(subjects: Sequence[Subject], used: Iterable[Executor]) -> dict[str, set[str]]:
+    """Return the element types in which each layer is run."""
+    types: dict[str, set[str]] = {}
+    for subject in subjects:
+        dtype = str(subject.stack.dtype)
+        own = types.setdefault(subject.stack.name, {dtype})
+        own.update({dtype, *(rounding(executor, dtype) for executor in used)})
+    return types
+
+
+def _superseded(old: Run, new: Run) -> bool:
+    """Return whether to drop an executor that was tried and refused, because another was found."""
+    return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
+
+
+def _alike(one: Run, other: Run) -> bool:
+    return one.outputs.keys() == other.outputs.keys() and all(
+        np.array_equal(one.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in one.outputs
+    )

@@ -1,0 +1,125 @@
+"""What is to be run, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from rnnconvert.core.arguments import unknown
+from rnnconvert.core.errors import UsageError
+from rnnconvert.judging.cases import USUAL
+from rnnconvert.verification.results import Results
+
+Watch = Callable[..., None]
+"""Receives what is being done, in words, and where it has parts, how many of them are done and how many there are."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run, and on what.
+
+    on         names of executors; "all" for every one that is here; none for the usual: of each model's own format
+               the first that runs it, and for a single model one of every other format too
+    cases      names of cases (rnnconvert.judging.cases.CASES)
+    seed       of the random inputs, states and lengths
+    batch      how many sequences
+    time       how many steps
+    lengths    of the sequences in the case "lengths", instead of random ones
+    gradients  whether gradients are run too
+    inputs     a .npz with x (time, batch, in), optionally hidden, cell and lengths, in place of random cases
+    layers     names of A's layers; all if none
+    pairs      "A=B", where names and sizes do not show which layer of B is which of A's
+    settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models
+    format_a   read A as this format, instead of asking the file; format_b likewise
+    given      results whose cases are run, in place of random ones
+    timeout    how many seconds an executor may take to answer a request; by default ten minutes, and more for large files
+    """
+
+    on: Sequence[str] = ()
+    cases: Sequence[str] = USUAL
+    seed: int = 0
+    batch: int = 4
+    time: int = 12
+    lengths: Sequence[int] | None = None
+    gradients: bool = False
+    inputs: str | None = None
+    layers: Sequence[str] = ()
+    pairs: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    settings_a: Sequence[str] = ()
+    settings_b: Sequence[str] = ()
+    format_a: str | None = None
+    format_b: str | None = None
+    given: Results | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        # One name stands for a list of one.
+        for name in ("on", "cases", "layers", "pairs", "settings", "settings_a", "settings_b"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, (getattr(self, name),))
+
+    @classmethod
+    def of(cls, choices: Mapping[str, Any]) -> Plan:
+        """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
+        known = [one.name for one in fields(cls)]
+        strange = next((name for name in choices if name not in known), None)
+        if strange is not None:
+            raise unknown("keyword", strange, known)
+        return cls(**choices)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what decides the numbers, for the report."""
+        if self.given is not None:
+            return dict(self.given.settings)
+        return {
+            "seed": self.seed, "batch": self.batch, "time": self.time, "cases": list(self.cases),
+            "lengths": None if self.lengths is None else list(self.lengths), "gradients": self.gradients,
+            "inputs": self.inputs,
+        }  # fmt: skip
+
+
+FLAGS = {
+    "cases": "--case", "batch": "--batch", "time": "--time", "lengths": "--lengths", "seed": "--seed",
+    "gradients": "--gradients", "inputs": "--inputs", "given": "--load-inputs", "pairs": "--pair", "layers": "--layer",
+    "on": "--on", "settings": "--set", "settings_a": "--set-a", "settings_b": "--set-b", "format_a": "--from-a",
+    "format_b": "--from-b", "timeout": "--timeout",
+}  # fmt: skip
+"""The fields of a plan that decide what is run, and how the command line spells them."""
+
+
+def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
+    """Raise UsageError for a field of a plan that is set but would decide nothing.
+
+    why  what makes it idle, in words
+    """
+    usual = Plan()
+    for name in fields:
+        said, default = getattr(plan, name), getattr(usual, name)
+        if (
+            said is not default
+            and (not isinstance(said, Sequence) or list(said) != list(default or ()))
+            and said != default
+        ):
+            raise UsageError(f"{name} ({FLAGS[name]}) decides nothing: {why}. Leave it out.")
+
+
+def check(plan: Plan, models: int) -> None:
+    """Raise UsageError for anything in a plan that nothing would use.
+
+    models  how many model files are read
+    """
+    if models < 2:
+        decides_nothing(plan, ("pairs", "settings_b", "format_b"), "it is about a second model, B, but there is none")
+    random = ("cases", "batch", "time", "lengths")
+    if plan.given is not None:
+        why = "the inputs of saved results are run unchanged"
+        weighed = any(case.cotangents for layer in plan.given.layers.values() for case in layer.cases)
+        decides_nothing(plan, (*random, "seed", "inputs", *([] if weighed else ["gradients"])), why)
+    if plan.inputs is not None:
+        decides_nothing(plan, random, "your own inputs are run instead of random ones")
+    if plan.lengths is not None and "lengths" not in plan.cases:
+        decides_nothing(plan, ("lengths",), 'it belongs to the case "lengths", which does not run')
+    if plan.lengths is not None and plan.batch != len(plan.lengths):
+        decides_nothing(plan, ("batch",), f"the lengths set {len(plan.lengths)} sequences")
