@@ -133,19 +133,16 @@ def _layer(
     outer, config = configs
     found: dict[str, Array] = {}
     names: set[str] = set()
-    for full, array in arrays.items():
-        scopes = full.split("/")
-        if name not in scopes[:-1]:
-            continue
-        way = (
-            next((one for one in ways if any(scope.startswith(f"{one}_") for scope in scopes)), "")
-            if len(ways) == 2
-            else ""
-        )
-        local = f"{way}/{scopes[-1]}" if way else scopes[-1]
+    own = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
+    # A layer of a model in a model may have that model's name before its own.
+    own = own or {full: full.partition(f"/{name}/")[2] for full in arrays if f"/{name}/" in full}
+    for full, rest in own.items():
+        scopes = rest.split("/")
+        begun = [one for one in ways if scopes[0].startswith(f"{one}_")] if len(ways) == 2 else []
+        local = "/".join((*begun, scopes[-1]))
         if local in found:
             raise UnreadableError(path, f"the layer {name!r} has two weights that are both {local!r}")
-        found[local] = array
+        found[local] = arrays[full]
         names.add(full)
     layout = registry.layout(NAME, _CLASSES[kind], False if kind == "GRU" else None)
     shapes = {local: tuple(array.shape) for local, array in found.items()}
