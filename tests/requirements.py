@@ -31,6 +31,7 @@ NAMES = frozenset(
         "ncnn",
         "gcc",
         "tfjs",
+        "tinygrad",
         "tensorflow1",
         "tf_keras",
         "corpus",

@@ -14,6 +14,7 @@ SYSTEM = System(
      "numbers in float16 and int8 and in tables of 256 are read; of int8 a warning says what is lost",
      "the numbers of the .bin have no names: behind a layer whose size is unknown here they cannot be found, and that layer is named"),
     speaking=True,
+    family="deployment",
 )  # fmt: skip
 
 _XC = Tensor("weight_xc_data", "input", "direction (gate hidden) in")

@@ -25,6 +25,7 @@ SYSTEM = System(
         ),
     ),
     channels="channels_first",
+    family="deployment",
 )  # fmt: skip
 
 _TENSORS = (

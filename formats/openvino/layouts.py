@@ -15,6 +15,7 @@ SYSTEM = System(
      "the files that are written take x (batch, time, width)",
      "float16 is written as save_model compresses weights: as constants that a Convert makes float32"),
     speaking=True,
+    family="deployment",
 )  # fmt: skip
 
 _W = Tensor("W", "input", "direction (gate hidden) in")

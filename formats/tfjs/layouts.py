@@ -16,6 +16,7 @@ SYSTEM = System(
      "graph models (converted for inference without layers) hold no recurrent layer, and are not read",
      "numbers are float32: others are refused until --dtype float32 is given"),
     separator="/", speaking=True, functions={"hard_sigmoid": HARD_SIGMOID_KERAS_2},
+    family="deployment",
 )  # fmt: skip
 
 _TENSORS = (

@@ -18,6 +18,7 @@ SYSTEM = System(
      "loops (WHILE), to which converters lower what has no operator, are named and not read",
      "numbers are float32: others are refused until --dtype float32 is given"),
     speaking=True,
+    family="deployment",
 )  # fmt: skip
 
 _LSTM = "lstm_eval.cc, LstmStepFloat"
