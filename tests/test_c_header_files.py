@@ -18,7 +18,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
-from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
@@ -212,6 +212,12 @@ def test_the_scale_of_an_input_divides_its_weights() -> None:
     plain, scaled = (rc.load(path, **said).layers["lstm_1"].first.arrays for said in ({}, {"input_scale": 0.25}))
     assert np.array_equal(np.asarray(scaled["input", "f"]), 4 * np.asarray(plain["input", "f"]))
     assert np.array_equal(np.asarray(scaled["recurrent", "f"]), np.asarray(plain["recurrent", "f"]))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "none"])
+def test_a_scale_that_divides_nothing_is_an_error(value: str) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        rc.load(real("cmsis-nn-lstm/lstm_1/test_data.h"), input_scale=value)
 
 
 def test_a_cell_with_a_factor_is_named() -> None:

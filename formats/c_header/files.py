@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.containers.files import lowered, replacing
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -233,7 +233,12 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
 
         width, units = defined("INPUT_SIZE"), defined("HIDDEN_SIZE")
         why = "CMSIS-NN's tables hold the scale of the input times that of the weights"
-        scale = float(options.ask("input_scale", name, assumed="1", why=why))
+        said = options.ask("input_scale", name, assumed="1", why=why)
+        if said == "none" or float(said) <= 0:
+            raise UsageError(
+                f"option input_scale is {said}. Give what one step of the input stands for, a number above 0"
+            )
+        scale = float(said)
         state = 2.0**-30 / factor("OUTPUT")
         cell_step = 2.0 ** int(np.clip(defined("CELL_SCALE_POWER"), -64, 64))
         kept, added = factor("FORGET_TO_CELL") / 2.0**-15, factor("INPUT_TO_CELL") / (2.0**-30 / cell_step)
