@@ -78,12 +78,12 @@ def read(path: Path, options: Options) -> Checkpoint:
         warnings.append("the model is a graph model or has no topology: without layers, no recurrent one is found")
     for kind, config in _layers(path, topology.get("model_config", topology), 0):
         name = unique(str(config.get("name", kind)), layers)
-        inner, settings, ways = kind, config, ["forward"]
+        inner, settings = kind, config
         if kind == "Bidirectional":
             wrapped = config.get("layer")
             if not isinstance(wrapped, dict) or not isinstance(wrapped.get("config"), dict):
                 raise UnreadableError(path, f"the Bidirectional {name!r} wraps no layer")
-            inner, settings, ways = str(wrapped.get("class_name")), wrapped["config"], list(_WAYS)
+            inner, settings = str(wrapped.get("class_name")), wrapped["config"]
         if inner in _RECURRENT or (kind == "Bidirectional" and inner not in _CLASSES):
             unread.append(f"{name}: a layer {inner}, whose cells are not read")
         if inner not in _CLASSES:
@@ -91,7 +91,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         if inner == "GRU" and settings.get("reset_after"):
             unread.append(f"{name}: a GRU with reset_after, which TensorFlow.js itself does not load")
             continue
-        layers[name], own = _layer(path, name, inner, (config, settings), ways, arrays, options)
+        layers[name], own = _layer(path, name, inner, (config, settings), arrays, options)
         used |= own
         if own & set(narrow):
             kinds = " and ".join(sorted({narrow[one] for one in own if one in narrow}))
@@ -126,11 +126,14 @@ def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str,
 
 
 def _layer(
-    path: Path, name: str, kind: str, configs: tuple[dict[str, Any], dict[str, Any]], ways: list[str], arrays: dict[str, Array],
-    options: Options,
+    path: Path, name: str, kind: str, configs: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Array], options: Options
 ) -> tuple[Recurrent, set[str]]:  # fmt: skip
-    """Return a layer, and the names of its arrays."""
+    """Return a layer, and the names of its arrays.
+
+    configs  the layer's own configuration and that of the layer inside, which are the same where nothing wraps it
+    """
     outer, config = configs
+    ways = _WAYS if outer is not config else _WAYS[:1]
     found: dict[str, Array] = {}
     names: set[str] = set()
     own = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
