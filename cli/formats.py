@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from rnnconvert.cli import completion
@@ -27,6 +29,7 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
 
     from rnnconvert.files.adapter import adapter, adapters
     from rnnconvert.files.options import OPTIONS, asked_by, explained
+    from rnnconvert.language.layout import FAMILIES
     from rnnconvert.language.registry import frameworks, systems
 
     given = {name: adapter(name)} if name else adapters()
@@ -51,8 +54,10 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
             }
         )
         return
-    for one in usual_first(given):
+    for family, one in _in_families(usual_first(given)):
         system = systems().get(one)
+        if family and not name:
+            put(styled(f"{FAMILIES[family]}:", "bold"))
         put(f"{styled(one, 'bold')}  ({', '.join(given[one].SUFFIXES) or 'read only'})", hang=4)
         if system is not None:
             put(f"    {system.title}; {system.proof}", hang=6)
@@ -66,6 +71,17 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
                 here = f" ({system.asks[key]})" if system.asks.get(key) else ""
                 choices = "|".join(OPTIONS[key].choices) or "..."
                 put(f"    --set {key}={choices}: {OPTIONS[key].meaning}{here}", hang=6)
+
+
+def _in_families(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield formats by family, the first of each with the family's word."""
+    from rnnconvert.language.layout import FAMILIES
+    from rnnconvert.language.registry import systems
+
+    of = {one: systems()[one].family if one in systems() else "training" for one in names}
+    for family in FAMILIES:
+        own = [one for one in names if of[one] == family]
+        yield from zip((family, *[""] * (len(own) - 1)), own, strict=False)
 
 
 def _document(system_or_layout: object) -> dict[str, object]:

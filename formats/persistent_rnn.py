@@ -16,6 +16,7 @@ SYSTEM = System(
      "persistent_rnn, and `--set layout=rnn` for its own kernels"),
     (".npz", ".safetensors", ".h5"),
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "input_mode"), ""),
+    family="libraries",
 )  # fmt: skip
 
 _DTYPES = ("float16", "float32", "float64")

@@ -83,13 +83,18 @@ CONTAINERS = 0.9
 def container(path: Path) -> Callable[[Path], object] | None:
     """Return the reader of a file's container, by its beginning and name; None where only a format can tell."""
     from rnnconvert.containers import archives, hdf5, tensor_bundle
+    from rnnconvert.files.options import Options
+    from rnnconvert.formats.c_header import c_text
     from rnnconvert.formats.dl4j import files as dl4j_files  # noqa: F401
     from rnnconvert.formats.julia import jld2, julia_bson
     from rnnconvert.formats.keras import keras_zip
     from rnnconvert.formats.mxnet import mxnet_params
+    from rnnconvert.formats.ncnn import files as ncnn_files
     from rnnconvert.formats.onnx import onnx_file
+    from rnnconvert.formats.openvino import net as openvino_net
     from rnnconvert.formats.paddle import paddle_params
     from rnnconvert.formats.pytorch import torch_legacy, torch_zip
+    from rnnconvert.formats.tflite import graph as tflite_graph
     from rnnconvert.formats.torch7 import torch7_file
 
     if path.is_dir():
@@ -107,7 +112,8 @@ def container(path: Path) -> Callable[[Path], object] | None:
         return hdf5.read
     by_end: dict[str, Callable[[Path], object]] = {
         ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read,
-            ".t7": torch7_file.read,
+            ".t7": torch7_file.read, ".tflite": tflite_graph.read, ".xml": openvino_net.read, ".h": c_text.read,
+            ".param": lambda path: ncnn_files.read(path, Options()),
         ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": torch_legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip

@@ -317,6 +317,7 @@ REAL = {
     "bson",
     "pdparams",
     "t7",
+    "tflite",
     "safetensors",
     "msgpack",
     "tensorflow",

@@ -190,6 +190,14 @@ def _make_cudnn(folder: pathlib.Path) -> None:
                     shutil.copyfileobj(source, target, 1 << 20)
 
 
+def _make_tfjs(folder: pathlib.Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise CannotMakeError("TensorFlow.js needs node and npm, which are not on PATH")
+    pins = _pins("tfjs").read_text(encoding="utf-8").split()
+    _run(npm, "install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *pins)
+
+
 MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "mxnet": _make_mxnet,
     "cudnn": _make_cudnn,
@@ -197,6 +205,7 @@ MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
     "paddle": _make_paddle,
     "chainer": _make_chainer,
     "tf_keras": _make_tf_keras,
+    "tfjs": _make_tfjs,
 }
 
 

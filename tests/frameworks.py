@@ -85,12 +85,15 @@ JUDGES = {
     "haiku": ("haiku", "haiku-cpu"),
     "keras": ("keras", "keras-tensorflow"),
     "mxnet": ("mxnet", "mxnet-gluon"),
+    "ncnn": ("ncnn", "ncnn-cpu"),
     "nnx": ("flax", "nnx-cpu"),
     "onednn": ("onednn", "onednn"),
     "onnx": ("onnxruntime", "onnxruntime-cpu"),
+    "openvino": ("openvino", "openvino-cpu"),
     "paddle": ("paddle", "paddle"),
     "pytorch": ("torch", "torch-cpu"),
     "tensorflow1": ("tensorflow1", "tensorflow1-cpu"),
+    "tflite": ("litert", "litert-cpu"),
 }
 """For each format the executor that runs its files, and what RNNCONVERT_REQUIRE calls it."""
 

@@ -134,6 +134,11 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "guitarml": "json",
         "rtneural": "json",
         "nam": "nam",
+        "tflite": "tflite",
+        "openvino": "xml",
+        "ncnn": "param",
+        "c_header": "h",
+        "tfjs": "json",
     }
     for verdict in rc.targets(rc.load(path)):
         target = tmp_path / f"{verdict.target}.{endings.get(verdict.target, 'npz')}"

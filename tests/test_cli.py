@@ -480,6 +480,11 @@ def test_help_names_the_exit_codes() -> None:
 
 def test_formats_lists_what_can_be_read_and_written() -> None:
     text = call("formats").stdout
+    places = [text.index(f"\n{one}") for one in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]
+    assert places == sorted(places) and text.index("pytorch  (") < places[0] < text.index("\nonnx")
+    assert (
+        places[0] < text.index("\ntflite") < places[1] < text.index("\nrtneural") < places[2] < text.index("\nc_header")
+    )
     for name, adapter in adapters().items():
         assert f"{name}  (" in text
         assert all(suffix in text for suffix in adapter.SUFFIXES)

@@ -157,7 +157,10 @@ def settings(name: str) -> list[str]:
     return [f"cell={flat}", "hidden_size=4"] if format == "persistent_rnn" else []
 
 
-SKIPPED = {"onnx": "tests/test_conservation_onnx.py"}
+SKIPPED = {
+    "onnx": "tests/test_conservation_onnx.py",
+    **{name: f"tests/test_{name}_files.py" for name in ("tflite", "openvino", "ncnn", "c_header", "tfjs")},
+}
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED
 }

@@ -42,8 +42,9 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "onednn", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "torch7",
+    "arraymancer", "c_header", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
+    "onednn", "openvino", "paddle",
+    "persistent_rnn", "rtneural", "tensorflow1", "tfjs", "tflite", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 
@@ -458,6 +459,7 @@ def test_every_option_is_tested() -> None:
             "test_julia_files.py",
             "test_fluid_files.py",
             "test_positional.py",
+            "test_c_header_files.py",
             "test_questions.py",
         )
     )

@@ -29,6 +29,7 @@ SYSTEM = System(
             "dtype", ("float16", "bfloat16", "float32", "float64"), "a buffer without a description: its element type"
         ),
     ),
+    family="libraries",
 )  # fmt: skip
 
 _AXES = "(section layer direction part gate hidden in)"

@@ -17,6 +17,7 @@ SYSTEM = System(
      "GuitarML's plug-ins want `rec` (--set prefix=rec), a dense layer `lin` and model_data, too",
      "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files"),
     separator=".",
+    family="audio",
 )  # fmt: skip
 
 _STACK = (

@@ -16,6 +16,7 @@ SYSTEM = System(
      "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "
      "is silent until you put your own there",
      "numbers are float32: others are refused until --dtype float32 is given"),
+    family="audio",
 )  # fmt: skip
 
 LSTM = Layout(

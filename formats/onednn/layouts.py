@@ -13,6 +13,7 @@ SYSTEM = System(
      "several layers of two directions in one primitive are refused: they are two stacks that meet only at the end",
      "weights are memory of a program: files are archives of arrays by the names of the primitive's arguments"),
     asks={"activation": "", "merge_mode": ""},
+    family="libraries",
 )  # fmt: skip
 
 _SOURCE = "doc/primitives/rnn.md"

@@ -27,6 +27,7 @@ SYSTEM = System(
         ),
     ),
     channels="channels_first",
+    family="deployment",
 )  # fmt: skip
 
 _TENSORS = (

@@ -152,11 +152,23 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         _explain_absence(path, stored)
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in unreadable.items()]
+    dequantized = frozenset(stored.metadata.get("dequantized", ()))
+    warnings += [
+        f"{name or 'the module itself'}: {_LOST}"
+        for name, (_, names) in homes.items()
+        if dequantized & set(names.values())
+    ]
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
         Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
         batch_first={name: bool(said["batch_first"]) for name, said in facts.items() if "batch_first" in said},
     )  # fmt: skip
+
+
+_LOST = (
+    "its matrices are stored as integers, and are read as the float32 numbers that these stand for. PyTorch's kernels also round "
+    "what these are multiplied with, so that its outputs are not exactly those of this layer"
+)
 
 
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
@@ -175,7 +187,7 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     name = classes.get(prefix.rstrip("."), "")
     plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
     ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
-    known = plain.startswith("torch.nn.") and plain.rpartition(".")[2] in ours
+    known = plain.startswith(("torch.nn.", "torch.ao.nn.quantized.dynamic.")) and plain.rpartition(".")[2] in ours
     return "" if not name or known or prefix == "" else plain
 
 

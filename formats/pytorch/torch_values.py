@@ -54,6 +54,7 @@ class Storage:
 class Tensor:
     """A tensor as the pickle describes it; nothing of it has been checked yet.
 
+    quantizer  what its integers stand for: the scheme, its scale or scales, its zero point or points and their axis; () for numbers
     problem  why it is not an array of numbers, if it is not
     """
 
@@ -63,6 +64,7 @@ class Tensor:
     strides: tuple[int, ...] = ()
     dtype: str = ""
     problem: str = ""
+    quantizer: tuple[Any, ...] = ()
 
 
 def storage_of(reference: Any) -> Any:
@@ -103,6 +105,12 @@ def _tensor_v3(
     return replace(_tensor(storage, offset, shape, strides, grad, hooks, flags), dtype=str(dtype))
 
 
+def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, quantizer: Any, *rest: Any) -> Tensor:
+    if not isinstance(quantizer, tuple) or not quantizer:
+        raise ValueError("a quantized tensor without its quantizer")
+    return replace(_tensor(storage, offset, shape, strides), quantizer=quantizer)
+
+
 def _parameter(data: Any, *rest: Any) -> Any:
     return data
 
@@ -130,7 +138,7 @@ TORCH_BUILDERS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_device_tensor_from_numpy": _parameter,
     "torch._utils._rebuild_xla_tensor": _parameter,
     "torch._tensor._rebuild_from_type_v2": _subclass,
-    "torch._utils._rebuild_qtensor": _not_numbers("it is quantized, and quantized weights are not supported"),
+    "torch._utils._rebuild_qtensor": _quantized,
     "torch._utils._rebuild_sparse_tensor": _not_numbers("it is sparse, and only dense tensors are read"),
     "torch._utils._rebuild_nested_tensor": _not_numbers("it is a nested tensor"),
     "torch._utils._rebuild_meta_tensor_no_storage": _not_numbers("it is on the meta device, with no values"),

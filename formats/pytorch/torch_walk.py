@@ -13,6 +13,7 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.pytorch import torch_quantized
 from rnnconvert.formats.pytorch.torch_values import NEWER, STORAGES, Storage, Tensor
 
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
@@ -57,8 +58,10 @@ def flatten(
     """
     walk = _Walk(records, path, byte_swapped, constants or (lambda made_by: {}))
     walk.visit(root, "", 0, True)
+    walk.unpack()
     metadata = {
         "values": walk.values, "classes": walk.classes, "scripted": walk.scripted, "unreadable": walk.unreadable,
+        "dequantized": walk.dequantized,
         "root": _root(root), "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
     }  # fmt: skip
     return Stored(walk.arrays, metadata)
@@ -82,6 +85,8 @@ class _Walk:
         self.classes: dict[str, str] = {}
         self.scripted: dict[str, Global] = {}
         self.unreadable: dict[str, str] = {}
+        self.dequantized: list[str] = []
+        self.packed: dict[str, tuple[Tensor, ...]] = {}
         self._records = records
         self._path = path
         self._byte_swapped = byte_swapped
@@ -126,6 +131,10 @@ class _Walk:
         if value.made_by.module.startswith("__torch__"):
             self.scripted[name] = value.made_by
         if value.made_by.module.startswith("__torch__.torch.classes") or class_name(value.made_by) in _PACKED:
+            cell = torch_quantized.cell(value)
+            if cell is not None and torch_quantized.PLACE.fullmatch(name):
+                self.packed[name] = cell
+                return
             self.unreadable[name] = (
                 f"it is packed ({class_name(value.made_by)}), as quantized layers are; "
                 "quantized weights are not supported"
@@ -159,6 +168,13 @@ class _Walk:
             if key not in levels:  # a level that is no dictionary is an attribute as others are
                 yield _join(name, str(key)), child, False
 
+    def unpack(self) -> None:
+        """Add the weights of layers that were packed for integers, under the names that they have without it."""
+        tensors, problems = torch_quantized.named(self.packed, self.values)
+        self.unreadable |= problems
+        for name, tensor in tensors.items():
+            self._add(tensor, name)
+
     def _check_new(self, name: str) -> None:
         if name in self.arrays or name in self.unreadable:
             raise UnreadableError(self._path, f"it has two tensors that are both called {name!r}")
@@ -186,7 +202,8 @@ class _Walk:
         storage = tensor.storage
         if tensor.problem or storage is None:
             raise _NotNumbersError(tensor.problem or "it has no storage")
-        dtype = STORAGES.get(storage.kind) or NEWER.get(tensor.dtype.removeprefix("torch."))
+        dtype = torch_quantized.STORAGES.get(storage.kind) if tensor.quantizer else STORAGES.get(storage.kind)
+        dtype = dtype or NEWER.get(tensor.dtype.removeprefix("torch."))
         if dtype is None:
             raise _NotNumbersError(f"elements of type {(tensor.dtype or storage.kind)!r} are not supported")
         width = 1 if storage.kind == "UntypedStorage" else dtype.itemsize
@@ -211,9 +228,22 @@ class _Walk:
         # The stride of an axis of length 1 is never used, and can be anything.
         strides = tuple(stride * dtype.itemsize if length > 1 else dtype.itemsize for length, stride in pairs)
         view: Array = np.ndarray(tensor.shape, dtype, data, tensor.offset * dtype.itemsize, strides)
+        if tensor.quantizer:
+            self.dequantized.append(name)
+            return self._meant(view.byteswap() if self._byte_swapped else view, tensor, name)
         if not self._byte_swapped:
             return view
         return view.view(np.uint16).byteswap().view(dtype) if dtype == BFLOAT16 else view.byteswap()
+
+    def _meant(self, stored: Array, tensor: Tensor, name: str) -> Array:
+        """Return the numbers that integers stand for."""
+        try:
+            scales, zeros = (
+                self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3]
+            )
+            return torch_quantized.meant(stored, tensor.quantizer, scales, zeros)
+        except ValueError as error:
+            raise _NotNumbersError(f"it is quantized, and {error}") from None
 
     def _outside(self, name: str, tensor: Tensor) -> None:
         length = tensor.storage.count if tensor.storage else 0

@@ -17,6 +17,7 @@ SYSTEM = System(
      "the layers around stay where a file of RTNeural is written again; a file from another format holds its recurrent layers only",
      "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files"),
     separator="/",
+    family="audio",
 )  # fmt: skip
 
 _KERNEL, _RECURRENT = (

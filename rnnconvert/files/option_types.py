@@ -29,6 +29,7 @@ class Reading(TypedDict, total=False):
     init_state: Literal["ones", "ones!", "zeros", "zeros!"]
     input_forget: Literal["f", "f!", "i", "i!", "none", "none!"]
     input_mode: Literal["linear", "linear!", "skip", "skip!"]
+    input_scale: float | str
     input_size: int | str
     layout: str
     merge_mode: Literal["concat", "concat!", "sum", "sum!", "mul", "mul!", "ave", "ave!", "none", "none!"]
@@ -63,6 +64,7 @@ class Writing(TypedDict, total=False):
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
     states: Literal["input", "stream"]
+    storage: Literal["float", "int8"]
 
 
 class Both(TypedDict, total=False):
@@ -86,6 +88,7 @@ class Both(TypedDict, total=False):
     initial_state: Literal["call"]
     input_forget: Literal["f", "f!", "i", "i!", "none", "none!"]
     input_mode: Literal["linear", "linear!", "skip", "skip!"]
+    input_scale: float | str
     input_size: int | str
     layout: str
     merge: Literal["concat"]
@@ -109,4 +112,5 @@ class Both(TypedDict, total=False):
     single_rec: Literal["inside", "inside!", "outside", "outside!"]
     stack: Literal["join", "split"]
     states: Literal["input", "stream"]
+    storage: Literal["float", "int8"]
     unaccounted: Literal["harmless", "harmless!"]

@@ -376,6 +376,16 @@ class Option:
     each: bool = False
 
 
+FAMILIES = {
+    "training": "frameworks that train",
+    "deployment": "runtimes and exchange",
+    "audio": "audio plug-ins",
+    "microcontrollers": "microcontrollers",
+    "libraries": "the weights of libraries, as their programs hold them",
+}
+"""Where files of a format are met: a word, and what it stands for. The common one first."""
+
+
 @dataclass(frozen=True)
 class System:
     """A framework, or a library or file that holds weights: the facts that its layouts do not state.
@@ -401,6 +411,7 @@ class System:
     own_layer what makes a layer of ours in it, for the cells that it lacks
     unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
     recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
+    family    where its files are met, one of FAMILIES
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
 
@@ -421,6 +432,7 @@ class System:
     own_layer: str = ""
     unstated: tuple[str, ...] = ()
     recipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    family: str = "training"
     heads: tuple[tuple[int, bytes, str], ...] = ()
 
 

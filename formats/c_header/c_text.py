@@ -1,0 +1,93 @@
+"""What C sources of tables hold: arrays with their numbers, structures by their words, and definitions. Nothing is compiled.
+
+An #include of a file in the same folder is followed, so that tables may lie in several files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.reading import charging, read_small
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+
+_LARGEST = 512 << 20
+_MOST_FILES = 256
+_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([\w.-]{1,200})"', re.M)
+_DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w{1,200})[ \t]+([^\s/][^\n]{0,200})", re.M)
+# The bounds of what may be long keep the search linear.
+_VALUE = re.compile(r"\b(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){0,4})=\s*\{([^{}]*)\}")
+_SUFFIX = re.compile(r"(?<=[0-9.])[fFlLuU]+")
+_NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
+
+
+@dataclass
+class Source:
+    """Files of C.
+
+    arrays   numbers by the arrays' names
+    words    what stands in the braces of a structure, and its type, by its name
+    defined  texts by their names
+    comment  the comments of the first file
+    files    every file that was read
+    """
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    words: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
+    defined: dict[str, str] = field(default_factory=dict)
+    comment: str = ""
+    files: list[Path] = field(default_factory=list)
+
+
+def read(path: Path) -> Source:
+    """Return what a file and those that it includes from its folder define.
+
+    Raises UnreadableError for what is not text, and for an array whose braces hold anything but numbers it can have.
+    """
+    source = Source()
+    waiting = [path]
+    while waiting:
+        one = waiting.pop(0)
+        if one in source.files or (source.files and not one.is_file()):
+            continue
+        if len(source.files) >= _MOST_FILES:
+            raise UnreadableError(path, f"it includes more than {_MOST_FILES} files")
+        source.files.append(one)
+        content = read_small(one, _LARGEST)
+        reading = charging(len(content))
+        reading.work(len(content) // 4, path)
+        reading.memory(4 * len(content), path)
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UnreadableError(one, "it is not text, as a C header is") from None
+        if len(source.files) == 1:
+            source.comment = "\n".join(_COMMENT.findall(text))
+        text = _COMMENT.sub(" ", text)
+        waiting += [one.parent / name for name in _INCLUDE.findall(text)]
+        source.defined |= {name: value.strip() for name, value in _DEFINE.findall(text)}
+        for match in _VALUE.finditer(text):
+            name, sizes, inside = match.groups()
+            before = re.findall(r"\w+", text[max(0, match.start() - 80) : match.start()])
+            kind = before[-1] if before else ""
+            if sizes.strip():
+                source.arrays[name] = _numbers(one, name, inside)
+            else:
+                source.words[name] = kind, [word.strip() for word in inside.split(",")]
+    return source
+
+
+def _numbers(path: Path, name: str, inside: str) -> Array:
+    plain = _SUFFIX.sub("", inside).strip().rstrip(",")
+    if not plain or not _NUMBERS.fullmatch(plain):
+        raise UnreadableError(path, f"the array {name!r} holds anything but decimal numbers")
+    plain = plain.replace("INFINITY", "inf").replace("NAN", "nan")
+    try:
+        return np.array([float(one) for one in plain.split(",")])
+    except ValueError as error:
+        raise UnreadableError(path, f"the array {name!r} holds anything but decimal numbers: {error}") from None

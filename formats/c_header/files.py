@@ -1,0 +1,284 @@
+"""C headers: our own, which say in JSON what they hold, and the tables of RNNoise and CMSIS-NN."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import lowered, replacing
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import KIND, STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.formats.c_header import c_text
+from rnnconvert.formats.c_header.c_text import Source
+from rnnconvert.formats.c_header.write import TAG, text
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import assemble, unpack
+
+NAME = "c_header"
+SUFFIXES = registry.endings(NAME)
+
+_GATES = ("input", "forget", "cell", "output")
+_RNNOISE = {"ACTIVATION_TANH": "tanh", "ACTIVATION_SIGMOID": "sigmoid", "ACTIVATION_RELU": "relu"}
+_STEP = 256
+"""RNNoise's weights are so many times as large as what they stand for."""
+_EVEN = 1e-4
+"""How far the factors of a cell may be from 1: they are kept in 31 bits."""
+_STATED = frozenset(
+    {"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"}
+)
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize our own comment, RNNoise's types and CMSIS-NN's names."""
+    if lowered(file.path).suffix not in SUFFIXES:
+        return None
+    if TAG.encode() in file.head:
+        return Seen(STATED, "a C header with rnnconvert's description")
+    if b"GRULayer" in file.head or b"rnn_weight" in file.head:
+        return Seen(STATED, "C with the types of RNNoise's tables")
+    if re.search(rb"_gate_(input_weights|hidden_weights|bias)", file.head):
+        return Seen(STATED, "C with the names of CMSIS-NN's LSTM tables")
+    return Seen(KIND, "a C source, by its ending")
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Return the layouts that are written; those by rows go first."""
+    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return every layer whose tables are there.
+
+    Raises UnreadableError for a damaged file.
+    """
+    source = c_text.read(path)
+    layers: dict[str, Recurrent] = {}
+    arrays: dict[str, Array] = {}
+    warnings: list[str] = []
+    unread: list[str] = []
+    used: set[str] = set()
+    for name, layout, own, cell, told in (
+        *_ours(path, source, options),
+        *_rnnoise(path, source, options),
+        *_cmsis(path, source, options),
+    ):
+        if not own:
+            unread += [f"{name}: {one}" for one in told["warnings"]]
+            continue
+        called = unique(name, layers)
+        shapes = {local: tuple(array.shape) for local, array in own.items()}
+        sizes = fit(layout, shapes)
+        if sizes is None:
+            raise UnreadableError(path, f"the arrays of {name!r} do not fit together: {misfit([layout], shapes)}")
+        layers[called] = assemble(called, cell, unpack(layout, sizes, own), 1)
+        arrays |= {f"{called}/{local}": array for local, array in own.items()}
+        used |= set(told["arrays"])
+        warnings += [f"{called}: {one}" for one in told["warnings"]]
+    others = {name: array.astype(np.float32) for name, array in source.arrays.items() if name not in used and layers}
+    evidence = tuple(f"{name}: tables of C" for name in layers)
+    return Checkpoint(
+        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {}, {**arrays, **others},
+        unread=tuple(unread), beside=tuple(str(one) for one in source.files[1:]),
+    )  # fmt: skip
+
+
+Found = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]]]
+"""A layer's name, layout, arrays and cell; the arrays of the source that it takes, and warnings, or without arrays why it is not read."""
+
+
+def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
+    """Yield the layers of a header of our own."""
+    if TAG not in source.comment:
+        return
+    begin = source.comment.index(TAG) + len(TAG)
+    try:
+        described, _ = json.JSONDecoder().raw_decode(source.comment[begin:].lstrip())
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(path, f"its description is not JSON: {error}") from None
+    if not isinstance(described, list) or not all(isinstance(one, dict) for one in described):
+        raise UnreadableError(path, "its description is not a list of layers")
+    own = {layout.name: layout for layout in layouts(options)}
+    for one in described:
+        prefix, name = one.get("prefix"), one.get("name")
+        layout = own.get(str(one.get("layout")))
+        if (
+            not isinstance(prefix, str)
+            or not isinstance(name, str)
+            or layout is None
+            or not isinstance(one.get("shapes"), dict)
+        ):
+            raise UnreadableError(path, "its description names no prefix, layout and shapes of a layer")
+        facts = options.facts(name, "its description", one)
+        facts.take(*_STATED)
+        found, taken = {}, []
+        narrow = one.get("storage") == "int8"
+        for local, shape in one["shapes"].items():
+            found[local], names = _stored(path, source, f"{prefix}_{local}", shape, one, narrow)
+            taken += names
+        warnings = (
+            ["its matrices are stored as int8, and are read as the float numbers that these stand for"]
+            if narrow
+            else []
+        )
+        yield name, layout, found, _cell(path, layout, one), {"arrays": taken, "warnings": warnings}
+
+
+def _stored(
+    path: Path, source: Source, full: str, shape: Any, one: Mapping[str, Any], narrow: bool
+) -> tuple[Array, list[str]]:
+    """Return an array of a header of our own, and the names of those that hold it."""
+    if full not in source.arrays:
+        raise UnreadableError(path, f"it lacks the array {full!r}")
+    numbers, dtype = source.arrays[full], FLOATS.get(str(one.get("dtype")))
+    whole = (
+        isinstance(shape, list) and 0 < len(shape) < 3 and all(type(length) is int and length > 0 for length in shape)
+    )
+    if not whole or dtype is None or int(np.prod(shape, dtype=object)) != numbers.size:
+        raise UnreadableError(
+            path, f"{full!r} has {numbers.size} numbers, but its description says {shape} of {one.get('dtype')}"
+        )
+    if not narrow or len(shape) != 2:
+        if dtype == np.float16:
+            if ((numbers < 0) | (numbers > 0xFFFF) | (numbers != np.floor(numbers))).any():
+                raise UnreadableError(path, f"{full!r} does not hold the 16 bits of half precision")
+            return numbers.astype(np.uint16).view(np.float16).reshape(shape), [full]
+        return numbers.astype(dtype).reshape(shape), [full]
+    scales = source.arrays.get(f"{full}_scale")
+    rows = 1 if str(one.get("layout")).endswith("_columns") else 0
+    if scales is None or scales.size != shape[rows]:
+        raise UnreadableError(path, f"it lacks the array {full + '_scale'!r} of {shape[rows]} numbers")
+    spread = scales.astype(np.float32).reshape((1, -1) if rows else (-1, 1))
+    return (numbers.reshape(shape) * spread.astype(np.float64)).astype(dtype), [full, f"{full}_scale"]
+
+
+def _cell(path: Path, layout: Layout, one: Mapping[str, Any]) -> Cell:
+    found = {}
+    for key in ("activation", "gate_activation", "output_activation"):
+        said = one.get(key)
+        if said is None:
+            continue
+        numbers = (
+            isinstance(said, list)
+            and len(said) == 3
+            and all(value is None or type(value) in (int, float) for value in said[1:])
+        )
+        if not numbers or said[0] not in ACTIVATION_DEFAULTS:
+            raise UnreadableError(
+                path, f"its description has the {key} {said!r}, which is not a function with its constants"
+            )
+        found[key] = Activation(*said)
+    return layout.cell.replace(**found)
+
+
+def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
+    """Yield the GRUs of RNNoise's tables."""
+    layout = registry.layout_named("c_header.rnnoise_gru")
+    for name, (kind, words) in source.words.items():
+        if kind != "GRULayer":
+            continue
+        if len(words) < 6 or not all(word.isdecimal() and 0 < int(word) < 1 << 20 for word in words[3:5]):
+            raise UnreadableError(path, f"the GRULayer {name!r} is not of the form that RNNoise 0.1 has")
+        function = _RNNOISE.get(words[5])
+        if function is None:
+            raise UnreadableError(path, f"the GRULayer {name!r} has the activation {words[5]!r}, which is unknown")
+        width, units = int(words[3]), int(words[4])
+        shapes = {"bias": (3 * units,), "weights": (width, 3 * units), "recurrent_weights": (units, 3 * units)}
+        found = {}
+        for (local, shape), full in zip(shapes.items(), words, strict=False):
+            numbers = source.arrays.get(full)
+            if numbers is None or numbers.size != int(np.prod(shape)):
+                raise UnreadableError(path, f"{full!r} of {name!r} has not {int(np.prod(shape))} numbers")
+            found[local] = (numbers / _STEP).astype(np.float32).reshape(shape)
+        yield (
+            name,
+            layout,
+            found,
+            layout.cell.replace(activation=Activation(function)),
+            {"arrays": words[:3], "warnings": []},
+        )
+
+
+def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
+    """Yield the LSTMs of CMSIS-NN's tables: integers, whose scales are products in a file of definitions."""
+    layout = registry.layout_named("c_header.cmsis_lstm")
+    for full in [name for name in source.arrays if name.endswith("_input_gate_input_weights")]:
+        name = full.removesuffix("_input_gate_input_weights")
+
+        def defined(what: str, name: str = name) -> int:
+            said = source.defined.get(f"{name.upper()}_{what}", "")
+            if not re.fullmatch(r"-?\d{1,12}", said):
+                raise UnreadableError(
+                    path,
+                    f"{name.upper()}_{what} is not defined as a number, so that the scales of {name!r} are unknown",
+                )
+            return int(said)
+
+        def factor(what: str) -> float:
+            return float(
+                np.ldexp(defined(f"{what}_MULTIPLIER") / 2.0**31, int(np.clip(defined(f"{what}_SHIFT"), -64, 64)))
+            )
+
+        width, units = defined("INPUT_SIZE"), defined("HIDDEN_SIZE")
+        why = "CMSIS-NN's tables hold the scale of the input times that of the weights"
+        said = options.ask("input_scale", name, assumed="1", why=why)
+        if said == "none" or float(said) <= 0:
+            raise UsageError(
+                f"option input_scale is {said}. Give what one step of the input stands for, a number above 0"
+            )
+        scale = float(said)
+        state = 2.0**-30 / factor("OUTPUT")
+        cell_step = 2.0 ** int(np.clip(defined("CELL_SCALE_POWER"), -64, 64))
+        kept, added = factor("FORGET_TO_CELL") / 2.0**-15, factor("INPUT_TO_CELL") / (2.0**-30 / cell_step)
+        if abs(kept - 1) > _EVEN or abs(added - 1) > _EVEN:
+            # Its cell's scale is no power of two, but tanh takes it for one.
+            what = f"c' = {kept:.4g} f c + {added:.4g} i g, with factors that no other system here has"
+            yield name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"]}
+            continue
+        found, taken = {}, []
+        for gate in _GATES:
+            product = 2.0**-12 * factor(f"{gate.upper()}_GATE_INPUT")
+            parts = {
+                f"{gate}_gate_input_weights": ((units, width), product / scale),
+                f"{gate}_gate_hidden_weights": (
+                    (units, units),
+                    2.0**-12 * factor(f"{gate.upper()}_GATE_HIDDEN") / state,
+                ),
+                f"{gate}_gate_bias": ((units,), product),
+            }
+            for local, (shape, step) in parts.items():
+                numbers = source.arrays.get(f"{name}_{local}")
+                if numbers is None or min(shape) < 1 or numbers.size != shape[0] * (shape[1] if len(shape) > 1 else 1):
+                    raise UnreadableError(path, f"{name}_{local} does not have the shape {shape}, or is missing")
+                found[local] = (numbers * step).astype(np.float32).reshape(shape)
+                taken.append(f"{name}_{local}")
+        clip = defined("CELL_CLIP") * cell_step
+        cell = layout.cell.replace(clips=(Clip("cell", -clip, clip),))
+        warning = (
+            "its weights are integers, read as the float32 numbers that these stand for. CMSIS-NN also rounds its input, states and "
+            "gates, so that its outputs are not exactly those of this layer; its state stands for multiples of "
+            f"{state:.6g}, and the integer {-defined('INPUT_ZERO_POINT')} of its input for 0"
+        )
+        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write a header with the layers' arrays and a function for a step of each."""
+    content, notes = text(path, job)
+    job.dropped.update(job.carried)
+    if not job.dry_run:
+        with replacing(path) as file:
+            file.write(content.encode())
+    return notes

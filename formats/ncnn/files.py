@@ -1,0 +1,215 @@
+"""ncnn models: the layers LSTM, GRU and RNN of a .param with its .bin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.containers.reading import charging
+from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.errors import MissingFileError, UnreadableError
+from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.formats.ncnn import param
+from rnnconvert.formats.ncnn.param import Numbers
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack, unpack
+from rnnconvert.rewrites import split_stack
+
+NAME = "ncnn"
+SUFFIXES = registry.endings(NAME)
+
+_KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
+_GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
+"""How many gates the matrices have, and how many blocks the bias."""
+_WAYS = ("forward", "reverse", "bidirectional")
+_MOST = 1 << 31
+_SHAPES = ("Reshape", "Permute", "Split", "Squeeze", "ExpandDims", "Dropout", "Noop")
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize the number in the first line."""
+    if file.head.startswith(param.MAGIC.encode()):
+        return Seen(STATED, "a text that begins with ncnn's number")
+    return Seen(1, "a .param file, by its ending") if file.path.suffix.lower() == ".param" else None
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Return every layer."""
+    return registry.layouts_of(NAME)
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return every recurrent layer. What lies behind a layer of unknown size is named as unread.
+
+    Raises UnreadableError for a damaged file, and where there is no .bin next to it.
+    """
+    described = param.read(path)
+    beside = path.with_suffix(".bin")
+    if not beside.exists():
+        raise MissingFileError(beside)
+    numbers = Numbers(beside)
+    layers: dict[str, Recurrent] = {}
+    arrays: dict[str, Array] = {}
+    warnings: list[str] = []
+    unread: list[str] = []
+    lost = ""
+    makers = {top: one for one in described for top in one.tops}
+    names: dict[str, str] = {}
+    for one in described:
+        if one.type not in _KINDS:
+            lost = lost or ("" if param.skip(one, numbers, path) else f"{one.name!r} ({one.type})")
+            continue
+        name = unique(one.name, layers)
+        if lost:
+            unread.append(f"{name}: its numbers lie behind those of layer {lost}, whose size is unknown here")
+            continue
+        stored, said = _stored(path, one, numbers)
+        warnings += [f"{name}: {text}" for text in said]
+        layers[name] = _layer(path, one, name, stored, options).replace(reads=_reads(one, makers, names))
+        names |= dict.fromkeys(one.tops[:1], name)
+        if len(one.bottoms) > 1:
+            warnings.append(f"{name}: its initial state is given at run time. Pass it yourself")
+        arrays |= {f"{name}/{local}": array for local, array in stored.items()}
+    if not lost and not unread and numbers.at < numbers.data.size:
+        raise UnreadableError(
+            beside, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}"
+        )
+    evidence = tuple(f"{name}: a layer {layers[name].cell.kind.upper()}" for name in layers)
+    return Checkpoint(
+        str(path), NAME, layers, {}, evidence, options.questions, (*warnings, *unread), {}, arrays, unread=tuple(unread),
+        batch_first=dict.fromkeys(layers, False), beside=(str(beside),),
+    )  # fmt: skip
+
+
+def _reads(one: param.Layer, makers: dict[str, param.Layer], names: dict[str, str]) -> Reads | None:
+    blob = one.bottoms[0] if one.bottoms else ""
+    for _ in range(len(makers)):
+        if blob in names:
+            return Reads((names[blob],))
+        maker = makers.get(blob)
+        if maker is None or maker.type == "Input" or not maker.bottoms:
+            return None
+        if maker.type not in _SHAPES:
+            return Reads((), (maker.type,))
+        blob = maker.bottoms[0]
+    return None
+
+
+def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
+    """Return the arrays of a layer as numbers, and what a user should know of how they were stored."""
+    kind, way = _KINDS[one.type], one.whole(2, path)
+    output, size = one.whole(0, path), one.whole(1, path)
+    hidden = one.whole(3, path, output) if kind == "lstm" else output
+    if way not in (0, 1, 2):
+        raise UnreadableError(path, f"layer {one.name!r} has the direction {way}, which is none of 0, 1 and 2")
+    ways, (gates, blocks) = 1 + (way == 2), _GATES[kind]
+    rows = ways * gates * hidden
+    if not (0 < output < _MOST and 0 < hidden < _MOST and size > 0) or size % rows:
+        raise UnreadableError(
+            path, f"layer {one.name!r} has {output} outputs, {hidden} units and {size} weights of its input"
+        )
+    width, what = size // rows, f"the numbers of layer {one.name!r} ({one.type})"
+    found = {
+        "weight_xc_data": numbers.tagged(size, what).reshape(ways, gates * hidden, width),
+        "bias_c_data": numbers.tagged(ways * blocks * hidden, what).reshape(ways, blocks * hidden),
+        "weight_hc_data": numbers.tagged(rows * output, what).reshape(ways, gates * hidden, output),
+    }
+    if output != hidden:
+        found["weight_hr_data"] = numbers.tagged(ways * output * hidden, what).reshape(ways, output, hidden)
+    said: list[str] = []
+    if one.whole(8, path):
+        for local in ("weight_xc_data", "weight_hc_data"):
+            scales = numbers.raw(rows, what).reshape(ways, gates * hidden, 1)
+            charging(found[local].nbytes).memory(8 * found[local].size, path)
+            with np.errstate(all="ignore"):
+                found[local] = (found[local] / scales.astype(np.float64)).astype(np.float32)
+        said.append(
+            "its matrices are stored as int8, and are read as the float32 numbers that these stand for. ncnn's kernels for int8 also round "
+            "their inputs, so that its outputs are not exactly those of this layer"
+        )
+    whole = [local for local, array in found.items() if array.dtype.kind != "f"]
+    if whole:
+        raise UnreadableError(path, f"{whole[0]} of layer {one.name!r} are integers without scales")
+    if len({array.dtype for array in found.values()}) > 1:
+        found = {local: np.asarray(array, np.float32) for local, array in found.items()}
+    return found, said
+
+
+def _layer(path: Path, one: param.Layer, name: str, stored: dict[str, Array], options: Options) -> Recurrent:
+    stated = {f"parameter {key}": value for key, value in one.parameters.items()}
+    facts = options.facts(name, "its layer", stated)
+    facts.take(*(f"parameter {key}" for key in (0, 1, 2, 8, *((3,) if one.type == "LSTM" else ()))))
+    layout = registry.layout(NAME, _KINDS[one.type], True if one.type == "GRU" else None)
+    shapes = {local: tuple(array.shape) for local, array in stored.items()}
+    sizes = fit(layout, shapes)
+    if sizes is None:
+        raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
+    found = unpack(layout, sizes, stored)
+    way = one.whole(2, path)
+    return Recurrent(name, (Layer(tuple(
+        Direction(layout.cell, found[0, number], reverse=number == 1 or way == 1) for number in range(sizes.num_directions)
+    )),))  # fmt: skip
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write a chain of layers for each stack, with the last states as blobs, and the numbers next to it."""
+    rows: list[str] = []
+    blobs: list[str] = []
+    data: list[tuple[int, Pieced]] = []
+    names: list[str] = []
+    notes = []
+    for number, part in enumerate(job.parts):
+        below = f"in{number}"
+        rows.append(f"Input {below} 0 1 {below}")
+        blobs.append(below)
+        singles = split_stack(part.stack)
+        for place, single in enumerate(singles):
+            name = unique("_".join((single.name or single.cell.kind).split()), names)
+            names.append(name)
+            tops = [f"out{number}" if place == len(singles) - 1 else f"{name}/y", f"{name}/h_n"]
+            tops += [f"{name}/c_n"] if single.cell.kind == "lstm" else []
+            packed = pack(part.layout, single, job.dtype, job.watch)
+            rows.append(f"{part.layout.class_name} {name} 1 {len(tops)} {below} {' '.join(tops)} {_parameters(single)}")
+            blobs += tops
+            below = tops[0]
+            tag = param.HALF if (job.dtype or single.dtype) == np.float16 else 0
+            data += [(tag, packed[local]) for local in _ORDER if local in packed]
+        notes.append(
+            f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}"
+        )
+    beside = path.with_suffix(".bin")
+    notes.append(f"its numbers are in {beside.name}, which belongs next to it")
+    job.dropped.update(job.carried)
+    job.recipe.extend(
+        ["import ncnn", "net = ncnn.Net()", f"net.load_param({str(path)!r})", f"net.load_model({str(beside)!r})",
+         "run = net.create_extractor()", 'run.input("in0", ncnn.Mat(x))', 'y = run.extract("out0")[1].numpy()']
+    )  # fmt: skip
+    if not job.dry_run:
+        with replacing_both(path, beside) as (file, numbers):
+            file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
+            for tag, array in data:
+                numbers.write(tag.to_bytes(4, "little"))
+                write_pieces(numbers, array)
+                numbers.write(bytes(-nbytes(array) % 4))
+    return notes
+
+
+_ORDER = ("weight_xc_data", "bias_c_data", "weight_hc_data", "weight_hr_data")
+
+
+def _parameters(single: Recurrent) -> str:
+    directions = single.layers[0].directions
+    first = directions[0]
+    gates = _GATES[single.cell.kind][0]
+    size = len(directions) * gates * first.hidden_size * first.input_size
+    way = 2 if len(directions) == 2 else int(first.reverse)
+    said = {0: first.output_size, 1: size, 2: way} | ({3: first.hidden_size} if first.projection_size else {})
+    return " ".join(f"{key}={value}" for key, value in said.items())

@@ -1,0 +1,166 @@
+"""ncnn's two files: the text of the layers with their blobs and parameters, and the numbers in the order of the layers.
+
+Source: docs/developer-guide/param-and-model-file-structure.md; src/paramdict.cpp, src/modelbin.cpp. An array in the .bin begins with a
+tag of four bytes, unless its layer reads it without one: 0 for float32, one for float16, one for int8, and any other one for a
+table of 256 numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rnnconvert.containers.reading import charging, map_file, read_small
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+
+MAGIC = "7767517"
+HALF, INT8, FULL = 0x01306B47, 0x000D4B38, 0x0002C056
+_ARRAYS = -23300
+_MOST_LAYERS = 1 << 16
+_WHOLE = re.compile(r"[+-]?\d{1,18}")
+
+Parameters = dict[int, str]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer: its type, its name, the blobs that it reads and gives, and its parameters by their numbers, as texts."""
+
+    type: str
+    name: str
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    parameters: Parameters
+
+    def whole(self, key: int, path: Path, default: int = 0) -> int:
+        """Return a parameter that is a whole number. Raises UnreadableError for anything else."""
+        text = self.parameters.get(key, str(default))
+        if not _WHOLE.fullmatch(text):
+            raise UnreadableError(
+                path, f"parameter {key} of layer {self.name!r} is {text!r}, which is not a whole number"
+            )
+        return int(text)
+
+
+def read(path: Path) -> list[Layer]:
+    """Return the layers of a .param file. Raises UnreadableError."""
+    content = read_small(path)
+    reading = charging(len(content))
+    reading.work(len(content) // 8, path)
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UnreadableError(path, "it is not text, as a .param file is") from None
+    if not lines or lines[0].strip() != MAGIC:
+        raise UnreadableError(path, f"its first line is not ncnn's number {MAGIC}")
+    counts = lines[1].split() if len(lines) > 1 else []
+    if len(counts) != 2 or not all(_WHOLE.fullmatch(one) for one in counts) or not 0 <= int(counts[0]) <= _MOST_LAYERS:
+        raise UnreadableError(path, "its second line does not count layers and blobs")
+    rows = [line.split() for line in lines[2:] if line.strip()]
+    if len(rows) != int(counts[0]):
+        raise UnreadableError(path, f"it has {len(rows)} layers, but its second line counts {counts[0]}")
+    return [_layer(path, row) for row in rows]
+
+
+def _layer(path: Path, row: list[str]) -> Layer:
+    if len(row) < 4 or not all(re.fullmatch(r"\d{1,6}", one) for one in row[2:4]):
+        raise UnreadableError(path, f"the line {' '.join(row)[:60]!r} is not that of a layer")
+    ins, outs = int(row[2]), int(row[3])
+    blobs, rest = row[4 : 4 + ins + outs], row[4 + ins + outs :]
+    if len(blobs) != ins + outs:
+        raise UnreadableError(path, f"layer {row[1]!r} has {len(blobs)} blobs, but counts {ins + outs}")
+    parameters: Parameters = {}
+    for one in rest:
+        key, equals, value = one.partition("=")
+        if not equals or not _WHOLE.fullmatch(key) or int(key) in parameters:
+            raise UnreadableError(path, f"{one!r} of layer {row[1]!r} is not a parameter, or appears twice")
+        parameters[int(key)] = value
+    return Layer(row[0], row[1], tuple(blobs[:ins]), tuple(blobs[ins:]), parameters)
+
+
+class Numbers:
+    """The .bin file, read from its beginning on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.data = map_file(path)
+        self.at = 0
+        self.reading = charging(self.data.size)
+
+    def _bytes(self, count: int, what: str) -> Array:
+        if count < 0 or self.at + count > self.data.size:
+            raise UnreadableError(
+                self.path, f"it ends at {self.data.size}, within {what}, which takes {count} bytes from {self.at} on"
+            )
+        found = self.data[self.at : self.at + count]
+        self.at += count
+        return found
+
+    def raw(self, count: int, what: str) -> Array:
+        """Return so many float32 numbers."""
+        return self._bytes(4 * count, what).view("<f4")
+
+    def tagged(self, count: int, what: str) -> Array:
+        """Return so many numbers by the tag before them: of float32 or float16, or the integers of int8."""
+        tag = int(self._bytes(4, what).view("<u4")[0])
+        if tag == HALF:
+            return self._bytes(2 * count + 2 * (count % 2), what).view("<f2")[:count]
+        if tag == INT8:
+            return self._bytes(count + -count % 4, what).view("i1")[:count]
+        if tag in (0, FULL):
+            return self.raw(count, what)
+        if not sum(tag.to_bytes(4, "little")):
+            return self.raw(count, what)
+        table = self.raw(256, what)
+        places = self._bytes(count + -count % 4, what)[:count]
+        self.reading.memory(4 * count, self.path)
+        return table[places]
+
+
+_OF_SHAPES = (
+    "Input", "Split", "Concat", "Slice", "Reshape", "Permute", "Flatten", "Dropout", "Noop", "Crop", "Padding", "Squeeze", "ExpandDims",
+    "Tile", "Packing", "Cast", "ShuffleChannel", "CopyTo", "Fold", "Unfold",
+)  # fmt: skip
+_OF_NUMBERS = (
+    "Softmax", "ReLU", "Sigmoid", "TanH", "Eltwise", "BinaryOp", "UnaryOp", "Pooling", "Clip", "Reduction", "Interp", "HardSigmoid",
+    "HardSwish", "Swish", "Mish", "ELU", "SELU", "GELU", "Log", "Exp", "Power", "Threshold", "AbsVal", "BNLL", "ArgMax", "Softplus", "Erf",
+    "MatMul", "CumulativeSum", "GLU", "LRN",
+)  # fmt: skip
+WEIGHTLESS = frozenset((*_OF_SHAPES, *_OF_NUMBERS))
+"""Types of layers without numbers in the .bin."""
+
+
+def skip(layer: Layer, numbers: Numbers, path: Path) -> bool:
+    """Go past the numbers of a layer without recurrence; return False if their size is unknown here."""
+    what = f"the numbers of layer {layer.name!r} ({layer.type})"
+
+    def own(key: int, default: int = 0) -> int:
+        found = layer.whole(key, path, default)
+        if found < 0:
+            raise UnreadableError(path, f"parameter {key} of layer {layer.name!r} is {found}")
+        return found
+
+    if layer.type in WEIGHTLESS:
+        return True
+    dense = {"InnerProduct": (0, 1, 2), "Convolution": (0, 5, 6), "ConvolutionDepthWise": (0, 5, 6), "Deconvolution": (0, 5, 6),
+             "Convolution1D": (0, 5, 6), "Embed": (0, 2, 3)}.get(layer.type)  # fmt: skip
+    if dense is not None:
+        width, bias, size = (own(key) for key in dense)
+        if own(8) or own(18) or own(19):  # scales of integers, or weights that are another layer's outputs
+            return False
+        numbers.tagged(size, what)
+        if bias:
+            numbers.raw(width, what)
+        return True
+    if layer.type == "MemoryData":
+        count = own(0) * (own(1) or 1) * (own(11) or 1) * (own(2) or 1)
+    elif layer.type == "LayerNorm":
+        count = 2 * own(0) * own(2, 1)
+    elif layer.type in ("BatchNorm", "Scale", "PReLU", "Bias"):
+        count = own(0) * (4 if layer.type == "BatchNorm" else 1 + (layer.type == "Scale" and bool(own(1))))
+    else:
+        return False
+    numbers.raw(count, what)
+    return True

@@ -1,0 +1,112 @@
+"""ncnn on the CPU, on a model that rnnconvert wrote, or on recurrent layers of any model.
+
+Source: ncnn's Python API, 1.0.2026.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("ncnn",)
+FORMAT = "ncnn"
+SUFFIX = ".param"
+SUPPORTS = "RNN, GRU with reset after the product, LSTM with projection; two directions; no lengths or gradients"
+VARIANTS: dict[str, dict[str, Any]] = {"ncnn-cpu": {"device": "cpu"}}
+
+_TYPES = {"LSTM": 2, "GRU": 1, "RNN": 1}
+"""The layers, and how many states each has."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Return why it cannot run here although its package is installed, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
+    if request.get("cotangents"):
+        raise NotImplementedError("ncnn computes no gradients")
+    if request.get("lengths") is not None:
+        raise NotImplementedError("sequences of different lengths: ncnn computes one sequence at a time")
+    if request["how"]:
+        raise NotImplementedError(
+            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
+        )
+    layers = _layers(request["file"])
+    states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
+    if any(states.values()) and not all(len(one["in"]) > 1 for one in layers.values()):
+        raise NotImplementedError("the layers of the model have no inputs for initial states")
+    net = _net(request["file"])
+    x = np.asarray(request["x"], np.float32)
+    found: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    if not request["layers"]:
+        chain = list(layers.values())
+        if any(one["in"][0] != below["out"][0] for below, one in itertools.pairwise(chain)):
+            raise NotImplementedError("the recurrent layers of the model do not read one another. Name them")
+        blobs = [chain[-1]["out"][0], *(blob for one in chain for blob in one["out"][1:])]
+        values = [_run(net, chain[0]["in"][0], x[:, number], blobs) for number in range(x.shape[1])]
+        _states(values, chain, found)
+        return {"y": np.stack([one[chain[-1]["out"][0]] for one in values], 1), **found}
+    for name in request["layers"]:
+        if name not in layers:
+            raise NotImplementedError(f"the model has no layer {name!r}, only {', '.join(layers)}")
+        one = layers[name]
+        values = [_run(net, one["in"][0], x[:, number], one["out"]) for number in range(x.shape[1])]
+        _states(values, [one], found)
+        x = np.stack([value[one["out"][0]] for value in values], 1)
+    return {"y": x, **found}
+
+
+def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], found: dict[str, list[Array]]) -> None:
+    """Add the last states of layers that give them: (directions, units) for each sequence."""
+    for one in chain:
+        for key, blob in zip(("hidden", "cell"), one["out"][1:], strict=False):
+            rows = np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values])
+            found[key] += list(rows.swapaxes(0, 1))
+
+
+def _layers(file: str) -> dict[str, dict[str, Any]]:
+    """Return the blobs that each recurrent layer of a file reads and gives, by the layer's name."""
+    found = {}
+    for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
+        words = line.split()
+        if words and words[0] in _TYPES:
+            ins, outs = int(words[2]), int(words[3])
+            found[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs]}
+    return found
+
+
+def _net(file: str) -> Any:
+    import ncnn
+
+    net = ncnn.Net()
+    options = ["fp16_packed", "fp16_storage", "fp16_arithmetic", "bf16_packed", "bf16_storage"]
+    for option in options:  # float32 throughout
+        if hasattr(net.opt, f"use_{option}"):
+            setattr(net.opt, f"use_{option}", False)
+    net.opt.num_threads = 1
+    if net.load_param(file) or net.load_model(str(Path(file).with_suffix(".bin"))):
+        raise RuntimeError("ncnn cannot load the model")
+    return net
+
+
+def _run(net: Any, blob: str, x: Array, wanted: list[str]) -> dict[str, Array]:
+    import ncnn
+
+    run = net.create_extractor()
+    run.set_light_mode(False)
+    run.input(blob, ncnn.Mat(np.ascontiguousarray(x)).clone())
+    found = {}
+    for name in wanted:
+        status, value = run.extract(name)
+        if status:
+            raise RuntimeError(f"ncnn cannot compute {name}: status {status}")
+        found[name] = np.array(value)
+    return found

@@ -1,0 +1,331 @@
+"""OpenVINO models: the recurrent operations of any graph of a .xml with its .bin, one recurrent layer each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import lowered
+from rnnconvert.core.arrays import Array, Source, is_float
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.conservation import UNACCOUNTED
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.formats.openvino import net as nets
+from rnnconvert.formats.openvino import write as writing
+from rnnconvert.formats.openvino.net import Net
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Sizes
+from rnnconvert.language.packing import unpack
+
+NAME = "openvino"
+SUFFIXES = registry.endings(NAME)
+
+_KINDS = {
+    f"{word}{what}": kind
+    for word, kind in (("LSTM", "lstm"), ("GRU", "gru"), ("RNN", "rnn"))
+    for what in ("Sequence", "Cell")
+}
+_ODD = {"AUGRUCell", "AUGRUSequence"}
+_DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
+_PLAIN = ("tanh", "sigmoid", "relu")
+_SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Transpose", "Convert", "Concat", "Gather", "Split", "VariadicSplit")
+"""Operations that change no value; a Gather or a Split behind a recurrent one takes one of its directions."""
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize XML that begins with a net."""
+    if lowered(file.path).suffix != ".xml":
+        return None
+    return (
+        Seen(STATED, "XML with a <net>, as OpenVINO's IR has it")
+        if b"<net" in file.head[:4096]
+        else Seen(1, "XML, by its ending")
+    )
+
+
+def layouts(options: Options) -> list[Any]:
+    """Return every operation."""
+    return registry.layouts_of(NAME)
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return the model's name, and what wrote it."""
+    return {key: checkpoint.metadata.get(key, "") for key in ("name", "version", "runtime")}
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return every recurrent operation whose weights are constant.
+
+    Raises UnreadableError for a damaged file.
+    """
+    graphs, root, beside = nets.read(path)
+    layers: dict[str, Recurrent] = {}
+    arrays: dict[str, Array] = {}
+    others: dict[str, Array] = {}
+    evidence, warnings, unread = [], [], []
+    for net in graphs:
+        names: dict[str, str] = {}
+        used: set[str] = set()
+        for layer in net.layers.values():
+            name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
+            if layer.type in _ODD:
+                unread.append(f"{name}: an operation {layer.type}, whose gate of attention no other system here has")
+            if layer.type not in _KINDS:
+                continue
+            one = _Operation(path, net, layer, name, options)
+            why = one.unreadable()
+            if why:
+                unread.append(f"{name}: {why}")
+                continue
+            layers[name] = one.read()
+            names[layer.id] = name
+            arrays |= {f"{name}/{local}": array for local, array in one.arrays.items()}
+            used |= one.used
+            warnings += one.warnings
+            evidence.append(f"{name}: an operation {layer.type}")
+        for key, name in names.items():
+            layers[name] = layers[name].replace(reads=_reads(net, key, names))
+        for layer in net.layers.values():
+            if layer.type == "Const" and layer.id not in used:
+                array = net.constant((layer.id, 0))
+                if array is not None and is_float(array) and array.ndim:
+                    others[unique(net.where + (layer.name or f"constant {layer.id}"), others)] = array
+    info = root.first("rt_info")
+    runtime = next((one.attributes.get("value", "") for one in info.every("info")), "") if info is not None else ""
+    metadata = {"name": root.attributes.get("name", ""), "version": root.attributes["version"], "runtime": runtime}
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), metadata, {**arrays, **others},
+        unread=tuple(unread), batch_first=dict.fromkeys(layers, True), beside=(str(beside),) if beside else (),
+    )  # fmt: skip
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write a model of the layers, each reading the one before, with its numbers next to it."""
+    job.dropped.update(job.carried)  # a graph of its own has no place for them
+    return writing.write(path, job)
+
+
+def _reads(net: Net, key: str, names: Mapping[str, str]) -> Reads | None:
+    """Return what an operation reads: others' outputs, and what comes between and changes values."""
+    layers: dict[str, None] = {}
+    through: dict[str, None] = {}
+    waiting, seen = [net.layers[key].inputs[0]], set()
+    while waiting:
+        value = waiting.pop()
+        layer = net.producer(value)
+        if value is None or layer is None or value in seen:
+            continue
+        seen.add(value)
+        if layer.id in names:
+            layers[names[layer.id]] = None
+            if value[1]:
+                through["a final state"] = None
+        elif layer.type in _SHAPES:
+            waiting += layer.inputs if layer.type == "Concat" else layer.inputs[:1]
+        elif layer.type not in ("Parameter", "Const"):
+            through[layer.type] = None
+    return Reads(tuple(layers), tuple(through)) if layers or through else None
+
+
+class _Operation:
+    """One operation on its way to the canonical form."""
+
+    def __init__(self, path: Path, net: Net, layer: nets.Layer, name: str, options: Options) -> None:
+        self.path, self.net, self.layer, self.name, self.options = path, net, layer, name, options
+        self.kind = _KINDS[layer.type]
+        self.cell = layer.type.endswith("Cell")
+        self.after = (
+            layer.data.get("linear_before_reset", "false").lower() in ("true", "1") if self.kind == "gru" else None
+        )
+        states = 2 if self.kind == "lstm" else 1
+        first = 1 + states + (not self.cell)
+        self.states = dict(zip(("initial_hidden", "initial_cell"), range(1, 1 + states), strict=False))
+        self.lengths = 0 if self.cell else 1 + states
+        self.weights = {"W": first, "R": first + 1, "B": first + 2}
+        self.count = first + 3
+        self.arrays: dict[str, Array] = {}
+        self.used: set[str] = set()
+        self.warnings: list[str] = []
+
+    def unreadable(self) -> str:
+        """Return why it cannot be read as a layer, or ""; take its arrays."""
+        given = self.layer.inputs
+        if len(given) > self.count and (self.kind != "lstm" or len(given) > self.count + 1):
+            return f"it has {len(given)} inputs, and {self.layer.type} has {self.count}"
+        if len(given) > self.count and not self._zero(given[self.count]):
+            return "it has peepholes, as the first set of operations had them; its order of them is not settled"
+        for local, place in self.weights.items():
+            value = given[place] if place < len(given) else None
+            if value is None and local == "B":
+                continue
+            array = self.net.constant(value)
+            if array is None:
+                layer = self.net.producer(value)
+                made = f"computed by {layer.type} {layer.name!r}" if layer is not None else "not there"
+                return f"its weights {local} are {made}, which cannot be evaluated here"
+            self._use(value)
+            if not is_float(array):
+                return f"its weights {local} are of type {array.dtype}"
+            self.arrays[local] = array[None] if self.cell else array
+        if len({array.dtype for array in self.arrays.values()}) > 1:
+            self.arrays = {local: np.asarray(array, np.float32) for local, array in self.arrays.items()}
+        if self.layer.data.get("weights_format", "fico").lower() != "fico" and self.kind == "lstm":
+            return f"its gates stand in the order {self.layer.data['weights_format']!r}, which only operations of the first set have"
+        return ""
+
+    def _zero(self, value: nets.Value | None) -> bool:
+        array = self.net.constant(value)
+        return array is not None and not array.any()
+
+    def _use(self, value: nets.Value | None) -> None:
+        waiting = [value]
+        while waiting:
+            one = self.net.producer(waiting.pop())
+            if one is not None and one.id not in self.used:
+                self.used.add(one.id)
+                waiting += one.inputs
+
+    def read(self) -> Recurrent:
+        """Return the layer. Raises UnreadableError if its weights do not fit together, or for a damaged attribute."""
+        facts = self.options.facts(
+            self.name, "its operation", self.layer.data, harmless=("hidden_size", "weights_format"),
+            neutral={"input_forget": ("false", "0"), "activations_alpha": ("",), "activations_beta": ("",)},
+        )  # fmt: skip
+        facts.take("direction", "activations", "clip", "linear_before_reset")
+        way = self.layer.data.get("direction", "forward").lower()
+        if way not in ("forward", "reverse", "bidirectional"):
+            raise UnreadableError(self.path, f"{self.name!r} has the direction {way!r}")
+        layout = registry.layout(NAME, self.kind, self.after)
+        if "B" not in self.arrays:
+            gates = 4 if self.kind == "lstm" or self.after else len(layout.order)
+            shape = self.arrays["R"].shape
+            self.arrays["B"] = np.zeros((shape[0], gates * shape[-1]), self.arrays["R"].dtype)
+        shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
+        sizes = fit(layout, shapes)
+        if sizes is None or sizes.num_directions != 1 + (way == "bidirectional"):
+            why = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
+            raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {why}")
+        stated = self.layer.data.get("hidden_size", "")
+        if stated.isdecimal() and int(stated) != sizes.hidden_size:
+            raise UnreadableError(
+                self.path, f"{self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}"
+            )
+        found = unpack(layout, sizes, self.arrays)
+        cell = self._cell()
+        states, odd = self._states(sizes)
+        made = tuple(
+            Direction(cell, {**found[0, number], **states[number]}, reverse=number == 1 or way == "reverse")
+            for number in range(sizes.num_directions)
+        )
+        merge: Any = "none" if len(made) == 2 else "concat"
+        merge = self._merge() if len(made) == 2 else merge
+        return Recurrent(self.name, (Layer(made, merge),), unconvertible=(*odd, *self._lengths()))
+
+    def _merge(self) -> str:
+        """Return how the graph joins the two directions of the outputs; "concat" where it keeps them, as exporters do."""
+        readers = self.net.readers.get((self.layer.id, 0), [])
+        words = {"ReduceSum": "sum", "ReduceProd": "mul", "ReduceMean": "ave"}
+        found = {words.get(one.type, "concat") for one in readers}
+        for one in readers:
+            axes = self.net.constant(one.inputs[1]) if one.type in words and len(one.inputs) > 1 else None
+            if one.type in words and (axes is None or [int(axis) for axis in axes.reshape(-1)[:2]] != [1]):
+                return "concat"
+        return found.pop() if len(found) == 1 else "concat"
+
+    def _cell(self) -> Cell:
+        default = _DEFAULTS[self.kind]
+        text = self.layer.data.get("activations", "")
+        functions = (
+            tuple(self._function(one.strip().lower(), place) for place, one in enumerate(text.split(",")))
+            if text
+            else default
+        )
+        if len(functions) != len(default):
+            raise UnreadableError(self.path, f"{self.name!r} has {len(functions)} activations, expected {len(default)}")
+        gate = functions[0] if self.kind != "rnn" else SIGMOID
+        candidate = functions[0] if self.kind == "rnn" else functions[1]
+        output = functions[2] if self.kind == "lstm" else TANH
+        kind: Any = self.kind
+        return Cell(kind, self.after, candidate, gate, output, clips=self._clips())
+
+    def _function(self, name: str, place: int) -> Activation:
+        known = name.replace("_", "")
+        return Activation(known if known in _PLAIN else f"{name}, whose constants OpenVINO keeps elsewhere")
+
+    def _clips(self) -> tuple[Clip, ...]:
+        text = self.layer.data.get("clip", "0")
+        try:
+            bound = float(text)
+        except ValueError:
+            bound = float("nan")
+        if not bound >= 0:
+            raise UnreadableError(self.path, f"{self.name!r} has the clip {text!r}, which is not a bound")
+        return (Clip("gates", -bound, bound),) if 0 < bound < float("inf") else ()
+
+    def _states(self, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
+        """Return the learned states of each direction, and states that have no canonical form."""
+        states: list[dict[Key, Source]] = [{} for _ in range(sizes.num_directions)]
+        odd = []
+        for part, place in self.states.items():
+            value = self.layer.inputs[place]
+            found, source = self._state(value)
+            if found is None:
+                if source in ("Parameter", "ReadValue"):
+                    self.warnings.append(
+                        f"{self.name}: its initial state is given at run time ({source}). Pass it yourself"
+                    )
+                elif source != "":
+                    odd.append(
+                        Unconvertible("initial_state", "an initial state made in the graph", f"it is made by {source}")
+                    )
+                continue
+            if not found.any():
+                continue
+            rows = found.reshape(1, -1) if self.cell and found.ndim < 3 and found.size == sizes.hidden_size else found
+            rows = np.broadcast_to(rows, (1, sizes.num_directions, sizes.hidden_size)) if rows.ndim < 3 else rows
+            if (
+                rows.ndim != 3
+                or rows.shape[1:] != (sizes.num_directions, sizes.hidden_size)
+                or (rows != rows[:1]).any()
+            ):
+                odd.append(
+                    Unconvertible(
+                        "initial_state", "an initial state for one batch", f"its numbers have the shape {found.shape}"
+                    )
+                )
+                continue
+            for number in range(sizes.num_directions):
+                states[number][part, ""] = rows[0, number].astype(self.arrays["R"].dtype)
+        return states, tuple(odd)
+
+    def _state(self, value: nets.Value | None) -> tuple[Array | None, str]:
+        """Return the numbers that a state is spread from, and the type of what gives it otherwise."""
+        for _ in range(16):
+            layer = self.net.producer(value)
+            array = self.net.constant(value)
+            if array is not None or layer is None:
+                self._use(value)
+                return array, "" if array is not None else "nothing"
+            if layer.type not in ("Broadcast", "Tile", "Convert", "Reshape", "Unsqueeze", "Squeeze"):
+                return None, layer.type
+            value = layer.inputs[0] if layer.inputs else None
+        return None, "a chain of operations"
+
+    def _lengths(self) -> tuple[Unconvertible, ...]:
+        """Return lengths of sequences that are constants of the graph, unless they are those that its input states."""
+        lengths = self.net.constant(self.layer.inputs[self.lengths]) if self.lengths else None
+        shape = self.layer.shapes[0] if self.layer.shapes else ()
+        if lengths is None or (len(shape) == 3 and shape[1] > 0 and (lengths == shape[1]).all()):
+            return ()
+        shown = ", ".join(map(str, lengths.reshape(-1)[:8]))
+        reason = "the steps after them are not computed, and other inputs may have other lengths"
+        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({shown})", reason),)

@@ -1,0 +1,207 @@
+"""A model of OpenVINO's IR: layers, what feeds them, and constants, which are views of the .bin file beside the .xml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.reading import charging, map_file
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.openvino import xml_file
+from rnnconvert.formats.openvino.xml_file import Element
+
+TYPES: dict[str, np.dtype[Any]] = {
+    "f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": BFLOAT16, "f64": np.dtype("<f8"), "i8": np.dtype("i1"), "u8": np.dtype("u1"),
+    "i16": np.dtype("<i2"), "i32": np.dtype("<i4"), "i64": np.dtype("<i8"),
+}  # fmt: skip
+"""The element types of constants that are read, by the IR's names."""
+_VERSIONS = ("10", "11")
+_LONGEST_CHAIN = 32
+
+Value = tuple[str, int]
+"""A layer's id, and which of its outputs."""
+
+
+@dataclass
+class Layer:
+    """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads."""
+
+    id: str
+    name: str
+    type: str
+    version: str
+    data: dict[str, str]
+    inputs: list[Value | None]
+    shapes: list[tuple[int, ...]]
+
+
+class Net:
+    """A graph: the model itself, or the body of an operation in it.
+
+    where   its place among others, in words; "" for the model itself
+    layers  by their ids
+    """
+
+    def __init__(self, path: Path, numbers: Array | None, element: Element, where: str = "") -> None:
+        self.path, self.numbers, self.where = path, numbers, where
+        self.layers: dict[str, Layer] = {}
+        outputs: dict[str, list[str]] = {}
+        inputs: dict[str, list[str]] = {}
+        for one in _children(element, "layers", "layer"):
+            key = one.attributes.get("id", "")
+            if key in self.layers or not key:
+                raise UnreadableError(path, f"two layers have the id {key!r}" if key else "a layer has no id")
+            ports = {
+                way: [port.attributes.get("id", "") for port in _children(one, way, "port")]
+                for way in ("input", "output")
+            }
+            shapes = [_shape(port) for port in _children(one, "input", "port")]
+            data = one.first("data")
+            self.layers[key] = Layer(
+                key, one.attributes.get("name", ""), one.attributes.get("type", ""), one.attributes.get("version", ""),
+                dict(data.attributes) if data is not None else {}, [None] * len(ports["input"]), shapes,
+            )  # fmt: skip
+            inputs[key], outputs[key] = ports["input"], ports["output"]
+        for edge in _children(element, "edges", "edge"):
+            source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
+            out, into = edge.attributes.get("from-port", ""), edge.attributes.get("to-port", "")
+            if out not in outputs.get(source, ()) or into not in inputs.get(target, ()):
+                raise UnreadableError(
+                    path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers"
+                )
+            self.layers[target].inputs[inputs[target].index(into)] = source, outputs[source].index(out)
+        self.readers: dict[Value, list[Layer]] = {}
+        for layer in self.layers.values():
+            for value in layer.inputs:
+                if value is not None:
+                    self.readers.setdefault(value, []).append(layer)
+
+    def producer(self, value: Value | None) -> Layer | None:
+        """Return the layer that gives a value."""
+        return None if value is None else self.layers[value[0]]
+
+    def constant(self, value: Value | None, depth: int = 0) -> Array | None:
+        """Return the numbers of a value that is constant but for compression: None where the graph computes it otherwise.
+
+        float16 weights pass through Convert, integer ones through Convert, Subtract and Multiply.
+        """
+        layer = self.producer(value)
+        if layer is None or depth > _LONGEST_CHAIN:
+            return None
+        if layer.type == "Const":
+            return self._stored(layer)
+        given = layer.inputs
+        first = self.constant(given[0], depth + 1) if given else None
+        if first is None:
+            return None
+        if layer.type == "Convert":
+            kind = TYPES.get(layer.data.get("destination_type", ""))
+            narrowed = (
+                kind is not None
+                and first.dtype.kind == "f"
+                and kind.kind == "f"
+                and kind.itemsize >= first.dtype.itemsize
+            )
+            return first if narrowed or kind is None else self._made(first.astype(kind))
+        second = self.constant(given[1], depth + 1) if len(given) > 1 else None
+        if second is None:
+            return None
+        try:
+            if layer.type in ("Multiply", "Subtract"):
+                one, two = first.astype(np.float32), second.astype(np.float32)
+                size = np.broadcast_shapes(one.shape, two.shape)
+                charging(first.nbytes).memory(4 * int(np.prod(size, dtype=object)), self.path)
+                found: Array = one * two if layer.type == "Multiply" else one - two
+                return found
+            if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:
+                kept = layer.data.get("special_zero") == "true"
+                lengths = [int(length) for length in second.reshape(-1)]
+                shape = [
+                    first.shape[axis] if kept and not length and axis < first.ndim else length
+                    for axis, length in enumerate(lengths)
+                ]
+                return first.reshape(shape)
+            if layer.type in ("Unsqueeze", "Squeeze") and second.dtype.kind == "i" and second.size == 1:
+                axis = int(second.reshape(-1)[0])
+                return np.expand_dims(first, axis) if layer.type == "Unsqueeze" else first.squeeze(axis)
+        except ValueError as error:
+            raise UnreadableError(
+                self.path, f"layer {layer.name!r} ({layer.type}) has operands that do not fit: {error}"
+            ) from None
+        return None
+
+    def _made(self, array: Array) -> Array:
+        charging(array.nbytes).memory(array.nbytes, self.path)
+        return array
+
+    def _stored(self, layer: Layer) -> Array | None:
+        """Return the numbers of a Const; None for a type of elements that weights do not have."""
+        dtype = TYPES.get(layer.data.get("element_type", ""))
+        if dtype is None:
+            return None
+        text = layer.data.get("shape", "")
+        try:
+            shape = tuple(int(one) for one in text.split(",")) if text.strip() else ()
+            offset, size = int(layer.data.get("offset", "")), int(layer.data.get("size", ""))
+        except ValueError:
+            raise UnreadableError(
+                self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers"
+            ) from None
+        count = 1
+        for length in shape:
+            count *= length
+        if min(shape, default=1) < 0 or offset < 0 or size != count * dtype.itemsize:
+            raise UnreadableError(
+                self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}"
+            )
+        if self.numbers is None or offset + size > self.numbers.size:
+            there = 0 if self.numbers is None else self.numbers.size
+            raise UnreadableError(
+                self.path, f"the constant {layer.name!r} ends at {offset + size}, but its .bin file at {there}"
+            )
+        return self.numbers[offset : offset + size].view(dtype).reshape(shape)
+
+
+def _children(element: Element, above: str, tag: str) -> Iterator[Element]:
+    group = element.first(above)
+    return iter(()) if group is None else group.every(tag)
+
+
+def _shape(port: Element) -> tuple[int, ...]:
+    """Return the lengths of a port's axes, -1 for one that is open."""
+    texts = [one.text.strip() for one in port.every("dim")]
+    return tuple(int(text) if text.isdecimal() and len(text) < 19 else -1 for text in texts)
+
+
+def read(path: Path) -> tuple[list[Net], Element, Path | None]:
+    """Return the graphs of a model, its root element, and the file of its numbers if there is one.
+
+    Raises UnreadableError for a damaged file, and one of an older version of the IR.
+    """
+    root = xml_file.read(path)
+    if root.tag != "net":
+        raise UnreadableError(path, f"it is XML, but a <{root.tag}> and not the <net> of an OpenVINO model")
+    version = root.attributes.get("version", "")
+    if version not in _VERSIONS:
+        raise UnreadableError(
+            path, f"it is of version {version!r} of OpenVINO's IR, and {' and '.join(_VERSIONS)} are read",
+            "Convert the original model with today's OpenVINO.",
+        )  # fmt: skip
+    beside = path.with_suffix(".bin")
+    numbers = map_file(beside) if beside.exists() and beside.stat().st_size else None
+    nets = [Net(path, numbers, root)]
+    waiting = [(root, "")]
+    while waiting:
+        element, where = waiting.pop()
+        for layer in _children(element, "layers", "layer"):
+            for body in layer.children:
+                if body.first("layers") is not None:
+                    inner = f"{where}{layer.attributes.get('name', layer.attributes.get('id', ''))}/"
+                    nets.append(Net(path, numbers, body, inner))
+                    waiting.append((body, inner))
+    return nets, root, beside if numbers is not None else None

@@ -1,0 +1,120 @@
+"""OpenVINO on the CPU, on a model that rnnconvert wrote, or on recurrent operations of any model.
+
+Source: OpenVINO's Python API, 2026.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+NEEDS = ("openvino",)
+FORMAT = "openvino"
+SUFFIX = ".xml"
+SUPPORTS = "RNN, GRU of both kinds, LSTM, with other functions; two directions; no lengths or gradients"
+VARIANTS: dict[str, dict[str, Any]] = {"openvino-cpu": {"device": "cpu"}}
+
+_SEQUENCES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
+"""The operations, and how many states each has."""
+
+
+def absent(variant: Mapping[str, Any]) -> str:
+    """Return why it cannot run here although its package is installed, or "" if it can."""
+    return ""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a whole model, or operations of it one after the other; see rnnconvert.running."""
+    if request.get("cotangents"):
+        raise NotImplementedError("OpenVINO computes no gradients")
+    if request.get("lengths") is not None:
+        raise NotImplementedError("sequences of different lengths: the models that are run have no input for them")
+    if request["how"]:
+        raise NotImplementedError(
+            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
+        )
+    import openvino
+
+    core = openvino.Core()
+    x = np.asarray(request["x"])
+    states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
+    if not request["layers"]:
+        return _whole(core, core.read_model(request["file"]), x, states)
+    found = {"hidden": [], "cell": []}  # type: dict[str, list[Array]]
+    for name in request["layers"]:
+        x, last = _alone(core, core.read_model(request["file"]), name, x, states)
+        for key in found:
+            found[key] += last[key]
+    return {"y": x, **found}
+
+
+def _compiled(core: Any, model: Any) -> Any:
+    # By default it computes in bfloat16 where the processor has it, and spreads over all cores.
+    return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
+
+
+def _whole(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
+    """Run a model of one stack, with the names that rnnconvert gives its outputs."""
+    if any(states.values()):
+        raise NotImplementedError("the model has no inputs for initial states. Name its layers")
+    outputs = [next(iter(sorted(one.get_names())), "") for one in model.outputs]
+    if len(model.inputs) != 1 or "y" not in outputs:
+        raise NotImplementedError(
+            f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers"
+        )
+    done = _compiled(core, model)(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
+    values = [np.asarray(done[place]) for place in range(len(outputs))]
+    ends: dict[str, list[Array]] = {"h_n": [], "c_n": []}
+    for name, value in zip(outputs, values, strict=True):
+        ends.get(name.rpartition("/")[2], []).extend(value.swapaxes(0, 1))
+    return {"y": values[outputs.index("y")].swapaxes(0, 1), "hidden": ends["h_n"], "cell": ends["c_n"]}
+
+
+def _alone(
+    core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]
+) -> tuple[Array, dict[str, list[Array]]]:
+    """Run one operation of a model with its own weights."""
+    import openvino
+
+    nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}
+    if name not in nodes:
+        raise NotImplementedError(f"the model has no sequence {name!r}, only {', '.join(nodes)}")
+    node = nodes[name]
+    count = _SEQUENCES[node.get_type_name()]
+    units = int(node.get_attributes()["hidden_size"])
+    ways = 2 if str(node.get_attributes()["direction"]).lower() == "bidirectional" else 1
+    batch = x.shape[1]
+    feeds = [np.ascontiguousarray(x.swapaxes(0, 1), np.float32)]
+    for key in ("hidden", "cell")[:count]:
+        given = [states[key].pop(0) for _ in range(ways)] if states[key] else [_constant(node, feeds, key)] * ways
+        feeds.append(np.stack([np.broadcast_to(one, (batch, units)) for one in given], 1).astype(np.float32))
+    feeds.append(np.full(batch, x.shape[0], np.int64))
+    parameters = []
+    for place, fed in enumerate(feeds):
+        parameter = openvino.opset13.parameter(list(fed.shape), fed.dtype)
+        node.input(place).replace_source_output(parameter.output(0))
+        parameters.append(parameter)
+    made = openvino.Model([node.output(place) for place in range(1 + count)], parameters, "alone")
+    made.validate_nodes_and_infer_types()
+    done = _compiled(core, made)(feeds)
+    y = np.asarray(done[0])  # (batch, directions, time, units)
+    joined = y.transpose(2, 0, 1, 3).reshape(y.shape[2], batch, -1)
+    last = [list(np.asarray(done[place]).swapaxes(0, 1)) for place in range(1, 1 + count)]
+    return joined, {"hidden": last[0], "cell": last[1] if count == 2 else []}
+
+
+def _constant(node: Any, feeds: Sequence[Array], key: str) -> Array:
+    """Return zeros for a state that nobody gives, unless the model has a learned one.
+
+    Raises NotImplementedError for a learned one: what spreads it is a part of the model.
+    """
+    source = node.input_value(1 if key == "hidden" else 2).get_node()
+    while source.get_type_name() in ("Broadcast", "Convert", "Tile"):
+        source = source.input_value(0).get_node()
+    if source.get_type_name() == "Constant" and np.any(source.get_data()):
+        raise NotImplementedError("the layer has learned initial states; run the whole model")
+    return np.zeros(1, np.float32)

@@ -1,0 +1,75 @@
+"""XML without what XML may do: no document type, so no entities and no other files; depth and number of elements are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from rnnconvert.containers.reading import charging, read_small
+from rnnconvert.core.errors import UnreadableError
+
+_DEEPEST = 64
+_LARGEST = 256 << 20
+_LONGEST_NUMBER = 32
+
+
+@dataclass
+class Element:
+    """An element: its tag, its attributes, the elements in it, and of the text in it as much as a number needs."""
+
+    tag: str
+    attributes: dict[str, str]
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
+
+    def first(self, tag: str) -> Element | None:
+        """Return the first element of that tag in this one."""
+        return next(self.every(tag), None)
+
+    def every(self, tag: str) -> Iterator[Element]:
+        """Yield the elements of that tag in this one."""
+        return (one for one in self.children if one.tag == tag)
+
+
+def read(path: Path) -> Element:
+    """Return the root of a file.
+
+    Raises UnreadableError for what is not XML, and for a document type, which may define entities.
+    """
+    content = read_small(path, _LARGEST)
+    reading = charging(len(content))
+    top = Element("", {})
+    open_ones = [top]
+    parser = expat.ParserCreate()
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        reading.work(1 + len(attributes), path)
+        if len(open_ones) > _DEEPEST:
+            raise UnreadableError(path, f"its elements are nested more than {_DEEPEST} deep")
+        made = Element(tag, attributes)
+        open_ones[-1].children.append(made)
+        open_ones.append(made)
+
+    def refuse(*_: object) -> None:
+        raise UnreadableError(path, "it has a document type, which a model does not need and which may define entities")
+
+    def text(piece: str) -> None:
+        last = open_ones[-1]
+        if len(last.text) < _LONGEST_NUMBER:
+            last.text += piece[:_LONGEST_NUMBER]
+
+    parser.StartElementHandler = start
+    parser.CharacterDataHandler = text
+    parser.EndElementHandler = lambda tag: open_ones.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise UnreadableError(path, f"it is not XML: {error}") from None
+    except (LookupError, ValueError) as error:  # an encoding that expat does not know
+        if isinstance(error, UnreadableError):
+            raise
+        raise UnreadableError(path, f"it is not XML: {error}") from None
+    return top.children[0]

@@ -1,0 +1,6 @@
+"""TensorFlow.js."""
+
+FILES = {
+    "tfjs": {"kinds": "json", "endings": ".json"},
+}
+"""Which kinds of file its formats may be in, and what they write: rnnconvert.language.registry.Card."""

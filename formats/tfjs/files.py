@@ -1,0 +1,259 @@
+"""TensorFlow.js layers models: model.json with a configuration as Keras has it, and groups of weights next to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import json_file
+from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.formats.tfjs import groups
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack, unpack
+from rnnconvert.rewrites import split_stack
+
+NAME = "tfjs"
+SUFFIXES = registry.endings(NAME)
+
+_CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
+_RECURRENT = ("RNN", "ConvLSTM2D", "ConvRNN2D", "StackedRNNCells")
+_WAYS = ("forward", "backward")
+_MOST_DEEP = 32
+# What no output at a full sequence depends on, or what starts from zeros in every call that a conversion means.
+_HARMLESS = frozenset((
+    "name", "trainable", "dtype", "batch_input_shape", "batch_size", "units", "return_sequences", "return_state", "stateful", "unroll",
+    "implementation", "dropout", "recurrent_dropout", "unit_forget_bias", "kernel_initializer", "recurrent_initializer",
+    "bias_initializer", "kernel_regularizer", "recurrent_regularizer", "bias_regularizer", "activity_regularizer", "kernel_constraint",
+    "recurrent_constraint", "bias_constraint", "input_dim", "input_length", "time_major", "input_shape",
+))  # fmt: skip
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize a topology beside a manifest of weights."""
+    document = file.json
+    if document is None or not isinstance(document.get("weightsManifest"), list):
+        return None
+    return Seen(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Return every layer."""
+    return registry.layouts_of(NAME)
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what the model states about itself."""
+    document: Any = checkpoint.metadata["document"]
+    return {key: document.get(key, "") for key in ("format", "generatedBy", "convertedBy")}
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return every recurrent layer of a layers model.
+
+    Raises UnreadableError for a damaged file.
+    """
+    document = Opened(path).once(json_file.read)
+    arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
+    topology = document.get("modelTopology")
+    layers: dict[str, Recurrent] = {}
+    unread: list[str] = []
+    warnings: list[str] = []
+    used: set[str] = set()
+    if not isinstance(topology, dict) or "node" in topology:
+        topology = {}
+        warnings.append("the model is a graph model or has no topology: without layers, no recurrent one is found")
+    for kind, config in _layers(path, topology.get("model_config", topology), 0):
+        name = unique(str(config.get("name", kind)), layers)
+        inner, settings = kind, config
+        if kind == "Bidirectional":
+            wrapped = config.get("layer")
+            if not isinstance(wrapped, dict) or not isinstance(wrapped.get("config"), dict):
+                raise UnreadableError(path, f"the Bidirectional {name!r} wraps no layer")
+            inner, settings = str(wrapped.get("class_name")), wrapped["config"]
+        if inner in _RECURRENT or (kind == "Bidirectional" and inner not in _CLASSES):
+            unread.append(f"{name}: a layer {inner}, whose cells are not read")
+        if inner not in _CLASSES:
+            continue
+        if inner == "GRU" and settings.get("reset_after"):
+            unread.append(f"{name}: a GRU with reset_after, which TensorFlow.js itself does not load")
+            continue
+        layers[name], own = _layer(path, name, inner, (config, settings), arrays, options)
+        used |= own
+        if own & set(narrow):
+            kinds = " and ".join(sorted({narrow[one] for one in own if one in narrow}))
+            warnings.append(
+                f"{name}: its weights are stored as {kinds}, and are read as the float numbers that these stand for"
+            )
+    others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
+    evidence = tuple(f"{name}: a layer of the model's configuration" for name in layers)
+    return Checkpoint(
+        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {"document": document}, arrays,
+        unread=tuple(unread), batch_first=dict.fromkeys(layers, True), beside=tuple(map(str, files)),
+    )  # fmt: skip
+
+
+def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the class and the configuration of every layer, those of models in models too."""
+    if depth > _MOST_DEEP:
+        raise UnreadableError(path, f"its models are nested more than {_MOST_DEEP} deep")
+    config = model.get("config") if isinstance(model, dict) else None
+    listed = config.get("layers") if isinstance(config, dict) else config
+    for one in listed if isinstance(listed, list) else []:
+        if (
+            not isinstance(one, dict)
+            or not isinstance(one.get("config"), dict | list)
+            or not isinstance(one.get("class_name"), str)
+        ):
+            raise UnreadableError(path, "a layer of its configuration has no class_name and config")
+        if one["class_name"] in ("Sequential", "Model", "Functional"):
+            yield from _layers(path, one, depth + 1)
+        elif isinstance(one["config"], dict):
+            yield one["class_name"], one["config"]
+
+
+def _layer(
+    path: Path, name: str, kind: str, configs: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Array], options: Options
+) -> tuple[Recurrent, set[str]]:  # fmt: skip
+    """Return a layer, and the names of its arrays.
+
+    configs  the layer's own configuration and that of the layer inside, which are the same where nothing wraps it
+    """
+    outer, config = configs
+    ways = _WAYS if outer is not config else _WAYS[:1]
+    found: dict[str, Array] = {}
+    names: set[str] = set()
+    own = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
+    # A layer of a model in a model may have that model's name before its own.
+    own = own or {full: full.partition(f"/{name}/")[2] for full in arrays if f"/{name}/" in full}
+    for full, rest in own.items():
+        scopes = rest.split("/")
+        begun = [one for one in ways if scopes[0].startswith(f"{one}_")] if len(ways) == 2 else []
+        local = "/".join((*begun, scopes[-1]))
+        if local in found:
+            raise UnreadableError(path, f"the layer {name!r} has two weights that are both {local!r}")
+        found[local] = arrays[full]
+        names.add(full)
+    layout = registry.layout(NAME, _CLASSES[kind], False if kind == "GRU" else None)
+    shapes = {local: tuple(array.shape) for local, array in found.items()}
+    sizes = fit(layout, shapes)
+    if sizes is None or sizes.num_directions != len(ways):
+        raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
+    facts = options.facts(
+        name,
+        "its configuration",
+        config,
+        harmless=_HARMLESS,
+        neutral={"reset_after": (False,), "go_backwards": (False,)},
+    )
+    facts.take("activation", "recurrent_activation", "use_bias", "go_backwards")
+    if outer is not config:
+        options.facts(name, "its wrapper", outer, harmless=_HARMLESS | {"merge_mode", "layer"})
+    if config.get("units", sizes.hidden_size) != sizes.hidden_size:
+        raise UnreadableError(
+            path, f"{name!r} states {config.get('units')} units, but its weights are for {sizes.hidden_size}"
+        )
+    stored = found
+    if len({array.dtype for array in found.values()}) > 1:
+        stored = {local: np.asarray(array, np.float32) for local, array in found.items()}
+    function = _function(path, name, config.get("activation", "tanh"))
+    cell = layout.cell.replace(activation=function)
+    if kind != "SimpleRNN":
+        cell = cell.replace(gate_activation=_function(path, name, config.get("recurrent_activation", "hard_sigmoid")))
+    if kind == "LSTM":
+        cell = cell.replace(output_activation=function)
+    parts = unpack(layout, sizes, stored)
+    backwards = bool(config.get("go_backwards")) and len(ways) == 1
+    made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or backwards) for way in range(len(ways)))
+    merge: Any = outer.get("merge_mode", "concat") if len(ways) == 2 else "concat"
+    merge = "none" if merge is None else merge
+    if merge not in ("concat", "sum", "mul", "ave", "none"):
+        raise UnreadableError(path, f"{name!r} has the merge_mode {merge!r}")
+    return Recurrent(name, (Layer(made, merge),), output_order="processing" if backwards else "time"), names
+
+
+def _function(path: Path, name: str, said: Any) -> Activation:
+    """Return a function by its name, or by its class where it is a layer's configuration."""
+    called = said.get("class_name") if isinstance(said, dict) else said
+    if not isinstance(called, str):
+        raise UnreadableError(path, f"{name!r} has the activation {said!r}, which is not the name of one")
+    plain = "".join(f"_{one.lower()}" if one.isupper() else one for one in called).lstrip("_")
+    if plain == "hard_sigmoid":
+        return HARD_SIGMOID_KERAS_2
+    return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write one stack as a Sequential model, its weights in one group next to it.
+
+    Raises UsageError for several stacks.
+    """
+    if len(job.parts) > 1:
+        named = ", ".join(part.stack.name for part in job.parts)
+        raise UsageError(
+            f"{path}: the layers of a model read one another, and {named} may not. Choose one with --layer, or join those that do with "
+            "--set stack=join"
+        )
+    ((part),) = job.parts
+    beside = path.with_suffix(".bin")
+    layers: list[dict[str, Any]] = []
+    weights: list[dict[str, Any]] = []
+    pieces: list[Array | Pieced] = []
+    for single in split_stack(part.stack):
+        name = unique(single.name or single.cell.kind, [one["config"]["name"] for one in layers])
+        layers.append(_described(single, name, first=not layers))
+        for local, packed in pack(part.layout, single, job.dtype, job.watch).items():
+            way, _, end = local.rpartition("/")
+            full = f"{name}/{way}_{name}/{end}" if way else f"{name}/{end}"
+            weights.append({"name": full, "shape": list(packed.shape), "dtype": "float32"})
+            pieces.append(packed)
+    topology = {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": {
+        "class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}}}  # fmt: skip
+    document = {
+        "format": "layers-model", "generatedBy": "rnnconvert", "convertedBy": None, "modelTopology": topology,
+        "weightsManifest": [{"paths": [beside.name], "weights": weights}],
+    }  # fmt: skip
+    job.dropped.update(job.carried)
+    if not job.dry_run:
+        with replacing_both(path, beside) as (file, data):
+            file.write(json.dumps(document, indent=1).encode() + b"\n")
+            for array in pieces:
+                write_pieces(data, array)
+    return [
+        f"its numbers are in {beside.name}, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
+    ]
+
+
+def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:
+    """Return the configuration of a layer."""
+    (layer,) = single.layers
+    cell, directions = single.cell, layer.directions
+    kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}[cell.kind]
+    config: dict[str, Any] = {
+        "name": name, "trainable": True, "units": single.hidden_size, "activation": cell.activation.name, "return_sequences": True,
+        "return_state": False, "stateful": False, "unroll": False, "use_bias": directions[0].biases != "none",
+        "go_backwards": len(directions) == 1 and directions[0].reverse,
+    }  # fmt: skip
+    config |= {} if kind == "SimpleRNN" else {"recurrent_activation": cell.gate_activation.name}
+    config |= {"reset_after": False} if kind == "GRU" else {}
+    shape = {"batch_input_shape": [None, None, single.input_size], "dtype": "float32"} if first else {}
+    if len(directions) == 1:
+        return {"class_name": kind, "config": config | shape}
+    inner = {"class_name": kind, "config": config | {"name": name}}
+    return {
+        "class_name": "Bidirectional",
+        "config": {"name": name, "trainable": True, "merge_mode": layer.merge, "layer": inner, **shape},
+    }

@@ -1,0 +1,100 @@
+"""The groups of weights of a TensorFlow.js model: names, shapes and types in model.json, numbers in files next to it.
+
+Source: tfjs-core/src/io/io_utils.ts, decodeWeights and concatenateArrayBuffers.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.reading import charging, map_file
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingFileError, UnreadableError
+
+_TYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "bool": "u1", "uint8": "u1", "uint16": "<u2"}
+_MOST_FILES = 1 << 12
+
+
+def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], list[Path]]:
+    """Return the arrays by their names, how those that are quantized are stored, and the files of the groups.
+
+    Raises UnreadableError for groups that do not fit their files, and for a file outside of the model's folder.
+    """
+    arrays: dict[str, Array] = {}
+    narrow: dict[str, str] = {}
+    files: list[Path] = []
+    for group in _list(path, manifest, "weightsManifest"):
+        names = [_inside(path, one) for one in _list(path, group.get("paths"), "paths", str)]
+        if len(files) + len(names) > _MOST_FILES:
+            raise UnreadableError(path, f"it names more than {_MOST_FILES} files of weights")
+        parts = []
+        for one in names:
+            if not one.is_file():
+                raise MissingFileError(one)
+            parts.append(map_file(one) if one.stat().st_size else np.zeros(0, np.uint8))
+        files += names
+        size = sum(part.size for part in parts)
+        if len(parts) > 1:
+            charging(size).memory(size, path)
+        data = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+        at = 0
+        for entry in _list(path, group.get("weights"), "weights"):
+            name, array, how, at = _entry(path, entry, data, at)
+            if name in arrays:
+                raise UnreadableError(path, f"it has two weights that are both called {name!r}")
+            arrays[name] = array
+            if how:
+                narrow[name] = how
+        if at != data.size:
+            raise UnreadableError(path, f"a group of weights has {data.size} bytes, and its weights take {at}")
+    return arrays, narrow, files
+
+
+def _list(path: Path, value: Any, what: str, kind: type = dict) -> list[Any]:
+    if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
+        raise UnreadableError(path, f"its {what} is not a list of what it should be")
+    return value
+
+
+def _inside(path: Path, name: str) -> Path:
+    """Return a file of a group. Raises UnreadableError for one that is not in the model's folder or below it."""
+    pure = PurePosixPath(name)
+    if not name or "\0" in name or "\\" in name or pure.is_absolute() or ".." in pure.parts or ":" in name:
+        raise UnreadableError(path, f"it names the file {name!r} for its weights, which is not below its own folder")
+    return path.parent.joinpath(*pure.parts)
+
+
+def _entry(path: Path, entry: dict[str, Any], data: Array, at: int) -> tuple[str, Array, str, int]:
+    """Return a weight's name, its numbers, how these are stored if that is narrower, and where the next one begins."""
+    name, kind = entry.get("name"), entry.get("dtype")
+    shape: Any = entry.get("shape")
+    whole = (
+        isinstance(shape, list) and len(shape) <= 8 and all(type(one) is int and 0 <= one < 1 << 40 for one in shape)
+    )
+    if not isinstance(name, str) or not whole or kind not in _TYPES:
+        raise UnreadableError(
+            path, f"the weight {name!r} of shape {shape} and type {kind!r} is not one that can be read"
+        )
+    told = entry.get("quantization")
+    stored = kind
+    if told is not None:
+        stored = told.get("dtype") if isinstance(told, dict) else None
+        numbers = isinstance(told, dict) and all(type(told.get(key, 0)) in (int, float) for key in ("scale", "min"))
+        if stored not in ("uint8", "uint16", "float16") or not numbers or kind != "float32":
+            raise UnreadableError(path, f"the weight {name!r} is quantized in a way that is unknown: {told!r}")
+    dtype = np.dtype(_TYPES[stored])
+    size = math.prod(shape) * dtype.itemsize
+    if at + size > data.size:
+        raise UnreadableError(
+            path, f"the weight {name!r} ends at {at + size} of its group, which has {data.size} bytes"
+        )
+    array: Array = data[at : at + size].view(dtype).reshape(shape)
+    if told is not None and stored != "float16":
+        charging(size).memory(8 * array.size, path)
+        with np.errstate(all="ignore"):
+            array = (array * np.float64(told.get("scale", 1)) + told.get("min", 0)).astype(np.float32)
+    return name, array, stored if told is not None else "", at + size

@@ -1,0 +1,287 @@
+"""TFLite models: the recurrent operators of any graph, one recurrent layer each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import lowered
+from rnnconvert.containers.reading import charging
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import Activation, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.formats.tflite import flatbuffer_write
+from rnnconvert.formats.tflite import graph as graphs
+from rnnconvert.formats.tflite import schema as s
+from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
+from rnnconvert.formats.tflite.write import build
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import unpack
+
+NAME = "tflite"
+SUFFIXES = registry.endings(NAME)
+
+
+def recognise(file: Opened) -> Seen | None:
+    """Recognize the identifier behind the place of the first table."""
+    if file.head[4:8] == s.IDENTIFIER:
+        return Seen(STATED, "a FlatBuffer that says that it is a TFLite model")
+    return Seen(STATED, "a TFLite model, by its ending") if lowered(file.path).suffix == ".tflite" else None
+
+
+def layouts(options: Options) -> list[Layout]:
+    """Return the layouts of its operators; the one without an input gate goes first, for cells that derive this gate."""
+    return sorted(registry.layouts_of(NAME), key=lambda layout: not layout.coupled)
+
+
+def about(checkpoint: Checkpoint) -> dict[str, object]:
+    """Return what the file says of itself."""
+    return {"description": checkpoint.metadata.get("description", "")}
+
+
+def read(path: Path, options: Options) -> Checkpoint:
+    """Return every recurrent operator of every graph.
+
+    Raises UnreadableError for a damaged file.
+    """
+    model = graphs.read(path)
+    layers: dict[str, Recurrent] = {}
+    arrays: dict[str, Array] = {}
+    others: dict[str, Array] = {}
+    evidence: list[str] = []
+    warnings: list[str] = []
+    unread: list[str] = []
+    batch_first: dict[str, bool] = {}
+    for number, graph in enumerate(model.graphs):
+        where = graph.name or f"graph {number}" if number else ""
+        names: dict[int, str] = {}
+        used: set[int] = set()
+        for operator in graph.operators:
+            if operator.code in (s.WHILE, s.STABLEHLO_WHILE):
+                unread.append(
+                    f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
+                    "their own; it is not read"
+                )
+            if operator.code not in s.NAMES:
+                continue
+            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), [*layers, *names.values()]))
+            names[operator.outputs[0] if operator.outputs else -2] = one.name
+            why = one.unreadable()
+            if why:
+                unread.append(f"{one.name}: {why}")
+                continue
+            layers[one.name] = one.read(names)
+            batch_first[one.name] = not one.option("time_major", "?")
+            arrays |= {f"{one.name}/{local}": array for local, array in one.arrays.items()}
+            used |= set(operator.inputs)
+            evidence.append(f"{one.name}: an operator {s.NAMES[operator.code]}")
+            warnings += one.warnings()
+        for place, tensor in enumerate(graph.tensors):
+            if place not in used and tensor.stored is not None and not tensor.odd and is_float(tensor.stored):
+                others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
+    return Checkpoint(
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
+        {"description": model.description}, {**arrays, **others}, unread=tuple(unread), batch_first=batch_first,
+    )  # fmt: skip
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write a graph of the layers, each reading the one before."""
+    root, notes = build(path, job)
+    job.dropped.update(job.carried)  # a graph of its own has no place for them
+    flatbuffer_write.write(path, s.IDENTIFIER, root, job.dry_run)
+    return notes
+
+
+def _label(graph: Graph, operator: Operator, where: str) -> str:
+    """Return what a layer goes by: its output's name, since operators have none."""
+    name = graph.tensors[operator.outputs[0]].name if operator.outputs and operator.outputs[0] >= 0 else ""
+    name = name.removesuffix(":0") or s.NAMES.get(operator.code, "operator").lower()
+    return f"{where}/{name}" if where else name
+
+
+class _Layer:
+    """One operator on its way to the canonical form."""
+
+    def __init__(self, path: Path, graph: Graph, operator: Operator, name: str) -> None:
+        self.path, self.graph, self.operator, self.name = path, graph, operator, name
+        self.kind = "rnn" if operator.code in (s.RNN, s.SEQUENCE_RNN, s.BOTH_RNN) else "lstm"
+        self.both = operator.code in (s.BOTH_RNN, s.BOTH_LSTM)
+        self.stored = {
+            local: self._source(operator.input(place)) for place, local in s.WEIGHTS[operator.code].items()
+            if self._there(operator.input(place))
+        }  # fmt: skip
+        self.arrays: dict[str, Array] = {}
+
+    def option(self, name: str, code: str) -> Any:
+        """Return one of the operator's options; what it does not have is 0."""
+        place = s.OPTIONS[self.operator.code][1].get(name)
+        # An operator for both directions of a file that does not say it reads the time first.
+        default = name == "time_major" and self.operator.code == s.BOTH_LSTM
+        return (
+            default
+            if place is None or self.operator.options is None
+            else self.operator.options.number(place, code, default)
+        )
+
+    def _there(self, tensor: int) -> bool:
+        return tensor >= 0
+
+    def _source(self, tensor: int) -> Tensor:
+        """Return a tensor, or the constant that it is unpacked from: float16 weights pass through DEQUANTIZE."""
+        producer = self.graph.producer(tensor)
+        if producer is not None and producer.code == s.DEQUANTIZE and producer.input(0) >= 0:
+            return self.graph.tensors[producer.input(0)]
+        return self.graph.tensors[tensor]
+
+    def unreadable(self) -> str:
+        """Return why this operator cannot be read as a layer, or ""."""
+        operator = self.operator
+        if not operator.outputs or operator.input(0) < 0:
+            return "it has no input or no output"
+        if len(operator.inputs) > s.COUNTS[operator.code] or (self.kind == "lstm" and self.option("kernel_type", "b")):
+            return f"it is an operator {s.NAMES[operator.code]} of a form whose inputs are unknown here"
+        for place, what in s.OTHERS[operator.code].items():
+            if operator.input(place) >= 0 and not self._zeros(operator.input(place), what):
+                return f"it has {what} ({self.graph.tensors[operator.input(place)].name!r}), which no other system here computes"
+        known = s.OPTIONS[operator.code][1].values()
+        if operator.options is not None and (odd := sorted(set(operator.options.fields()) - set(known))):
+            return f"it has an option that is unknown here (field {odd[0]} of its options)"
+        if self.option("diagonal_recurrent_tensors", "?"):
+            return "its recurrent matrices are diagonal, which no other system here computes"
+        for local, tensor in self.stored.items():
+            if tensor.stored is None:
+                return f"its {local} ({tensor.name!r}) is computed by the graph, so the file lacks it"
+            if tensor.odd:
+                return f"its {local} ({tensor.name!r}) cannot be read: {tensor.odd}"
+            if tensor.stored.dtype.kind in "iu" and not tensor.scales.size:
+                return f"its {local} ({tensor.name!r}) are integers without a scale, so what they stand for is unknown"
+        if any(
+            not self.graph.tensors[operator.input(place)].variable
+            for place in s.STATES[operator.code]
+            if operator.input(place) >= 0
+        ):
+            return "its state is not a variable of the graph, as TFLite demands"
+        if self.both and not self.option("merge_outputs", "?") and len(operator.outputs) != 2:
+            return "its directions are two outputs, of which it has one"
+        return ""
+
+    def _zeros(self, tensor: int, what: str) -> bool:
+        """Return whether a bias of a projection is zero, so that it changes nothing."""
+        stored = self._source(tensor).stored
+        return "bias" in what and stored is not None and not stored.any()
+
+    def read(self, names: Mapping[int, str]) -> Recurrent:
+        """Return the layer. Raises UnreadableError if its weights do not fit together."""
+        self.arrays = {local: self._numbers(tensor) for local, tensor in self.stored.items()}
+        shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
+        own = [layout for layout in registry.layouts_of(NAME) if layout.kind == self.kind]
+        found = [(layout, sizes) for layout in own if (sizes := fit(layout, shapes)) is not None]
+        if len(found) != 1 or found[0][1].num_directions != 1 + self.both:
+            raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {misfit(own, shapes)}")
+        layout, sizes = found[0]
+        odd = next((local for local, array in self.arrays.items() if not is_float(array)), "")
+        if odd:
+            raise UnreadableError(self.path, f"{odd} of {self.name!r} is of type {self.arrays[odd].dtype}")
+        number = self.option("fused_activation_function", "b")
+        function = Activation(s.FUNCTIONS.get(number, f"function {number}"))
+        cell = layout.cell.replace(activation=function, clips=self._clips())
+        if self.kind == "lstm":
+            cell = cell.replace(output_activation=function)
+        parts = unpack(layout, sizes, self.arrays)
+        reverse, order = self._reversed()
+        made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or reverse) for way in range(sizes.num_directions))
+        merge: Any = "none" if self.both and not self.option("merge_outputs", "?") else "concat"
+        return Recurrent(self.name, (Layer(made, merge),), output_order=order, reads=self._reads(names))
+
+    def _clips(self) -> tuple[Clip, ...]:
+        """Return the clips, which a bound of 0 leaves out."""
+        found = []
+        for option, kind in (("cell_clip", "cell"), ("proj_clip", "projection")):
+            bound = float(self.option(option, "f")) if self.kind == "lstm" else 0.0
+            if not bound >= 0 or bound == float("inf"):
+                raise UnreadableError(self.path, f"{self.name!r} has a {option} of {bound:g}, which is not a bound")
+            shown: Any = kind
+            if bound and (kind == "cell" or any("projection" in local for local in self.stored)):
+                found.append(Clip(shown, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
+        return tuple(found)
+
+    def _numbers(self, tensor: Tensor) -> Array:
+        """Return the numbers of a tensor that is stored: integers are what they stand for."""
+        stored = tensor.stored
+        assert stored is not None
+        if stored.dtype.kind == "f":
+            return stored
+        charging(stored.nbytes).memory(8 * stored.size, self.path)
+        scales, zeros = tensor.scales.astype(np.float64), tensor.zeros.astype(np.float64)
+        for values in (scales, zeros):
+            if values.size > 1 and not (0 <= tensor.axis < stored.ndim and values.size == stored.shape[tensor.axis]):
+                raise UnreadableError(
+                    self.path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points"
+                )
+        spread = [1] * stored.ndim
+        if stored.ndim:
+            spread[tensor.axis if 0 <= tensor.axis < stored.ndim else 0] = -1
+        zero = zeros.reshape(spread if zeros.size > 1 else ()) if zeros.size else 0.0
+        with np.errstate(all="ignore"):
+            return ((stored - zero) * scales.reshape(spread if scales.size > 1 else ())).astype(np.float32)
+
+    def warnings(self) -> list[str]:
+        """Say what was not stored as it is read."""
+        found = []
+        types = sorted(
+            {str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"}
+        )
+        if types:
+            integers = any("int" in one for one in types)
+            kernel = " TFLite's kernel for integers also rounds its input, its states and its gates" if integers else ""
+            found.append(
+                f"{self.name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
+                + kernel + (", so that its outputs are not exactly those of this layer" if integers else "")
+            )  # fmt: skip
+        if self.operator.code in (s.LSTM, s.RNN):
+            found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
+        return found
+
+    def _reversed(self) -> tuple[bool, Any]:
+        """Return whether the layer reads from the end, and the order of its outputs: REVERSE_V2 stands before and behind."""
+        before = self.graph.producer(self.operator.input(0))
+        if self.both or before is None or not self._turns(before):
+            return False, "time"
+        after = self.graph.consumers(self.operator.outputs[0])
+        return True, "time" if after and all(map(self._turns, after)) else "processing"
+
+    def _turns(self, operator: Operator) -> bool:
+        """Return whether an operator turns the time around, and nothing else."""
+        if operator.code != s.REVERSE or operator.input(1) < 0:
+            return False
+        axes = self.graph.tensors[operator.input(1)].stored
+        time = 0 if self.option("time_major", "?") else 1
+        return (
+            axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
+        )
+
+    def _reads(self, names: Mapping[int, str]) -> Reads | None:
+        """Return what the layer reads, through operators that change no value."""
+        through: list[str] = []
+        tensor = self.operator.input(0)
+        for _ in range(len(self.graph.operators)):
+            if tensor in names:
+                return Reads((names[tensor],), tuple(through))
+            producer = self.graph.producer(tensor)
+            if producer is None or producer.input(0) < 0:
+                break
+            if producer.code not in s.UNCHANGED and not (self._turns(producer)):
+                return Reads((), (f"operator {producer.code}",))
+            tensor = producer.input(0)
+        return None

@@ -1,0 +1,178 @@
+"""A .tflite file as tensors and operators; the numbers of a tensor are a view of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.tflite import schema as s
+from rnnconvert.formats.tflite.flatbuffer import FlatBuffer, Table
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a graph.
+
+    stored    its numbers as they lie in the file; None where the graph computes them
+    scales    what an integer of it is to be multiplied by, one number or one for each index of `axis`; empty for other types
+    zeros     the integers that stand for 0
+    variable  whether it keeps its value from call to call
+    odd       why its numbers cannot be read, or ""
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    stored: Array | None
+    scales: Array
+    zeros: Array
+    axis: int
+    variable: bool
+    odd: str = ""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator: its builtin code, the tensors that it reads and writes (-1 for one that is absent), and its options."""
+
+    code: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Table | None
+
+    def input(self, place: int) -> int:
+        """Return the tensor that it reads at a place, or -1."""
+        return self.inputs[place] if place < len(self.inputs) else -1
+
+
+class Graph:
+    """A subgraph: its tensors, its operators, and which of its tensors are its inputs."""
+
+    def __init__(self, name: str, tensors: list[Tensor], operators: list[Operator], inputs: tuple[int, ...]) -> None:
+        self.name, self.tensors, self.operators, self.inputs = name, tensors, operators, inputs
+        self._producers = {tensor: one for one in operators for tensor in one.outputs}
+        self._consumers: dict[int, list[Operator]] = {}
+        for one in operators:
+            for tensor in set(one.inputs):
+                self._consumers.setdefault(tensor, []).append(one)
+
+    def producer(self, tensor: int) -> Operator | None:
+        """Return the operator that computes a tensor."""
+        return self._producers.get(tensor)
+
+    def consumers(self, tensor: int) -> list[Operator]:
+        """Return the operators that read a tensor."""
+        return self._consumers.get(tensor, [])
+
+
+@dataclass(frozen=True)
+class Model:
+    """A file: its graphs, and what it states about itself."""
+
+    graphs: list[Graph]
+    description: str
+    version: int
+
+
+def read(path: Path) -> Model:
+    """Read a model. Raises UnreadableError for a damaged file, and one of another version of the format."""
+    file = FlatBuffer(path)
+    if file.bytes(4, 4).tobytes() != s.IDENTIFIER:
+        file.damaged("it does not begin as a TFLite model does")
+    root = file.root()
+    version = root.number(s.MODEL["version"], "I")
+    if version != s.VERSION:
+        file.damaged(f"it is of version {version} of the format, and {s.VERSION} is read")
+    buffers = [_buffer(file, one) for one in root.tables(s.MODEL["buffers"])]
+    codes = [_code(one) for one in root.tables(s.MODEL["operator_codes"])]
+    graphs = [_graph(path, one, buffers, codes) for one in root.tables(s.MODEL["subgraphs"])]
+    return Model(graphs, root.text(s.MODEL["description"]), version)
+
+
+def _buffer(file: FlatBuffer, table: Table) -> Array:
+    """Return the bytes of a buffer, in the table or, in files of more than 2 GiB, behind all tables."""
+    offset, size = (table.number(s.BUFFER[name], "Q") for name in ("offset", "size"))
+    return file.bytes(offset, size) if offset > 1 else table.vector(s.BUFFER["data"], "u1")
+
+
+def _code(table: Table) -> int:
+    """Return an operator's code: old files have it in 8 bits."""
+    old, new = table.number(s.CODE["deprecated_builtin_code"], "b"), table.number(s.CODE["builtin_code"], "i")
+    return int(max(old, new))
+
+
+def _graph(path: Path, table: Table, buffers: list[Array], codes: list[int]) -> Graph:
+    tensors = [_tensor(path, one, buffers) for one in table.tables(s.SUBGRAPH["tensors"])]
+    operators = [_operator(path, one, codes, len(tensors)) for one in table.tables(s.SUBGRAPH["operators"])]
+    inputs = _known(path, table.vector(s.SUBGRAPH["inputs"], "<i4").tolist(), len(tensors))
+    return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs)
+
+
+def _known(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
+    """Return places of tensors. Raises UnreadableError for one that there is not."""
+    found = tuple(places)
+    wrong = next((place for place in found if not -1 <= place < count), None)
+    if wrong is not None:
+        raise UnreadableError(path, f"it refers to tensor {wrong} of {count}")
+    return found
+
+
+def _operator(path: Path, table: Table, codes: list[int], tensors: int) -> Operator:
+    index = table.number(s.OPERATOR["opcode_index"], "I")
+    if index >= len(codes):
+        raise UnreadableError(path, f"it refers to operator code {index} of {len(codes)}")
+    inputs, outputs = (
+        _known(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs")
+    )
+    kind, options = table.number(s.OPERATOR["builtin_options_type"], "B"), table.table(s.OPERATOR["builtin_options"])
+    expected = s.OPTIONS.get(codes[index])
+    if expected is not None and options is not None and kind != expected[0]:
+        raise UnreadableError(path, f"an operator {s.NAMES[codes[index]]} has the options of another one ({kind})")
+    return Operator(codes[index], inputs, outputs, options)
+
+
+def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:
+    name, shape = table.text(s.TENSOR["name"]), tuple(table.vector(s.TENSOR["shape"], "<i4").tolist())
+    number, kind = table.number(s.TENSOR["buffer"], "I"), table.number(s.TENSOR["type"], "b")
+    if number >= len(buffers):
+        raise UnreadableError(path, f"tensor {name!r} refers to buffer {number} of {len(buffers)}")
+    buffer, odd = buffers[number], ""
+    quantization = table.table(s.TENSOR["quantization"])
+    scales, zeros, axis = np.zeros(0, "<f4"), np.zeros(0, "<i8"), 0
+    if quantization is not None:
+        scales = quantization.vector(s.QUANTIZATION["scale"], "<f4")
+        zeros = quantization.vector(s.QUANTIZATION["zero_point"], "<i8")
+        axis = quantization.number(s.QUANTIZATION["quantized_dimension"], "i")
+        odd = "its integers stand for numbers in a way of its own" if quantization.number(4, "B") else ""
+    if s.TENSOR["sparsity"] in table:
+        odd = "only some of its numbers are stored"
+    if table.number(s.TENSOR["external_buffer"], "I"):
+        odd = "its numbers lie in another file"
+    stored = None
+    if buffer.size:
+        dtype = s.TYPES.get(kind)
+        if dtype is None:
+            odd = odd or f"its elements are of type {kind} of the schema"
+            stored = buffer
+        else:
+            stored = _numbers(path, name, buffer, np.dtype(dtype), shape) if not odd else buffer
+    elif odd == "its numbers lie in another file":
+        stored = buffer
+    return Tensor(
+        name, shape, stored, scales, zeros, axis, bool(table.number(s.TENSOR["is_variable"], "?", False)), odd
+    )
+
+
+def _numbers(path: Path, name: str, buffer: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:
+    count = 1
+    for length in shape:
+        count *= length
+    if min(shape, default=1) < 0 or count * dtype.itemsize != buffer.size:
+        raise UnreadableError(
+            path, f"tensor {name!r} of shape {shape} has {buffer.size} bytes, not {count * dtype.itemsize}"
+        )
+    return buffer.view(dtype).reshape(shape)

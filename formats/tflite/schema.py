@@ -1,0 +1,98 @@
+"""The fields of TFLite's schema that are read or written here, and its numbers.
+
+Source: tensorflow/lite/schema/schema.fbs; the places of the fields are those of its tables, from 0.
+"""
+
+from __future__ import annotations
+
+IDENTIFIER = b"TFL3"
+VERSION = 3
+
+# Model, SubGraph, Tensor, QuantizationParameters, Operator, OperatorCode, Buffer, SignatureDef, TensorMap.
+MODEL = {"version": 0, "operator_codes": 1, "subgraphs": 2, "description": 3, "buffers": 4, "signature_defs": 7}
+SUBGRAPH = {"tensors": 0, "inputs": 1, "outputs": 2, "operators": 3, "name": 4}
+TENSOR = {
+    "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "is_variable": 5, "sparsity": 6, "shape_signature": 7, "has_rank": 8,
+    "external_buffer": 10,
+}  # fmt: skip
+QUANTIZATION = {"scale": 2, "zero_point": 3, "details_type": 4, "quantized_dimension": 6}
+OPERATOR = {
+    "opcode_index": 0, "inputs": 1, "outputs": 2, "builtin_options_type": 3, "builtin_options": 4, "intermediates": 8,
+}  # fmt: skip
+CODE = {"deprecated_builtin_code": 0, "custom_code": 1, "version": 2, "builtin_code": 3}
+BUFFER = {"data": 0, "offset": 1, "size": 2}
+SIGNATURE = {"inputs": 0, "outputs": 1, "signature_key": 2, "subgraph_index": 4}
+TENSOR_MAP = {"name": 0, "tensor_index": 1}
+
+TYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 7: "<i2", 9: "i1", 10: "<f8"}
+"""The element types that weights, biases and their indices may have, by their numbers."""
+
+FUNCTIONS = {0: "linear", 1: "relu", 2: "relu_n1_to_1", 3: "relu6", 4: "tanh", 5: "sign_bit"}
+
+DEQUANTIZE, LSTM, RNN, CUSTOM, SEQUENCE_RNN, SEQUENCE_LSTM, BOTH_RNN, BOTH_LSTM = 6, 16, 24, 32, 35, 44, 46, 52
+REVERSE, WHILE, STABLEHLO_WHILE = 105, 119, 200
+NAMES = {
+    LSTM: "LSTM", RNN: "RNN", SEQUENCE_RNN: "UNIDIRECTIONAL_SEQUENCE_RNN", SEQUENCE_LSTM: "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    BOTH_RNN: "BIDIRECTIONAL_SEQUENCE_RNN", BOTH_LSTM: "BIDIRECTIONAL_SEQUENCE_LSTM",
+}  # fmt: skip
+UNCHANGED = {22: "RESHAPE", 39: "TRANSPOSE", 43: "SQUEEZE", 70: "EXPAND_DIMS"}
+"""Operators that change no value."""
+
+OPTIONS = {
+    LSTM: (14, {"fused_activation_function": 0, "cell_clip": 1, "proj_clip": 2, "kernel_type": 3, "asymmetric_quantize_inputs": 4}),
+    RNN: (7, {"fused_activation_function": 0, "asymmetric_quantize_inputs": 1}),
+    SEQUENCE_RNN: (31, {"time_major": 0, "fused_activation_function": 1, "asymmetric_quantize_inputs": 2}),
+    SEQUENCE_LSTM: (71, {"fused_activation_function": 0, "cell_clip": 1, "proj_clip": 2, "time_major": 3, "asymmetric_quantize_inputs": 4,
+                         "diagonal_recurrent_tensors": 5}),
+    BOTH_LSTM: (69, {"fused_activation_function": 0, "cell_clip": 1, "proj_clip": 2, "merge_outputs": 3, "time_major": 4,
+                     "asymmetric_quantize_inputs": 5}),
+    BOTH_RNN: (70, {"time_major": 0, "fused_activation_function": 1, "merge_outputs": 2, "asymmetric_quantize_inputs": 3}),
+}  # fmt: skip
+"""For each operator the number of its table of options, and their places."""
+
+
+def _gates(first: int, gates: tuple[str, ...], name: str, way: str) -> dict[int, str]:
+    return {first + index: way + name.format(gate) for index, gate in enumerate(gates)}
+
+
+_IFCO = ("input", "forget", "cell", "output")
+
+
+def _lstm(first: int, way: str) -> dict[int, str]:
+    """Return the inputs of one direction from its first matrix on, by the layout's names."""
+    return {
+        **_gates(first, _IFCO, "input_to_{}_weights", way), **_gates(first + 4, _IFCO, "recurrent_to_{}_weights", way),
+        **_gates(first + 8, ("input", "forget", "output"), "cell_to_{}_weights", way),
+        **_gates(first + 11, _IFCO, "{}_gate_bias", way), first + 15: f"{way}projection_weights",
+    }  # fmt: skip
+
+
+def _rnn(first: int, way: str) -> dict[int, str]:
+    return {first: f"{way}weights", first + 1: f"{way}recurrent_weights", first + 2: f"{way}bias"}
+
+
+WEIGHTS = {
+    LSTM: _lstm(1, ""), SEQUENCE_LSTM: _lstm(1, ""), BOTH_LSTM: {**_lstm(1, "fw_"), **_lstm(18, "bw_")},
+    RNN: _rnn(1, ""), SEQUENCE_RNN: _rnn(1, ""), BOTH_RNN: {**_rnn(1, "fw_"), **_rnn(5, "bw_")},
+}  # fmt: skip
+"""The inputs of each operator that are weights, by their places."""
+
+STATES = {
+    LSTM: (18, 19),
+    SEQUENCE_LSTM: (18, 19),
+    BOTH_LSTM: (35, 36, 37, 38),
+    RNN: (4,),
+    SEQUENCE_RNN: (4,),
+    BOTH_RNN: (4, 8),
+}
+"""The inputs that are states: hidden, cell; for two directions the forward one's first."""
+
+OTHERS = {
+    LSTM: {17: "a bias of its projection", **dict.fromkeys(range(20, 24), "layer normalization")},
+    SEQUENCE_LSTM: {17: "a bias of its projection", **dict.fromkeys(range(20, 24), "layer normalization")},
+    BOTH_LSTM: {17: "a bias of its projection", 34: "a bias of its projection", **dict.fromkeys(range(39, 48), "an auxiliary input")},
+    RNN: {}, SEQUENCE_RNN: {}, BOTH_RNN: dict.fromkeys((9, 10, 11), "an auxiliary input"),
+}  # fmt: skip
+"""The inputs that change what is computed, and that no other system has."""
+COUNTS = {LSTM: 24, SEQUENCE_LSTM: 24, BOTH_LSTM: 48, RNN: 5, SEQUENCE_RNN: 5, BOTH_RNN: 12}
+"""How many inputs each operator has; older files leave out those at the end."""

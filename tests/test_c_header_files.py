@@ -1,0 +1,306 @@
+"""C headers: gcc compiles and runs what is written, and the tables of RNNoise and CMSIS-NN give what their own C gives."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.c_header import c_text
+from rnnconvert.language.layout import Sizes
+from tests import corpus
+from tests.drawn import drawn, each
+from tests.judging import WRONG, Problem, excess
+from tests.requirements import need
+from tests.stacks import BOTH, PLAIN, random_stack
+
+INPUT = PLAIN | {"input_bias"}
+FULL = INPUT | {"peephole", "projection"}
+X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
+RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False), Cell("lstm")
+
+
+def of(cell: Cell, parts: frozenset[str] = INPUT, layers: int = 1, dtype: Any = np.float32) -> Recurrent:
+    parts = BOTH if cell.reset_after else parts
+    return random_stack(Sizes(cell.kind, 3, 5, layers, 1, 2 * ("projection" in parts), parts), 5, dtype, cell)
+
+
+def made(path: Path, stack: Recurrent, **options: Any) -> Any:
+    return rc.save(Checkpoint("memory", "", {"rnn": stack.replace(name="rnn")}), path, "c_header", **options)
+
+
+@functools.cache
+def gcc() -> str:
+    return shutil.which("gcc") or shutil.which("cc") or ""
+
+
+def ran(path: Path, names: list[str], x: Array = X, real: str = "float") -> Array:
+    """What the functions of a header give, each reading what the one before gives, compiled as strict C99."""
+    need("gcc", "" if gcc() else "no C compiler")
+    steps, calls = "", "x"
+    for name in names:
+        steps += f"{real} y_{name}[{name.upper()}_OUTPUT]; {name}_step({calls}, &s_{name}, y_{name});"
+        calls = f"y_{name}"
+    states = "".join(f"{name}_state s_{name} = {{0}};" for name in names)
+    last = names[-1]
+    program = f"""#include "{path.name}"
+#include <stdio.h>
+int main(void) {{
+    {real} x[{x.shape[2]}]; int t, b, i;
+    for (b = 0; b < {x.shape[1]}; b++) {{
+        {states}
+        for (t = 0; t < {x.shape[0]}; t++) {{
+            for (i = 0; i < {x.shape[2]}; i++) {{ double v; if (scanf("%lf", &v) != 1) return 1; x[i] = ({real})v; }}
+            {steps}
+            for (i = 0; i < {last.upper()}_OUTPUT; i++) printf("%.17g ", (double){calls}[i]);
+        }}
+    }}
+    return 0;
+}}
+"""
+    source = path.with_name("main.c")
+    source.write_text(program)
+    words = f"{gcc()} -std=c99 -Wall -Wextra -Werror -pedantic -o main main.c -lm".split()
+    subprocess.run(words, cwd=path.parent, check=True, timeout=60)
+    given = " ".join(map(repr, x.swapaxes(0, 1).reshape(-1).tolist()))
+    done = subprocess.run(
+        ["./main"], cwd=path.parent, input=given, capture_output=True, text=True, check=True, timeout=60
+    )
+    return np.array(done.stdout.split(), np.float64).reshape(x.shape[1], x.shape[0], -1).swapaxes(0, 1)
+
+
+def off(stack: Recurrent, y: Array, x: Array = X) -> float:
+    problem = Problem(stack, x)
+    return excess(problem, Outputs(y, problem.solved().hidden, problem.solved().cell))
+
+
+_HARD = LSTM.replace(gate_activation=HARD_SIGMOID_KERAS_2, activation=Activation("softsign"), output_activation=RELU)
+_ODD = GRU.replace(gate_activation=HARD_SIGMOID_KERAS_2, activation=Activation("linear"))
+CASES: list[tuple[Recurrent, str]] = [
+    *itertools.product((of(RNN), of(GRU), of(GRU_BEFORE), of(LSTM), of(LSTM, FULL)), ("", "_columns")),
+    (of(LSTM, layers=2), ""), (of(GRU, layers=2), "_columns"), (of(LSTM, FULL, 1, np.float64), ""), (of(GRU, dtype=np.float64), "_columns"),
+    (of(GRU_BEFORE, dtype=np.float16), ""), (of(LSTM, FULL, 1, np.float16), "_columns"), (of(_HARD), ""), (of(_ODD), ""),
+    (of(RNN.replace(activation=RELU)), ""),
+]  # fmt: skip
+
+
+def test_gcc_runs_what_is_written(tmp_path: Path) -> None:
+    def check(case: tuple[Recurrent, str]) -> None:
+        stack, ending = case
+        kind = stack.cell.kind + ("_reset_before" if stack.cell.reset_after is False else "")
+        made(tmp_path / "m.h", stack, force=True, **({"layout": kind + ending} if ending else {}))
+        read = rc.load(tmp_path / "m.h")
+        names = list(read.layers)
+        y = ran(tmp_path / "m.h", names, real="double" if stack.dtype == np.float64 else "float")
+        if stack.dtype == np.float16:  # it computes in single precision, from biases that were added in half precision
+            assert np.abs(y - reference.run(read.layers["rnn"], X).y).max() < 1e-6
+        else:
+            assert off(stack, y) <= 1
+        assert [one.cell for one in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
+        assert not read.warnings and not read.questions
+        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        assert np.abs(reference.run(stack.replace(layers=layers), X).y - reference.run(stack, X).y).max() < (
+            1e-2 if stack.dtype == np.float16 else 1e-6
+        )
+
+    each(drawn(CASES, 6, "gcc"), check, lambda case: f"{case[0]} {case[1]}")
+
+
+def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
+    stack = of(LSTM)
+    made(tmp_path / "m.h", stack)
+    first = stack.first
+    swapped = first.with_arrays(
+        {("input", "o"): first.arrays["input", "i"], ("input", "i"): first.arrays["input", "o"]}
+    )
+    wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
+    assert off(wrong, ran(tmp_path / "m.h", ["rnn"])) > WRONG
+
+
+@pytest.mark.parametrize("ending", ["", "_columns"])
+def test_int8_says_what_it_loses(ending: str, tmp_path: Path) -> None:
+    stack = of(LSTM, FULL)
+    summary = made(tmp_path / "m.h", stack, storage="int8", layout=f"lstm{ending}")
+    said = next(one for one in summary.notes if "int8" in one)
+    (read,) = rc.load(tmp_path / "m.h").layers.values()
+    most = max(
+        float(np.abs(np.asarray(read.first.arrays[key]) - np.asarray(one)).max())
+        for key, one in stack.first.arrays.items()
+    )
+    assert f"changes by up to {most:.3g}" in said and 0.0005 < most < 0.005
+    y = ran(tmp_path / "m.h", ["rnn"])
+    assert off(read, y) <= 1 and np.abs(y - reference.run(stack, X).y).max() < 0.01
+    assert (tmp_path / "m.h").stat().st_size < 5000
+
+
+def test_two_directions_are_refused_unless_they_are_split(tmp_path: Path) -> None:
+    stack = random_stack(Sizes("lstm", 3, 5, 1, 2, parts=INPUT), 5, np.float32)
+    with pytest.raises(RefusedError, match="direction"):
+        made(tmp_path / "m.h", stack)
+    assert not list(tmp_path.iterdir())
+
+
+# Real tables ------------------------------------------------------------------------------------------------
+
+
+def real(path: str) -> Path:
+    need("corpus", corpus.absent())
+    return corpus.FOLDER / path
+
+
+def test_rnnoise_gives_what_its_own_c_gives() -> None:
+    """Its C takes tables of tanh and sigmoid, which are off by about 1e-6."""
+    found = rc.load(real("rnnoise-2018/rnn_data.c"))
+    assert list(found.layers) == ["vad_gru", "noise_gru", "denoise_gru"] and not found.warnings
+    with np.load(real("rnnoise-2018/rnn_data.ref.npz")) as kept:
+        for name, stack in found.layers.items():
+            y = reference.run(stack, kept[f"{name}__x"][:, None]).y[:, 0]
+            assert np.abs(y - kept[f"{name}__y"]).max() < 5e-6 and np.abs(y).max() > 0.5
+            assert stack.cell == Cell("gru", False, activation=RELU)
+
+
+@pytest.mark.parametrize("name", ["lstm_1", "lstm_2", "lstm_one_time_step"])
+def test_cmsis_nn_gives_what_its_unit_tests_expect(name: str) -> None:
+    """With the kernel's own rounding around the layer that is read, each integer of the output is met, or missed by one."""
+    path = real(f"cmsis-nn-lstm/{name}/test_data.h")
+    found = rc.load(path)
+    (stack,) = found.layers.values()
+    assert [one.option for one in found.questions] == ["input_scale"] and "integers" in found.warnings[0]
+    defined = {key.removeprefix(f"{name.upper()}_"): value for key, value in c_text.read(path).defined.items()}
+    number = {key: int(value) for key, value in defined.items() if re.fullmatch(r"-?\d+", value)}
+    x, expected = (np.asarray(found.tensors[f"{name}_{what}"]) for what in ("input_tensor", "output"))
+    steps, batch = number["TIME_STEPS"], number["BATCH_SIZE"]
+    x, expected = x.reshape(-1, stack.input_size), expected.reshape(-1, stack.hidden_size)
+    shape = (steps, batch, -1) if defined["TIME_MAJOR"] == "true" else (batch, steps, -1)
+    x, expected = (
+        (one.reshape(shape) if shape[0] == steps else one.reshape(shape).swapaxes(0, 1)) for one in (x, expected)
+    )
+    step = 2.0**-30 / (number["OUTPUT_MULTIPLIER"] / 2**31 * 2.0 ** number["OUTPUT_SHIFT"])
+    zero, (clip,) = number["OUTPUT_ZERO_POINT"], stack.cell.clips
+    hidden, cell = np.zeros((batch, stack.hidden_size)), np.zeros((batch, stack.hidden_size))
+    for given, wanted in zip(x + number["INPUT_ZERO_POINT"], expected, strict=True):
+        sums = {}
+        for letter, gate in stack.first.gates.items():
+            assert gate.input is not None and gate.input_bias is not None
+            sums[letter] = np.round((given @ gate.input.T + gate.input_bias + hidden @ gate.recurrent.T) * 4096) / 4096
+        i, f, o = (1 / (1 + np.exp(-sums[letter])) for letter in "ifo")
+        cell = np.clip(f * cell + i * np.tanh(sums["g"]), clip.low, clip.high)
+        codes = np.clip(np.round(o * np.tanh(cell) / step) + zero, -128, 127)
+        hidden = (codes - zero) * step
+        assert np.abs(codes - wanted).max() <= 1
+    assert np.ptp(expected) > 20
+
+
+def test_the_scale_of_an_input_divides_its_weights() -> None:
+    path = real("cmsis-nn-lstm/lstm_1/test_data.h")
+    plain, scaled = (rc.load(path, **said).layers["lstm_1"].first.arrays for said in ({}, {"input_scale": 0.25}))
+    assert np.array_equal(np.asarray(scaled["input", "f"]), 4 * np.asarray(plain["input", "f"]))
+    assert np.array_equal(np.asarray(scaled["recurrent", "f"]), np.asarray(plain["recurrent", "f"]))
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "none"])
+def test_a_scale_that_divides_nothing_is_an_error(value: str) -> None:
+    with pytest.raises(UsageError, match="above 0"):
+        rc.load(real("cmsis-nn-lstm/lstm_1/test_data.h"), input_scale=value)
+
+
+def test_a_cell_with_a_factor_is_named() -> None:
+    """The int16 case keeps its cell in steps that are no power of two, and takes tanh of it as if they were."""
+    found = rc.load(real("cmsis-nn-lstm/lstm_1_s16/test_data.h"))
+    assert not found.layers and "1.115 i g" in found.unread[0]
+
+
+# Changed and damaged files ----------------------------------------------------------------------------------
+
+_C = """typedef signed char rnn_weight;
+static const rnn_weight a_w[6] = { 1, -2, 3, /* four, five */ 4, 5, 6, };
+static const rnn_weight a_r[3] = {7, 8, 9}; // {1, 2}
+static const rnn_weight a_b[3] = {256, 0, -256};
+static const GRULayer a = { a_b, a_w, a_r, 2, 1, ACTIVATION_TANH };
+"""
+
+
+def test_comments_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text(_C)
+    (stack,) = rc.load(tmp_path / "a.c").layers.values()
+    assert [float(np.asarray(stack.first.arrays["input_bias", gate])[0]) for gate in "zrn"] == [1, 0, -1]
+    assert np.array_equal(np.asarray(stack.first.arrays["input", "z"]) * 256, [[1, 4]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("7, 8, 9", "7, 8"), ("7, 8, 9", "7, 8, x"), ("7, 8, 9", "7, 8, 0x9"), ("2, 1, ACTIVATION_TANH", "2, 1, ACTIVATION_ELU"),
+     ("2, 1, ACTIVATION_TANH", "3, 1, ACTIVATION_TANH"), ("2, 1, ACTIVATION_TANH", "SIZE, 1, ACTIVATION_TANH"), ("{ a_b,", "{ b_b,"),
+     ("2, 1, ACTIVATION_TANH", "2, 1"), ("7, 8, 9", ""), ("7, 8, 9", "7 8 9"), ("7, 8, 9", "7, 8, 9e")],
+)  # fmt: skip
+def test_tables_that_do_not_fit_are_unreadable(old: str, new: str, tmp_path: Path) -> None:
+    (tmp_path / "a.c").write_text(_C.replace(old, new, 1))
+    with pytest.raises(UnreadableError):
+        rc.load(tmp_path / "a.c")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"prefix": "rnn"', '"prefix": "other"'), ('"layout": "c_header.gru"', '"layout": "c_header.lstm"'), ('"gru"', '"gru"]'),
+     ('"activation": ["tanh", null, null]', '"activation": ["tahn", null, null]'), ('"W": [15, 3]', '"W": [3, 15]'),
+     ('"W": [15, 3]', '"W": [15, 4]'), ('"dtype": "float32"', '"dtype": "int32"'), ("rnn_R[75]", "rnn_Q[75]"),
+     ('"storage": "float32"', '"storage": "int8"'), ('[{"', '{"')],
+)  # fmt: skip
+def test_a_description_that_does_not_fit_is_unreadable(old: str, new: str, tmp_path: Path) -> None:
+    made(tmp_path / "m.h", of(GRU))
+    text = (tmp_path / "m.h").read_text()
+    if old not in text:
+        old, new = '"prefix"', '"prefex"'
+    (tmp_path / "m.h").write_text(text.replace(old, new, 1))
+    with pytest.raises(UnreadableError):
+        rc.load(tmp_path / "m.h")
+
+
+def test_a_fact_that_is_unknown_refuses_a_conversion(tmp_path: Path) -> None:
+    made(tmp_path / "m.h", of(GRU))
+    text = (tmp_path / "m.h").read_text()
+    (tmp_path / "m.h").write_text(text.replace('"prefix"', '"mystery": 1, "prefix"', 1))
+    with pytest.raises(RefusedError, match="mystery"):
+        rc.convert(tmp_path / "m.h", tmp_path / "a.onnx")
+
+
+def test_includes_go_no_further_than_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "b.h").write_text("static const int b[1] = {1};")
+    (tmp_path / "out" / "a.h").write_text(
+        '#include "../b.h"\n#include "a.h"\n#include "missing.h"\n#include </etc/passwd>\nstatic const int a[1] = {1};'
+    )
+    source = c_text.read(tmp_path / "out" / "a.h")
+    assert list(source.arrays) == ["a"] and len(source.files) == 1
+
+
+def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
+    made(tmp_path / "m.h", of(LSTM), storage="int8")
+    whole, rng, ends = (tmp_path / "m.h").read_bytes(), random.Random(1), set()
+    for _ in range(150):
+        one = bytearray(whole)
+        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
+            one[place] = rng.choice(b'0123456789{}[]"/*-,ef\x00\xff')
+        (tmp_path / "m.h").write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
+        try:
+            rc.load(tmp_path / "m.h")
+            ends.add("read")
+        except UnreadableError:
+            ends.add("unreadable")
+    assert ends == {"read", "unreadable"}

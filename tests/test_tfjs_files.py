@@ -1,0 +1,246 @@
+"""TensorFlow.js: it loads and runs what is written, under Node.js, and a real model gives its outputs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language.layout import Sizes
+from tests import corpus, environments
+from tests.drawn import drawn, each
+from tests.requirements import need
+from tests.stacks import BOTH, PLAIN, random_stack
+
+INPUT = PLAIN | {"input_bias"}
+X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
+RNN, GRU, LSTM = Cell("rnn"), Cell("gru", False), Cell("lstm")
+
+
+def made(path: Path, *stacks: Recurrent, **options: Any) -> Path:
+    rc.save(Checkpoint("memory", "", {stack.name or "rnn": stack.replace(name=stack.name or "rnn") for stack in stacks}), path, "tfjs",
+            **options)  # fmt: skip
+    return path
+
+
+def of(cell: Cell, layers: int = 1, ways: int = 1, parts: frozenset[str] = INPUT, merge: Any = "concat") -> Recurrent:
+    stack = random_stack(Sizes(cell.kind, 3, 5, layers, ways, parts=parts), 5, np.float32, cell).replace(name="rnn")
+    return stack.replace(layers=tuple(dataclasses.replace(layer, merge=merge) for layer in stack.layers))
+
+
+def ran(path: Path, x: Array = X) -> list[Array]:
+    """What TensorFlow.js gives, each output (time, batch, out)."""
+    need("tfjs", environments.missing("tfjs"))
+    modules = environments.place("tfjs") / "node_modules"
+    words = ["node", str(Path(__file__).with_name("tfjs_run.js")), str(modules), str(path)]
+    given = json.dumps(x.swapaxes(0, 1).tolist())
+    done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=120)
+    assert not done.returncode, done.stderr
+    return [np.array(one) if np.ndim(one) < 3 else np.array(one).swapaxes(0, 1) for one in json.loads(done.stdout)]
+
+
+def backwards(stack: Recurrent) -> Recurrent:
+    (layer,) = stack.layers
+    layers = (dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)),)
+    return stack.replace(layers=layers, output_order="processing")
+
+
+_HARD = {"gate_activation": HARD_SIGMOID_KERAS_2}
+_SOFT = Activation("softsign")
+CASES = [
+    *(of(cell, layers, ways) for cell, layers, ways in itertools.product((RNN, GRU, LSTM), (1, 2), (1, 2))),
+    *(backwards(of(cell)) for cell in (RNN, GRU, LSTM)), *(of(LSTM, 1, 2, merge=merge) for merge in ("sum", "mul", "ave")),
+    of(LSTM.replace(**_HARD)), of(GRU.replace(**_HARD, activation=RELU), 1, 2), of(RNN.replace(activation=_SOFT), parts=PLAIN),
+    of(LSTM.replace(activation=Activation("elu"), output_activation=Activation("elu"))),
+]  # fmt: skip
+
+
+def test_tensorflow_js_runs_what_is_written(tmp_path: Path) -> None:
+    def check(stack: Recurrent) -> None:
+        path = made(tmp_path / "model.json", stack, force=True)
+        y = np.concatenate(ran(path), axis=-1)
+        expected = reference.run(stack, X).y
+        assert y.shape == expected.shape and np.abs(y - expected).max() < 2e-6 and np.abs(expected).max() > 0.005
+        read = rc.load(path)
+        assert not read.warnings and not read.questions and set(read.batch_first.values()) == {True}
+        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        again = stack.replace(layers=layers, output_order=list(read.layers.values())[-1].output_order)
+        assert np.array_equal(reference.run(again, X).y, expected)
+        assert [layer.directions[0].cell for layer in layers] == [layer.directions[0].cell for layer in stack.layers]
+        assert [layer.merge for layer in layers] == [layer.merge for layer in stack.layers]
+
+    each(drawn(CASES, 6, "tfjs"), check, str)
+
+
+def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
+    stack = of(LSTM)
+    first = stack.first
+    swapped = first.with_arrays(
+        {("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]}
+    )
+    wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
+    assert np.abs(ran(made(tmp_path / "model.json", stack))[0] - reference.run(wrong, X).y).max() > 0.01
+
+
+def test_a_real_model_gives_its_outputs() -> None:
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / "tfjs-lstm-textgen" / "model.json"
+    found = rc.load(path)
+    (stack,) = found.layers.values()
+    assert stack.cell.gate_activation == HARD_SIGMOID_KERAS_2 and not found.warnings
+    with np.load(path.with_name("model.ref.npz")) as kept:
+        y = reference.run(stack, kept["x"].swapaxes(0, 1)).y[-1]
+        assert np.abs(y - kept["lstm_2__y"]).max() < 1e-6
+        scores = np.exp(y @ found.tensors["dense_3/kernel"] + found.tensors["dense_3/bias"])
+        assert np.abs(scores / scores.sum(axis=1, keepdims=True) - kept["out"]).max() < 1e-6
+        assert np.abs(ran(path, kept["x"].swapaxes(0, 1))[0] - kept["out"]).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [(Cell("gru", True), "reset"), (LSTM.replace(output_activation=RELU), "relu")],
+)  # fmt: skip
+def test_what_tensorflow_js_does_not_compute_is_refused(cell: Cell, why: str, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=why):
+        made(tmp_path / "model.json", of(cell, parts=BOTH if cell.reset_after else INPUT))
+    assert not list(tmp_path.iterdir())
+
+
+def test_layers_that_may_not_read_one_another_are_not_chained(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="stack=join"):
+        made(tmp_path / "model.json", of(LSTM), of(LSTM).replace(name="other"))
+
+
+# Groups and configurations that others write ----------------------------------------------------------------
+
+
+def edited(path: Path, change: Any) -> Path:
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16", "float16"])
+def test_quantized_groups_are_read_as_tensorflow_js_reads_them(kind: str, tmp_path: Path) -> None:
+    path = made(tmp_path / "model.json", of(LSTM))
+    document = json.loads(path.read_text())
+    data = np.fromfile(tmp_path / "model.bin", "<f4")
+    weights, stored, at = document["weightsManifest"][0]["weights"], [], 0
+    for one in weights:
+        count = int(np.prod(one["shape"]))
+        numbers, at = data[at : at + count], at + count
+        if kind == "float16":
+            one["quantization"] = {"dtype": kind, "original_dtype": "float32"}
+            stored.append(numbers.astype(np.float16).tobytes())
+            continue
+        scale = float(np.ptp(numbers)) / np.iinfo(kind).max
+        one["quantization"] = {"dtype": kind, "scale": scale, "min": float(numbers.min())}
+        stored.append(np.round((numbers - numbers.min()) / scale).astype(kind).tobytes())
+    whole = b"".join(stored)
+    document["weightsManifest"][0]["paths"] = ["a.bin", "b.bin"]
+    (tmp_path / "a.bin").write_bytes(whole[:37])
+    (tmp_path / "b.bin").write_bytes(whole[37:])
+    path.write_text(json.dumps(document))
+    found = rc.load(path)
+    assert any(f"stored as {kind}" in one for one in found.warnings)
+    assert np.abs(ran(path)[0] - reference.run(found.layers["rnn"], X).y).max() < 2e-6
+
+
+def test_names_as_the_converter_writes_them(tmp_path: Path) -> None:
+    """Newer versions of Keras name a cell between the layer and its weights."""
+    path = made(tmp_path / "model.json", of(GRU, 1, 2))
+
+    def rename(document: Any) -> None:
+        for one in document["weightsManifest"][0]["weights"]:
+            start, _, end = one["name"].rpartition("/")
+            one["name"] = f"{start}/gru_cell_1/{end}"
+
+    before = rc.load(path).layers["rnn"]
+    after = rc.load(edited(path, rename)).layers["rnn"]
+    assert np.array_equal(reference.run(after, X).y, reference.run(before, X).y)
+
+
+def _config(document: Any) -> Any:
+    return document["modelTopology"]["model_config"]["config"]["layers"][0]["config"]
+
+
+FACTS: list[tuple[str, Any]] = [
+    ("activation", "relu"), ("activation", "mish"), ("recurrent_activation", "hard_sigmoid"),
+    ("recurrent_activation", None), ("go_backwards", True),
+    ("reset_after", True), ("units", 6), ("mystery", 1), ("activation", 5), ("use_bias", "mystery"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), FACTS)
+def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> None:
+    path = made(tmp_path / "model.json", of(GRU))
+    (before,) = rc.load(path).layers.values()
+
+    def change(document: Any) -> None:
+        if value is None:
+            del _config(document)[key]
+        elif key == "use_bias":
+            del document["weightsManifest"][0]["weights"][-1]
+        else:
+            _config(document)[key] = value
+
+    edited(path, change)
+    try:
+        found = rc.load(path)
+    except UnreadableError:
+        return
+    if not found.unread:
+        (after,) = found.layers.values()
+        same = after.first.cell == before.first.cell and after.first.reverse == before.first.reverse
+        assert not same or after.unconvertible
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [["../model.bin"], ["/etc/passwd"], ["a/../../model.bin"], ["C:\\x"], ["missing.bin"], [5], "model.bin", []],
+)
+def test_weights_lie_with_their_model(paths: Any, tmp_path: Path) -> None:
+    path = made(tmp_path / "model.json", of(GRU))
+
+    def change(document: Any) -> None:
+        document["weightsManifest"][0]["paths"] = paths
+
+    with pytest.raises(UnreadableError):
+        rc.load(edited(path, change))
+
+
+def test_a_graph_model_has_no_layers(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text(json.dumps({"modelTopology": {"node": []}, "weightsManifest": []}))
+    found = rc.load(tmp_path / "model.json", "tfjs")
+    assert not found.layers and "graph model" in found.warnings[0]
+
+
+def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
+    path = made(tmp_path / "model.json", of(GRU, 2, 2))
+    whole, rng, ends = path.read_bytes(), random.Random(1), set()
+    for _ in range(150):
+        one = bytearray(whole)
+        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
+            one[place] = rng.choice(b'0123456789{}[]"/:,-eant\x00\xff')
+        path.write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
+        try:
+            rc.load(path, "tfjs")
+            ends.add("read")
+        except UnreadableError:
+            ends.add("unreadable")
+    assert ends == {"read", "unreadable"}
