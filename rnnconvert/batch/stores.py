@@ -15,7 +15,7 @@ from typing import Any
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
 _NEAR = 1 << 16

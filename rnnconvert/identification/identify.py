@@ -18,7 +18,7 @@ from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.convert import load
+from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
 from rnnconvert.identification import naming, sample, statistics
 from rnnconvert.identification.reading import Reading, blocks_of

@@ -15,7 +15,8 @@ from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.structures import Structure
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Layout, Slot, Tensor, shapes, slots
+from rnnconvert.language.layout import UNUSED, Layout, Slot, Tensor
+from rnnconvert.language.places import shapes, slots
 
 _SMALL = {"input_size": 5, "hidden_size": 3}
 """Sizes at which layouts are compared: where an element stands does not depend on how many there are."""

@@ -16,7 +16,8 @@ from rnnconvert.identification.reading import Blocks, blocks_of
 from rnnconvert.identification.structures import Structure, bindings, enough, template_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits
-from rnnconvert.language.layout import Layout, Shape, Sizes, shapes, slots
+from rnnconvert.language.layout import Layout, Shape, Sizes
+from rnnconvert.language.places import shapes, slots
 
 _MOST_SIZES = 200
 _MOST_ARRAYS = 64

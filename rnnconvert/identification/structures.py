@@ -17,7 +17,8 @@ from typing import NamedTuple
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Layout, Shape, Sizes, Slot, Tensor, shapes, slots
+from rnnconvert.language.layout import UNUSED, Layout, Shape, Sizes, Slot, Tensor
+from rnnconvert.language.places import shapes, slots
 
 _WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
 _OPTIONAL = (
