@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
+from rnnconvert.core.errors import MissingPackageError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.onnx import fuse_proof
 from tests import corpus
 from tests.requirements import need, needed
@@ -427,6 +427,16 @@ def test_the_command_reports_and_keeps_to_its_exit_codes(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(fuse_proof, "_python", absent)
     assert call(source, "-o", target, "--force").exit_code == 5
+
+
+def test_a_node_without_its_attribute_is_unreadable(tmp_path: Path) -> None:
+    model = onnx.load(GOLDEN / "keras_torch_gru.onnx")
+    for node in model.graph.node:
+        if node.op_type in ("Cast", "Concat"):
+            del node.attribute[:]
+    onnx.save(model, tmp_path / "model.onnx")
+    with pytest.raises(UnreadableError, match="not as its operator asks"):
+        rc.fuse(tmp_path / "model.onnx", tmp_path / "fast.onnx")
 
 
 def test_wrong_use_says_what_to_do(tmp_path: Path) -> None:

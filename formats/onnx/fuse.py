@@ -17,7 +17,7 @@ import onnx
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx import onnx_file, onnx_write
 from rnnconvert.formats.onnx.files import everywhere
@@ -119,9 +119,24 @@ def fuse(
         only_replace(path, force)
     tell = watch or (lambda what: None)
     tell("looking for layers")
-    work = _Work(onnx_file.read(source), source, tell)
-    with new_folder() as folder:
-        graph, done = work.fused(folder, str(path))
+    try:
+        work = _Work(onnx_file.read(source), source, tell)
+        with new_folder() as folder:
+            graph, done = work.fused(folder, str(path))
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        StopIteration,
+        RecursionError,
+    ) as error:
+        if isinstance(error, RnnConvertError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({what})") from None
     if not done.layers:
         raise _nothing(source, done)
     if not dry_run:
