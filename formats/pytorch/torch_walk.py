@@ -13,7 +13,6 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.pytorch import torch_quantized
 from rnnconvert.formats.pytorch.torch_values import NEWER, STORAGES, Storage, Tensor
 
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
@@ -131,6 +130,8 @@ class _Walk:
         if value.made_by.module.startswith("__torch__"):
             self.scripted[name] = value.made_by
         if value.made_by.module.startswith("__torch__.torch.classes") or class_name(value.made_by) in _PACKED:
+            from rnnconvert.formats.pytorch import torch_quantized  # few files have any
+
             cell = torch_quantized.cell(value)
             if cell is not None and torch_quantized.PLACE.fullmatch(name):
                 self.packed[name] = cell
@@ -170,6 +171,10 @@ class _Walk:
 
     def unpack(self) -> None:
         """Add the weights of layers that were packed for integers, under the names that they have without it."""
+        if not self.packed:
+            return
+        from rnnconvert.formats.pytorch import torch_quantized
+
         tensors, problems = torch_quantized.named(self.packed, self.values)
         self.unreadable |= problems
         for name, tensor in tensors.items():
@@ -202,7 +207,12 @@ class _Walk:
         storage = tensor.storage
         if tensor.problem or storage is None:
             raise _NotNumbersError(tensor.problem or "it has no storage")
-        dtype = torch_quantized.STORAGES.get(storage.kind) if tensor.quantizer else STORAGES.get(storage.kind)
+        storages = STORAGES
+        if tensor.quantizer:
+            from rnnconvert.formats.pytorch import torch_quantized
+
+            storages = torch_quantized.STORAGES
+        dtype = storages.get(storage.kind)
         dtype = dtype or NEWER.get(tensor.dtype.removeprefix("torch."))
         if dtype is None:
             raise _NotNumbersError(f"elements of type {(tensor.dtype or storage.kind)!r} are not supported")
@@ -237,6 +247,8 @@ class _Walk:
 
     def _meant(self, stored: Array, tensor: Tensor, name: str) -> Array:
         """Return the numbers that integers stand for."""
+        from rnnconvert.formats.pytorch import torch_quantized
+
         try:
             scales, zeros = (
                 self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3]
