@@ -134,6 +134,49 @@ def test_two_sources_of_one_target_are_refused(models: Path, tmp_path: Path) -> 
     assert code == 2 and "both be written" in said
 
 
+def test_no_source_is_written_over(models: Path, tmp_path: Path) -> None:
+    source = models / "m1.safetensors"
+    before = source.read_bytes()
+    code, said = call(source, "--to", "pytorch.safetensors", "--out", models, "--jobs", 1)
+    assert code == 2 and "written over the source" in said and source.read_bytes() == before
+    (tmp_path / "linked").symlink_to(models)
+    code, said = call(
+        models / "m*.safetensors", "--to", "pytorch.safetensors", "--out", tmp_path / "linked", "--jobs", 1
+    )
+    assert code == 2 and "written over the source" in said and source.read_bytes() == before
+
+
+def test_one_target_has_one_item(models: Path, tmp_path: Path) -> None:
+    source, listed = models / "m1.safetensors", tmp_path / "list.jsonl"
+    lines = [{"source": str(source)}, {"source": str(source), "dtype": "float16"}]
+    listed.write_text("\n".join(map(json.dumps, lines)))
+    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "twice, with different settings" in said
+    lines = [
+        {"source": str(source), "target": "x.onnx"},
+        {"source": str(models / "m2.safetensors"), "target": "../out/x.onnx"},
+    ]
+    listed.write_text("\n".join(map(json.dumps, lines)))
+    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "would both be written" in said
+    code, said = call(source, models / "m1*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 0 and "1  converted" in said
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"source": "a\\u0000"}', '{"source": "a.pt", "target": "b\\u0000"}'])
+def test_a_line_that_is_no_item_is_a_wrong_line(line: str, tmp_path: Path) -> None:
+    listed = tmp_path / "list.jsonl"
+    listed.write_text(line)
+    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "line 1 of" in said
+
+
+def test_an_empty_manifest_is_named(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("# nothing\n")
+    code, said = call(tmp_path / "list.txt", "--to", "onnx", "--out", tmp_path / "out")
+    assert code == 2 and "names no source" in said
+
+
 def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "models"
     folder.mkdir()

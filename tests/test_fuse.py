@@ -181,6 +181,10 @@ def scan(step: Step, states: int, reverse: bool = False, batch_first: bool = Fal
     return [node], {}
 
 
+LIMITS = ("least", "share", "while", "start")
+"""Ways in which a Loop ends before its sequence where that has more than 20 steps."""
+
+
 def loop(step: Step, states: int, stop: str = "") -> tuple[list[Any], dict[str, Any]]:
     body = Body()
     names = [f"s{n}" for n in range(states)]
@@ -189,6 +193,8 @@ def loop(step: Step, states: int, stop: str = "") -> tuple[list[Any], dict[str, 
     going = body("Identity", "going")
     if stop == "data":
         going = body("Less", body("ReduceMax", new[0], keepdims=0), 0.9999)
+    if stop == "while":
+        going = body("Less", "iteration", np.array(20))
     inner = helper.make_graph(
         body.nodes, "step",
         [value("iteration", [], TensorProto.INT64), value("going", [], TensorProto.BOOL), *(value(one, ["B", HIDDEN]) for one in names)],
@@ -197,7 +203,12 @@ def loop(step: Step, states: int, stop: str = "") -> tuple[list[Any], dict[str, 
     )  # fmt: skip
     outer = Body("outer_")
     count = "steps" if stop == "given" else outer("Gather", outer("Shape", "x"), np.array(0))
-    node = helper.make_node("Loop", [count, "", *(f"first{n}" for n in range(states))],
+    if stop == "least":
+        count = outer("Min", count, np.array(20))
+    if stop == "share":
+        count = outer("Sub", count, outer("Div", count, np.array(20)))
+    start = outer("Less", count, np.array(20)) if stop == "start" else ""
+    node = helper.make_node("Loop", [count, start, *(f"first{n}" for n in range(states))],
                             [*(f"last{n}" for n in range(states)), "y"], "looped", body=inner)  # fmt: skip
     return [*outer.nodes, node], outer.arrays
 
@@ -324,6 +335,54 @@ def test_what_no_operator_computes_stays(
     with pytest.raises(RefusedError, match=reason):
         rc.fuse(path, tmp_path / "fast.onnx")
     assert not (tmp_path / "fast.onnx").exists()
+
+
+@pytest.mark.parametrize("stop", LIMITS)
+def test_a_loop_that_ends_before_a_long_sequence_stays(stop: str, tmp_path: Path) -> None:
+    """No proof runs sequences that are long enough to show it."""
+    path, _ = model(tmp_path / "model.onnx", "gru", "loop", stop=stop)
+    with pytest.raises(RefusedError, match=r"the number 20 .* has a part in when it ends"):
+        rc.fuse(path, tmp_path / "fast.onnx")
+
+
+@pytest.mark.parametrize("bound", [100.0, 1e7])
+def test_a_bound_that_no_trial_reaches_is_seen(bound: float, tmp_path: Path) -> None:
+    w = weights(1)
+
+    def step(b: Body, x: str, states: Sequence[str]) -> list[str]:
+        return [b("Clip", b("Gemm", b("Concat", x, *states, axis=1), np.concatenate(w[:2]), w[2]), 0.0, bound)]
+
+    path = save(tmp_path / "model.onnx", scan(step, 1), 1)
+    with pytest.raises(RefusedError, match="differs on some numbers"):
+        rc.fuse(path, tmp_path / "fast.onnx")
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_stored_numbers_that_are_inputs_too_go_as_a_whole(version: int, tmp_path: Path) -> None:
+    """Before the file version 4 every initializer was an input, and later each may be."""
+    path, _ = model(tmp_path / "model.onnx", "lstm", "unrolled")
+    kept = onnx.load(path)
+    kept.ir_version = version
+    kept.graph.input.extend(value(one.name, list(one.dims), one.data_type) for one in kept.graph.initializer)
+    onnx.save(kept, path)
+    rc.fuse(path, tmp_path / "fast.onnx")
+    given = feed(2)
+    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
+    assert [one.name for one in onnx.load(tmp_path / "fast.onnx").graph.input] == ["x", "first0", "first1"]
+
+
+def test_an_input_that_has_the_name_of_a_new_value_keeps_it(tmp_path: Path) -> None:
+    path, _ = model(tmp_path / "model.onnx", "gru", "scan")
+    kept = onnx.load(path)
+    kept.graph.input.append(value("scanned/Y", ["N"]))
+    kept.graph.output.append(value("more", None))
+    kept.graph.node.append(helper.make_node("Identity", ["scanned/Y"], ["more"]))
+    onnx.save(kept, path)
+    rc.fuse(path, tmp_path / "fast.onnx")
+    given = {**feed(1), "scanned/Y": np.ones(3, np.float32)}
+    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
 
 
 def test_a_loop_whose_steps_are_given_stays(tmp_path: Path) -> None:

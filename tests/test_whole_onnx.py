@@ -153,7 +153,17 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
         x, h = k.Input((None, 4)), k.Input((2,))
         return k.Model([x, h], k.layers.GRU(2, name="starts")(x, initial_state=h))
 
+    def unknown(k: Any) -> Any:
+        return k.Sequential([k.Input((5, 4)), k.layers.LSTM(2, activation="gelu", name="curved")])
+
+    def axes(k: Any) -> Any:
+        return k.Sequential([k.Input((5, 4)), k.layers.Softmax(axis=[1, 2], name="both")])
+
+    def whole(k: Any) -> Any:
+        return k.Sequential([k.Input((5, 4), dtype="int32"), k.layers.Rescaling(0.5, name="pixels")])
+
     for build, match in (
+        (unknown, "curved.*gelu"), (axes, r"both.*\[1, 2\]"), (whole, "pixels.*whole numbers"),
         (masked, "reader.*mask"), (attention, "looks.*MultiHeadAttention"), (normal, "across.*axis = 1"), (half, "half.*float16"),
         (states, "starts"),
     ):  # fmt: skip

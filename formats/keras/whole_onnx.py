@@ -34,6 +34,7 @@ from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 
 _HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
              "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
@@ -148,6 +149,9 @@ def _read(path: Path) -> Old:
     return top
 
 
+_MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
+"""The layers that give whole numbers for whole numbers."""
+
 _LAYERS = {**WEIGHTS, **SHAPES}
 _KNOWN = {*_LAYERS, "InputLayer", "LSTM", "GRU", "SimpleRNN", "Bidirectional", "TimeDistributed"}
 
@@ -159,6 +163,7 @@ class _Model:
         self.top, self.b = top, Builder()
         self.inputs: list[onnx.ValueInfoProto] = []
         self.recurrent: list[str] = []
+        self.whole: set[str] = set()  # values of whole numbers
         self.cells = Layers(Translator(Era("3"), "float32", Notes()), "")
         self.outputs = self._model(top, None)
 
@@ -166,6 +171,8 @@ class _Model:
         """Return the model without its numbers, and what it is."""
         outputs = []
         for number, value in enumerate(self.outputs):
+            if value.name in self.whole:
+                raise refuse(self.top.name, "an output of whole numbers", "only those of float32 are known here")
             name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
             self.b.nodes.append(helper.make_node("Identity", [value.name], [name], name))
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
@@ -208,6 +215,8 @@ class _Model:
             )
         name = self.b.name(old.name)
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], axes(shape, name)))
+        if dtype != "float32":
+            self.whole.add(name)
         return Value(name, tuple(shape))
 
     def _graph(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
@@ -253,6 +262,11 @@ class _Model:
         if old.is_model:
             return self._model(old, values)
         facts = Facts(old, old.entry.config, set())
+        whole = any(value.name in self.whole for value in values)
+        if whole and old.kind not in ("Embedding", *_MOVING):
+            raise refuse(
+                old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
+            )
         if old.kind in KINDS:
             made = self._run(old, facts, values)
         elif old.kind == "Bidirectional":
@@ -262,6 +276,8 @@ class _Model:
         else:
             made = [_LAYERS[old.kind](self.b, facts, values)]
         _check(facts)
+        if whole and old.kind in _MOVING:
+            self.whole |= {value.name for value in made}
         return made
 
     def _run(self, old: Old, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -291,9 +307,10 @@ class _Model:
         backwards = bool(facts.get("go_backwards", False))
         direction, _ = self.cells.direction(old, New(old.name, old.kind, {}))
         direction = Direction(direction.cell, direction.arrays, backwards)
-        single = Recurrent(old.name, (Layer((direction,)),))
-        cell, b, name = direction.cell, self.b, old.name
-        packed = pack(registry.layout("onnx", cell.kind, cell.reset_after), single)
+        fitted = fit_to_layout(Recurrent(old.name, (Layer((direction,)),)), registry.layouts_of("onnx"))
+        single, b, name = fitted.stack, self.b, old.name
+        cell = single.layers[0].directions[0].cell
+        packed = pack(fitted.layout, single)
         first = b.transposed(x.name, [1, 0, 2], f"{name}/in")
         inputs = [first, *(b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB")]
         label = b.name(name)

@@ -364,6 +364,8 @@ def _activation(operator: str, **keys: str) -> Emit:
         if operator == "Softmax":
             unmasked(facts, x)
         stated = {key: facts.get(old) for key, old in keys.items()}
+        if isinstance(stated.get("axis"), (list, tuple)):
+            raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")
         given = {
             key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None
         }

@@ -7,7 +7,7 @@ operators and the new one, alone and in the whole model; all others stay unchang
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -252,7 +252,8 @@ class _Work:
         model = onnx.ModelProto()
         model.CopyFrom(self.old.model)
         arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
-        names = {name for node in model.graph.node for name in node.output} | set(arrays)
+        model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
+        names = set(_names(model.graph)) | set(arrays)
         nodes: list[onnx.NodeProto] = []
         given: list[str] = []
         for one in layers:
@@ -294,6 +295,17 @@ def _unique(label: str, taken: set[str]) -> str:
         name, number = f"{label}_{number}", number + 1
     taken.add(name)
     return name
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield every name in a graph and in the graphs inside it."""
+    for field in (graph.input, graph.output, graph.initializer):
+        yield from (one.name for one in field)
+    for node in graph.node:
+        yield from node.output
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _names(inner)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -20,6 +20,7 @@ from rnnconvert.formats.onnx.fuse_expression import (
     Piece,
     Term,
     UnmatchedError,
+    constants,
     value,
     variables,
 )
@@ -55,10 +56,14 @@ class _Trial:
         self.formula, self.names = formula, variables(formula)
         random = np.random.default_rng(20)
         self.draws: dict[object, Array] = {}
+        bounds = (
+            np.repeat(sorted(constants(formula))[:_SAMPLES], 4)[:, None] * 3
+        )  # beyond what a Clip or Min may stop at
         for key in self.names:
             scale = 10.0 ** random.uniform(-2, 1, (_SAMPLES, 1))
             scale[-8:] = 10.0 ** random.uniform(1, 5, (8, 1))
-            self.draws[key] = random.standard_normal((_SAMPLES, size)) * scale
+            scale = np.concatenate([scale, bounds])
+            self.draws[key] = random.standard_normal((len(scale), size)) * scale
 
     def given(self, changed: Mapping[object, Array | float]) -> Array:
         """Return what the formula gives with other numbers for some variables."""
@@ -114,7 +119,8 @@ def _rnn(trial: _Trial) -> Match:
     function = _identified(lambda x: trial.given({key: x}), trial.draws[key].shape)
     if function is None:
         raise UnmatchedError("its function is none that ONNX has")
-    return Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
+    made = Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
+    return _confirmed(trial, _run(function, trial.draws[key]), made)
 
 
 def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:

@@ -298,6 +298,17 @@ def variables(one: Piece) -> dict[object, Piece]:
     return {} if isinstance(one, Stored) else {one.key: one}
 
 
+def constants(one: Piece) -> set[float]:
+    """Return how large the numbers are with which a function of each unit works; none of 1 or less, or of 1e30 or more."""
+    if isinstance(one, Each):
+        found = {abs(number) for number in one.constants if 1 < abs(number) < 1e30}
+        return found.union(*map(constants, one.operands))
+    if not isinstance(one, Stored):
+        return set()
+    sizes = np.abs(np.asarray(one.array, np.float64)).reshape(-1)
+    return {float(number) for number in np.unique(sizes[(sizes > 1) & (sizes < 1e30)])[-4:]}
+
+
 def value(one: Piece, known: Mapping[object, Array]) -> Array:
     """Compute a function of each unit, in double precision; `known` has what `variables` returns, by its key."""
     if one.key in known:

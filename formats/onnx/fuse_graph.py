@@ -124,18 +124,19 @@ def _give(own: _Nodes, found: Found, outputs: Sequence[str]) -> None:
                 own.axes("Squeeze", last, [0], f"last_{use.kind}_{len(own.nodes)}", use.value)
 
 
-def replaced(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], given: Iterable[str]) -> None:
+def replaced(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
     """Put nodes into a graph in place of those that gave the same values, and remove what nobody needs any more."""
-    values = set(given)
-    kept = [node for node in graph.node if not values & set(node.output)]
+    gone = set(values)
+    kept = [node for node in graph.node if not gone & set(node.output)]
     nodes = _needed([*kept, *new], {one.name for one in graph.output})
     ordered = _ordered(nodes)
     del graph.node[:]
     graph.node.extend(ordered)
     used = {name for node in graph.node for name in reads(node)} | {one.name for one in graph.output}
-    inputs = {one.name for one in graph.input}
-    for field in (graph.initializer, graph.value_info):
-        left = [one for one in field if one.name in used or one.name in inputs]
+    stored = {one.name for one in graph.initializer}
+    given = {one.name for one in graph.input} - stored  # a number that is stored and an input goes as a whole
+    for field in (graph.input, graph.initializer, graph.value_info):
+        left = [one for one in field if one.name in used or one.name in given]
         del field[:]
         field.extend(left)
 

@@ -138,7 +138,7 @@ def _model(
             kept[name] = array
             code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
             graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
-    model = onnx.ModelProto(ir_version=like.ir_version)
+    model = onnx.ModelProto(ir_version=max(4, like.ir_version))
     model.opset_import.extend(like.opset_import)
     model.graph.CopyFrom(graph)
     return Graph(model, kept)

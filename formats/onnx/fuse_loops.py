@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
@@ -12,12 +13,18 @@ from rnnconvert.formats.onnx.files import given_at_run_time
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, REVERSE, UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use, reverse, weights
-from rnnconvert.formats.onnx.fuse_shapes import Shapes
+from rnnconvert.formats.onnx.fuse_shapes import Dims, Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 
 _State = tuple[str, str, str, str]
 """A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""
+
+_TRIED = 3
+"""Up to how many steps every proof of a whole model runs at least, and one more."""
+
+_ENDLESS = 2**31 - 1
+_LISTED = 1000
 
 _FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
 
@@ -84,6 +91,10 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         if origin.axis is None:
             raise UnmatchedError(f"it reads {origin.value!r}, which is the same at every step")
         reads.append(Read(origin.value, size, origin.axis))
+    if node.op_type == "Loop":
+        _check_limits(
+            scope, inner, node, [shapes.dims(scope, read.value) for read in reads], [read.axis for read in reads]
+        )
     dims = shapes.dims(scope, state[2]) or shapes.dims(inner, state[0])
     rank = len(dims) if dims is not None else 2
     if rank not in (2, 3):
@@ -197,6 +208,35 @@ def _check_end(scope: Scope, inner: Scope, node: onnx.NodeProto, counters: set[s
             waiting += [given for given in producer[0].input if given]
         elif name not in counters and inner.constant(name) is None and name != inner.graph.input[1].name:
             raise UnmatchedError(f"it ends by what it computes ({name!r})")
+
+
+def _check_limits(
+    scope: Scope, inner: Scope, node: onnx.NodeProto, shapes: Sequence[Dims | None], axes: Sequence[int]
+) -> None:
+    """Raise UnmatchedError where a stored number may end a Loop before its sequence: no proof runs sequences of every length."""
+    lengths = {dims[axis] for dims, axis in zip(shapes, axes, strict=True) if dims is not None}
+    waiting = [(scope, name) for name in node.input[:2] if name] + [(inner, inner.graph.output[0].name)]
+    seen: set[tuple[int, str]] = set()
+    while waiting:
+        start, given = waiting.pop()
+        where, name = start.resolve(given)
+        if (id(where), name) in seen:
+            continue
+        seen.add((id(where), name))
+        stored = where.constant(name)
+        if stored is not None:
+            for number in np.abs(stored.astype(np.float64)).reshape(-1)[:_LISTED].tolist():
+                if _TRIED < number < _ENDLESS and number not in lengths:
+                    raise UnmatchedError(
+                        f"the number {number:g} ({name!r}) has a part in when it ends, and its sequence may be longer"
+                    )
+            continue
+        producer = where.producer(name)
+        if producer is None or producer[0].op_type in ("Shape", "Size"):
+            continue
+        if producer[0].domain not in ("", "ai.onnx") or any(one.HasField("g") for one in producer[0].attribute):
+            raise UnmatchedError(f"a node {producer[0].op_type} ({name!r}) decides when it ends")
+        waiting += [(where, one) for one in producer[0].input if one]
 
 
 def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,16 +59,44 @@ def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tup
         else:
             found.append(Item(word, _target(word, folder, ending), to, settings=settings))
     if not found:
+        empty = [word for word in words if Path(word).is_file()]
+        if empty:
+            raise UsageError(f"{empty[0]} names no source. Write a source a line")
         raise MissingFileError(" ".join(words))
-    met: dict[str, str] = {}
+    return _apart(found)
+
+
+def _apart(found: Sequence[Item]) -> list[Item]:
+    """Return items without repeated ones. Raises UsageError if one would overwrite another's target or any source."""
+    sources = {_place(item.source): item.source for item in found if not item.wrong}
+    met: dict[str, Item] = {}
+    kept = []
     for item in found:
         if item.wrong:
+            kept.append(item)
             continue
-        if met.setdefault(item.target, item.source) != item.source:
+        place = _place(item.target)
+        if place in sources:
             raise UsageError(
-                f"{met[item.target]} and {item.source} would both be written to {item.target}. Name the targets in a manifest"
+                f"{item.source} would be written over the source {sources[place]}. Choose another folder with --out"
             )
-    return found
+        other = met.setdefault(place, item)
+        if other is item:
+            kept.append(item)
+        elif _place(other.source) != _place(item.source):
+            raise UsageError(
+                f"{other.source} and {item.source} would both be written to {item.target}. Name the targets in a manifest"
+            )
+        elif other.asked[1:] != item.asked[1:]:
+            raise UsageError(
+                f"{item.source} would be written to {item.target} twice, with different settings. Name the targets in a manifest"
+            )
+    return kept
+
+
+def _place(name: str) -> str:
+    """Return what two names of one file share."""
+    return name if stores.is_url(name) else os.path.realpath(name)
 
 
 def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> list[Item]:
@@ -77,7 +106,7 @@ def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str
             continue
         try:
             found.append(_item(line.strip(), path.suffix == ".jsonl", folder, to, ending, settings))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             found.append(Item(f"{path}:{number}", "", wrong=f"line {number} of {path}: {error}"))
     return found
 
@@ -93,6 +122,8 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
             isinstance(value, list) and not all(isinstance(v, str) for v in value)
         ):
             raise ValueError(f"{key} is {value!r}, expected {'a list of texts' if _FIELDS[key] is list else 'text'}")
+    if any("\0" in fields.get(key, "") for key in ("source", "target")):
+        raise ValueError("a name with a zero character, which no file has")
     target = fields.get("target") or _target(fields["source"], folder, ending)
     if not stores.is_url(target) and not Path(target).is_absolute() and "target" in fields:
         target = _join(folder, target)
