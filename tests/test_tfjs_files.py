@@ -120,6 +120,23 @@ def test_what_tensorflow_js_does_not_compute_is_refused(cell: Cell, why: str, tm
     assert not list(tmp_path.iterdir())
 
 
+def test_a_layer_that_reads_from_the_end_gives_its_last_step_first(tmp_path: Path) -> None:
+    def reverse(stack: Recurrent) -> Recurrent:
+        return stack.replace(layers=tuple(
+            dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in stack.layers
+        ))  # fmt: skip
+
+    one = reverse(of(RNN))
+    summary = rc.save(Checkpoint("memory", "", {"rnn": one}), tmp_path / "model.json", "tfjs")
+    assert "after rnn comes tf.reverse(y, 1)" in str(summary)
+    (y,) = ran(tmp_path / "model.json")
+    assert np.abs(y[::-1] - reference.run(one, X).y).max() < 1e-5
+    with pytest.raises(RefusedError, match="processing order, and the next layer would read that"):
+        rc.save(
+            Checkpoint("memory", "", {"rnn": reverse(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True
+        )
+
+
 def test_layers_that_may_not_read_one_another_are_not_chained(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="stack=join"):
         made(tmp_path / "model.json", of(LSTM), of(LSTM).replace(name="other"))
