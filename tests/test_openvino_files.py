@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import random
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.judging import WRONG, Problem, excess
 from tests.requirements import needed
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
 
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type] # as the executor does: it forks, and calls home
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False), Cell("lstm")

@@ -5,6 +5,7 @@ Source: OpenVINO's Python API, 2026.4.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,14 @@ def absent(variant: Mapping[str, Any]) -> str:
     return ""
 
 
+def library() -> Any:
+    """Return the package, without the one beside it that reports each use of it to its makers."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    import openvino
+
+    return openvino
+
+
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or operations of it one after the other; see rnnconvert.running."""
     if request.get("cotangents"):
@@ -37,8 +46,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(
             f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
         )
-    import openvino
-
+    openvino = library()
     core = openvino.Core()
     x = np.asarray(request["x"])
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
@@ -78,8 +86,7 @@ def _alone(
     core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]
 ) -> tuple[Array, dict[str, list[Array]]]:
     """Run one operation of a model with its own weights."""
-    import openvino
-
+    openvino = library()
     nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}
     if name not in nodes:
         raise NotImplementedError(f"the model has no sequence {name!r}, only {', '.join(nodes)}")
