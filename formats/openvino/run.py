@@ -29,7 +29,7 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 
 def library() -> Any:
-    """Return the package, without the one beside it that reports each use of it to its makers."""
+    """Return the package, without the one next to it that reports each use of it to its makers."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
     import openvino
 
