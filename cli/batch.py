@@ -50,12 +50,13 @@ _WORDS = {
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
 @setting
+@click.option("--force", is_flag=True, help="Replace files that are in FOLDER before the first start.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write what became of each file.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of each file for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def batch(
     sources: tuple[str, ...], target_format: str | None, folder: str, jobs: int | None, on: str, journal: Path | None,
-    verified: bool, strict: bool, settings: tuple[str, ...], report: Path | None, as_json: bool, quiet: bool,
+    verified: bool, strict: bool, settings: tuple[str, ...], force: bool, report: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Convert many files into FOLDER: those of a manifest, or those that a pattern fits; paths, or URLs as fsspec has them.
 
@@ -77,6 +78,10 @@ def batch(
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
         journal = Path(folder) / "rnnconvert-batch.jsonl"
     workers = Workers(jobs or min(len(items), os.cpu_count() or 1), on)
+    if (
+        not force and not journal.exists()
+    ):  # once there is a journal, what is there may be what an interrupted run had written
+        manifest.check_targets(items)
     with Journal(journal) as kept, watching(quiet or as_json) as watch:
 
         def seen(entry: Any, done: int, total: int) -> None:

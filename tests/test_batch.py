@@ -89,6 +89,19 @@ def test_it_resumes_and_does_nothing_twice(models: Path, tmp_path: Path) -> None
     assert changed == {"m0.onnx", "m1.onnx", "m2.onnx"}
 
 
+def test_what_is_there_before_is_replaced_only_where_that_is_asked(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "m1.onnx").write_bytes(b"mine")
+    words = (models / "m*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1)
+    code, said = call(*words)
+    assert code == 2 and "m1.onnx already exists" in said and (out / "m1.onnx").read_bytes() == b"mine"
+    assert call(*words, "--force")[0] == 0
+    assert "rnn" in rc.load(out / "m1.onnx").layers
+    (out / "m1.onnx").write_bytes(b"changed")  # by then the journal has it
+    assert call(*words)[0] == 0 and rc.load(out / "m1.onnx").layers
+
+
 def test_a_journal_cut_anywhere_is_resumed(models: Path, tmp_path: Path) -> None:
     words = (models / "m*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, "--json")
     call(*words)

@@ -45,6 +45,15 @@ class Item:
         return [self.target, self.to, self.read_as, list(self.settings), list(self.layers), self.dtype]
 
 
+def check_targets(items: Sequence[Item]) -> None:
+    """Raise UsageError if a file of this disk would be replaced. What stands behind a URL is not looked at."""
+    here = [item.target for item in items if not item.wrong and not stores.is_url(item.target)]
+    there = [target for target in here if Path(target).exists()]
+    if there:
+        more = f", and {len(there) - 1:,} more of the targets" if len(there) > 1 else ""
+        raise UsageError(f"{there[0]} already exists{more}. Use --force to replace what is there")
+
+
 def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> list[Item]:
     """Return what files, patterns and manifests (.jsonl, .txt) name, each with its target in a folder.
 
