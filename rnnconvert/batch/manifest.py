@@ -46,7 +46,7 @@ class Item:
 
 
 def check_targets(items: Sequence[Item]) -> None:
-    """Raise UsageError if a file of this disk would be replaced. What stands behind a URL is not looked at."""
+    """Raise UsageError if a file of this disk would be replaced. Targets behind URLs are not checked."""
     here = [item.target for item in items if not item.wrong and not stores.is_url(item.target)]
     there = [target for target in here if Path(target).exists()]
     if there:
