@@ -195,7 +195,10 @@ def _make_tfjs(folder: pathlib.Path) -> None:
     if npm is None or shutil.which("node") is None:
         raise CannotMakeError("TensorFlow.js needs node and npm, which are not on PATH")
     pins = _pins("tfjs").read_text(encoding="utf-8").split()
-    _run(npm, "install", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *pins)
+    tries = ("--fetch-retries", "1", "--fetch-timeout", "60000")
+    _run(
+        npm, "install", *tries, "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *pins
+    )
 
 
 MAKERS: dict[str, Callable[[pathlib.Path], None]] = {
