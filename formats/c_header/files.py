@@ -200,7 +200,7 @@ def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
         for (local, shape), full in zip(shapes.items(), words, strict=False):
             numbers = source.arrays.get(full)
             if numbers is None or numbers.size != int(np.prod(shape)):
-                raise UnreadableError(path, f"{full!r} of {name!r} has not {int(np.prod(shape))} numbers")
+                raise UnreadableError(path, f"{full!r} of {name!r} should have {int(np.prod(shape))} numbers")
             found[local] = (numbers / _STEP).astype(np.float32).reshape(shape)
         yield (
             name,

@@ -74,9 +74,9 @@ def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
 
 
 def _masking(sources: Iterable[str], entries: Mapping[str, Entry], masked: Mapping[str, str]) -> str:
-    """Return a layer before these that makes a mask, one of them itself first; "" if there is none.
+    """Return which layer masks steps: one of these, or else one that they read, at any distance; "" if none does.
 
-    masked  the same of each layer that stands earlier in the model: layers stand behind those that they read
+    masked  what this function returned for the layers listed earlier in the model: each layer is listed after those it reads
     """
     for source in sources:
         layer = entries.get(source)

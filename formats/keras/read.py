@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
@@ -326,22 +326,22 @@ class Reader:
         return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
 
     def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
-        merge: Any
+        # Each is one of the option's choices, which are those of Merge.
+        return cast("Merge", self._merge_mode(name, where, cells))
+
+    def _merge_mode(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> str:
         if where is None and self.graph is not None:
             layers = {place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
             said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
             if said:
-                merge = self.options.stated("merge_mode", name, said, _GRAPH_FILE)
-                return merge  # type: ignore[no-any-return]
+                return self.options.stated("merge_mode", name, said, _GRAPH_FILE)
         if where is None or where.class_name != "Bidirectional":
-            merge = self._ask("merge_mode", "concat", name)
-            return merge  # type: ignore[no-any-return]
+            return self._ask("merge_mode", "concat", name)
         mode = where.config.get("merge_mode", "concat")
         stated = "none" if mode is None else str(mode)
         if stated not in OPTIONS["merge_mode"].choices:
             raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
-        merge = self.options.stated("merge_mode", name, stated, "its configuration")
-        return merge  # type: ignore[no-any-return]
+        return self.options.stated("merge_mode", name, stated, "its configuration")
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"

@@ -109,7 +109,7 @@ def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, A
     output, size = one.whole(0, path), one.whole(1, path)
     hidden = one.whole(3, path, output) if kind == "lstm" else output
     if way not in (0, 1, 2):
-        raise UnreadableError(path, f"layer {one.name!r} has the direction {way}, which is none of 0, 1 and 2")
+        raise UnreadableError(path, f"layer {one.name!r} has the direction {way}, expected 0, 1 or 2")
     ways, (gates, blocks) = 1 + (way == 2), _GATES[kind]
     rows = ways * gates * hidden
     if not (0 < output < _MOST and 0 < hidden < _MOST and size > 0) or size % rows:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -109,45 +109,63 @@ def match(formula: Piece, hidden: str, cell_states: Sequence[str] = ()) -> Match
 
 
 def _unlike(count: int) -> str:
-    return (
-        f"a step with {count} sums of products and states that stand in functions is no RNN, GRU or LSTM that ONNX has"
-    )
+    return f"ONNX has no RNN, GRU or LSTM whose step puts {count} sums of products and states through functions"
 
 
 def _rnn(trial: _Trial) -> Match:
     ((key, piece),) = trial.names.items()
     function = _identified(lambda x: trial.given({key: x}), trial.draws[key].shape)
     if function is None:
-        raise UnmatchedError("its function is none that ONNX has")
+        raise UnmatchedError("ONNX does not have its function")
     made = Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
     return _confirmed(trial, _run(function, trial.draws[key]), made)
+
+
+class _Kept(NamedTuple):
+    """The gate that decides how much of a state stays.
+
+    gate, sign, function  its variable, its sign in the product, and its function
+    rest                  the other variables, without the state
+    share                 how much of the state stays, with other numbers for some variables
+    """
+
+    gate: object
+    sign: int
+    function: Activation
+    rest: list[object]
+    share: Callable[[Mapping[object, Array | float]], Array]
+
+
+def _kept(trial: _Trial, state: object, problem: str) -> _Kept:
+    """Return the gate that alone decides how much of a state stays. Raises UnmatchedError with the problem if there is none."""
+
+    def share(changed: Mapping[object, Array | float]) -> Array:
+        return trial.given({**changed, state: 1.0}) - trial.given({**changed, state: 0.0})
+
+    found = trial.reads(share, [state])
+    if len(found) != 1:
+        raise UnmatchedError(problem)
+    (key,) = found
+    function, sign = _gate(lambda x: share({key: x}), trial.draws[key].shape)
+    return _Kept(key, sign, function, [one for one in trial.names if one not in (state, key)], share)
 
 
 def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
     """Return the GRU that h' = (1 - z) * n + z * h is, its gates found by what they do."""
     h = state.key
-
-    def slope(changed: Mapping[object, Array | float]) -> Array:
-        return trial.given({**changed, h: 1.0}) - trial.given({**changed, h: 0.0})
-
-    update = trial.reads(slope, [h])
-    if len(update) != 1:
-        raise UnmatchedError("no update gate alone decides how much of the state is kept")
-    z = update[0]
+    z, sign, gate, rest, share = _kept(trial, h, "no update gate alone decides how much of the state is kept")
     shape = trial.draws[z].shape
-    gate, sign = _gate(lambda x: slope({z: x}), shape)
-    rest = [key for key in trial.names if key not in (h, z)]
 
     def candidate(changed: Mapping[object, Array | float]) -> Array:
         middle = {z: 0.1 * sign}
-        kept = slope(middle)
+        kept = share(middle)
         return np.asarray(trial.given({**changed, **middle, h: 0.0}) / (1 - kept))
 
     if len(rest) == 1:
         (n,) = rest
         function = _identified(lambda x: candidate({n: x}), shape)
         if function is None:
-            raise UnmatchedError("the function of its candidate is none that ONNX has")
+            raise UnmatchedError("ONNX does not have the function of its candidate")
         reset, reset_sign = _reset_before(trial.names[n], hidden, gate)
         made = Match(Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]},
                      {"r": reset_sign, "z": sign, "n": 1})  # fmt: skip
@@ -220,17 +238,8 @@ def _lstm_of(formula: Piece, new: Piece, old: Leaf, size: int) -> Match:
     c = old.key
     if len(trial.names) != 4:
         raise UnmatchedError(_unlike(5))
-
-    def slope(changed: Mapping[object, Array | float]) -> Array:
-        return trial.given({**changed, c: 1.0}) - trial.given({**changed, c: 0.0})
-
-    forget = trial.reads(slope, [c])
-    if len(forget) != 1:
-        raise UnmatchedError("no forget gate alone decides how much of the cell state is kept")
-    f = forget[0]
+    f, sign, gate, rest, _ = _kept(trial, c, "no forget gate alone decides how much of the cell state is kept")
     shape = trial.draws[f].shape
-    gate, sign = _gate(lambda x: slope({f: x}), shape)
-    rest = [key for key in trial.names if key not in (c, f)]
     for i, g in itertools.permutations(rest):
         for way in (1, -1):
             opened = _run(gate, np.full(shape, 0.3 * way))
@@ -299,7 +308,7 @@ def _gate(function: Callable[[Array], Array], shape: tuple[int, ...]) -> tuple[A
     found = _identified(lambda x: function(-x), shape)
     if found is not None:
         return found, -1
-    raise UnmatchedError("the function of its gates is none that ONNX has")
+    raise UnmatchedError("ONNX does not have the function of its gates")
 
 
 def _run(function: Activation, x: Array) -> Array:

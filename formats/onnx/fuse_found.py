@@ -104,7 +104,7 @@ def weights(match: Match, hidden: str) -> Weights:
         size = linear.width
         for operand, matrix in linear.terms:
             nested = not isinstance(operand, Leaf)
-            state = isinstance(operand, Leaf) and operand.origin.state
+            state = operand if isinstance(operand, Leaf) and operand.origin.state else None
             cell_state = (match.old is not None and operand.key == match.old.key) or (
                 match.new is not None and operand.key == match.new.key
             )
@@ -116,8 +116,8 @@ def weights(match: Match, hidden: str) -> Weights:
                 if letter == "n'" or (matrix is not None and matrix.ndim != 2):
                     raise UnmatchedError(f"gate {gate} reads the input in another way than a cell does")
                 inputs.setdefault(gate, []).append((operand, matrix))
-            elif matrix is not None and matrix.ndim == 2 and (nested or state):
-                if matrix.shape != (size, size) or (state and operand.origin.value != hidden):  # type: ignore[union-attr]
+            elif matrix is not None and matrix.ndim == 2 and (nested or state is not None):
+                if matrix.shape != (size, size) or (state is not None and state.origin.value != hidden):
                     raise UnmatchedError(
                         f"the recurrent matrix of gate {gate} is {matrix.shape[::-1]} for {size} units"
                     )

@@ -35,7 +35,7 @@ class _Step:
     """One step.
 
     before, after     the states around it, by name
-    old, new          the cell states around it; "" where there is none, or where the name is not known yet
+    old, new          the cell states around it; "" if there is none, or its name is still unknown
     formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
     """
 
@@ -212,7 +212,7 @@ def _step(
             if alone and found.cell.kind == "lstm" and _symmetric(graph, before, made, pieces[0].width):
                 raise AmbiguousError("which of its inputs is the state cannot be told from one step")
             if found.cell.kind == "rnn" and expected is None and like is None:
-                raise UnmatchedError("one step of an RNN is no more than two dense layers")
+                raise UnmatchedError("a single step of an RNN cannot be told from two dense layers")
         except UnmatchedError as error:
             problem = problem if isinstance(problem, AmbiguousError) else error
             continue

@@ -65,7 +65,9 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
     plain: dict[str, Array] = {}
     for name, array in arrays.items():
         if name in made:
-            plain[made[name].full] = made[name].array  # type: ignore[assignment]
+            numbers = made[name].array
+            assert isinstance(numbers, np.ndarray)  # every problem was raised above, or its array replaced
+            plain[made[name].full] = numbers
         elif name not in pieces:
             plain.setdefault(name, array)
     return plain, [f"{one.full}: {one.said}" for one in made.values() if one.said], disputed

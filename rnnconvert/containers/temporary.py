@@ -85,7 +85,7 @@ _held: dict[Path, int] = {}
 
 
 def second_name(path: Path) -> Path | None:
-    """Give a file a second name, which `drop` removes. Return None if there is no such file, or the disk has no links."""
+    """Give a file a second name, which `drop` removes. Return None if the file does not exist or the disk has no links."""
     made = path.with_name(_name(path.name, "part"))
     try:
         handle = os.open(path, os.O_RDONLY)

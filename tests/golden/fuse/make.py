@@ -49,6 +49,17 @@ def export(name: str, model: object, x: np.ndarray) -> None:
     keep(name, [x], [y.detach() if hasattr(y, "detach") else y])
 
 
+def without_notes(path: Path) -> None:
+    """Take out what the exporter notes of each node: the lines of source, with the paths of the machine."""
+    import onnx
+
+    model = onnx.load(path)
+    for part in (*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
+        part.ClearField("metadata_props")
+        part.ClearField("doc_string")
+    onnx.save(model, path)
+
+
 def torch_models() -> None:
     import torch
 
@@ -100,6 +111,7 @@ def torch_models() -> None:
         for way, dynamo in (("dynamo", True), ("torchscript", False)):
             extra = {"external_data": False} if dynamo else {}
             torch.onnx.export(model, given, HERE / f"{way}_{name}.onnx", dynamo=dynamo, verbose=False, **extra)
+            without_notes(HERE / f"{way}_{name}.onnx")
             keep(f"{way}_{name}", list(given), [one.detach() for one in (y if isinstance(y, tuple) else (y,))])
 
 
