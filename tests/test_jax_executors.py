@@ -27,7 +27,7 @@ from rnnconvert.formats.jax import run as jax_libraries
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running import registry
 from rnnconvert.running.parent import Process
-from rnnconvert.verification.running import canonical
+from rnnconvert.verification.gradients import canonical
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need

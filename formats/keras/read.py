@@ -12,9 +12,10 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
