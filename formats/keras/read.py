@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -162,8 +162,10 @@ class Reader:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
         if isinstance(config, str):
             try:
-                config = json.loads(config)
-            except (ValueError, RecursionError):
+                config = json_text.loads(config, self.path)
+            except UnreadableError:
+                raise
+            except ValueError:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
