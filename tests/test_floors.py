@@ -100,7 +100,7 @@ def faults(module: str, code: str) -> list[str]:
             room = inside.partition(".")[0]
             known = NEIGHBOURS.get(module, f"rnnconvert.formats.{room}")
             if not name.startswith((f"rnnconvert.formats.{room}.", known)):
-                found.append(f"{name}: another framework's room; what two share belongs into the engine")
+                found.append(f"{name}: another framework's room; what two share belongs in the engine")
         elif FLOOR.get(head, FLOOR[FACE]) >= own and not _face_of(module, head):
             found.append(f"{head or top} stands on a higher floor, or on the same")
     return found
