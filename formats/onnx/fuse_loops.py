@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.files import given_at_run_time
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, REVERSE, UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use, reverse, weights
-from rnnconvert.formats.onnx.fuse_shapes import Dims, Shapes
+from rnnconvert.formats.onnx.fuse_rules import Dims
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import given_at_run_time
 
 _State = tuple[str, str, str, str]
 """A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""
@@ -61,6 +62,13 @@ def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[o
 def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -> Found:
     inner = next(iter(scope.inner(node, 0)))
     body = _loop(scope, inner, node) if node.op_type == "Loop" else _scan(scope, inner, node)
+    for name, _, first, _ in body.states:
+        shapes.give(inner, name, shapes.dims(scope, first))
+    for name, (outer, axis, _) in body.scanned.items():
+        whole = shapes.dims(scope, outer)
+        shapes.give(
+            inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
+        )
     kept = [state for state in body.states if _same(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in kept):
