@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +34,10 @@ from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.onnx_states import States
 from rnnconvert.judging.judging import compare
 
+ODD = (
+    KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RecursionError, MemoryError,
+)  # fmt: skip
+"""What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
 
 
@@ -54,6 +58,11 @@ class Computed:
     reads: Sequence[str]
     warnings: Sequence[str] = ()
 
+    def renamed(self, name: str) -> Computed:
+        """Return the layer under another name."""
+        said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
+        return replace(self, stack=self.stack.replace(name=name), warnings=said)
+
     @property
     def gives(self) -> dict[str, bool]:
         """The values that it gives, and whether each is a final state."""
@@ -65,7 +74,7 @@ class Looked:
     """What was found in a graph.
 
     layers   the layers by name
-    reasons  why what looks like a layer is not read: by the first value that its node gives
+    reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
     scope    the graph
     """
 
@@ -77,6 +86,11 @@ class Looked:
     def nodes(self) -> set[int]:
         """The nodes of all layers, by id."""
         return {id(node) for one in self.layers.values() for node in one.nodes}
+
+
+def label_of(node: onnx.NodeProto) -> str:
+    """Return what a node is known by: its name, or the first value that it gives."""
+    return node.name or next(iter(node.output), "")
 
 
 def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str], likely: bool) -> Looked:
@@ -92,7 +106,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
     names = set(taken)
     used = {one.name for one in scope.graph.output} | {name for node in scope.nodes for name in reads(node)}
     looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
-    found = itertools.chain(((node.output[0], one) for node, one in looped), steps(scope, shapes))
+    found = itertools.chain(((label_of(node), one) for node, one in looped), steps(scope, shapes))
     for label, forms in _guarded(found, done):
         problem: object = forms
         for one in forms if not isinstance(forms, UnmatchedError) else ():
@@ -109,6 +123,10 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 break
             except UnmatchedError as error:
                 problem = error
+            except ODD as error:
+                if isinstance(error, RnnConvertError):
+                    raise
+                problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
         else:
             done.reasons.setdefault(label, str(problem))
     return done
@@ -120,16 +138,7 @@ def _guarded(
     """Yield what is found, until a node is not as its operator asks."""
     try:
         yield from found
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        StopIteration,
-        RecursionError,
-    ) as error:
+    except ODD as error:
         if isinstance(error, RnnConvertError):
             raise
         done.reasons.setdefault("", f"a node is not as its operator asks ({type(error).__name__}: {error})")

@@ -20,6 +20,9 @@ from rnnconvert.formats.onnx.onnx_scopes import Scope
 
 _NODES = 200_000
 _WORK = 1 << 36
+_STORED = 1 << 26
+"""Nodes, multiplications and stored numbers that one proof may take; a function of a number counts as several."""
+_EACH = 16
 _FLOATS = (1, 10, 11, 16)
 
 
@@ -27,7 +30,7 @@ class Budget:
     """How much may still be computed."""
 
     def __init__(self) -> None:
-        self.nodes, self.work = _NODES, _WORK
+        self.nodes, self.work, self.stored = _NODES, _WORK, _STORED
 
     def spend(self, nodes: int, work: int) -> None:
         """Account for work that is about to be done. Raises UnmatchedError."""
@@ -52,6 +55,7 @@ class Evaluation:
         self.scope, self.budget, self.shaken = scope, budget, shaken
         self._values: dict[tuple[int, str], Array] = {(id(scope), name): _wide(one) for name, one in given.items()}
         self._stored: dict[tuple[int, str], Array] = {}
+        self.held = 0
         self._bodies: list[Scope] = []  # kept, so that no other graph gets the id of one
 
     def run(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[Array]:
@@ -74,8 +78,11 @@ class Evaluation:
         return self._stored[key]
 
     def _shaken(self, stored: Array) -> Array:
+        self.held += stored.size
+        if self.held > self.budget.stored:
+            raise UnmatchedError("its matrices are larger than this proof may hold")
+        self.budget.spend(1, stored.size)
         array = _wide(stored)
-        self.budget.spend(1, array.size)
         if self.shaken is None or not is_float(stored):
             return array
         eps = float(
@@ -93,7 +100,7 @@ class Evaluation:
 
     def _outputs(self, scope: Scope, node: onnx.NodeProto, inputs: list[Array | None]) -> Sequence[Array]:
         kind = node.op_type
-        self.budget.spend(1, sum(one.size for one in inputs if one is not None) + 50)
+        self.budget.spend(1, _EACH * sum(one.size for one in inputs if one is not None) + 50)
         try:
             if node.domain not in ("", "ai.onnx"):
                 raise UnmatchedError(f"a node {kind} of the domain {node.domain!r} is not computed here")

@@ -54,9 +54,22 @@ def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[o
         if node.op_type not in ("Loop", "Scan") or node.domain not in ("", "ai.onnx"):
             continue
         try:
-            yield node, _found(scope, node, shapes, needed)
+            found = _found(scope, node, shapes, needed)
         except UnmatchedError as problem:
             yield node, problem
+            continue
+        _learn(scope, shapes, found)
+        yield node, found
+
+
+def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
+    """Note the shapes of the sequences that a layer gives: as long as those that it reads."""
+    read = found.reads[0]
+    dims = shapes.dims(scope, read.value)
+    for use in found.uses:
+        if use.kind == "sequence" and use.rank == 2 and dims is not None and len(dims) == 3:
+            whole = [dims[read.axis], dims[1 - read.axis]]
+            shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])
 
 
 def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -> Found:
@@ -86,7 +99,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
 
     def counted(name: str) -> int | None:
-        where, own = inner.resolve(name)
+        where, own = inner.resolve(_same(inner, name))
         return FORWARD if where is inner and (own == iteration or own in begins) else None
 
     later = _reached(inner, [state[0] for state in hidden])

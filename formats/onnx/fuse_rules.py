@@ -27,7 +27,7 @@ ALIKE = (
     "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "PRelu", "Sign", "Affine",
 )  # fmt: skip
 """Operators whose (first) output has the shape of their first input."""
-_SPREAD = (
+SPREAD = (
     "Add",
     "Sub",
     "Mul",
@@ -76,7 +76,7 @@ class Rule:
         kind = self.node.op_type
         if kind in ALIKE:
             return self.given(0) if self.index == 0 else None
-        if kind in _SPREAD:
+        if kind in SPREAD:
             return _spread(self.given(number) for number in range(len(self.node.input)))
         rule = _RULES.get(kind)
         return None if rule is None else rule(self)

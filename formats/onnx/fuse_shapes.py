@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse_rules import ALIKE, COMPARED, Dims, Rule, part
+from rnnconvert.formats.onnx.fuse_rules import ALIKE, COMPARED, SPREAD, Dims, Rule, part
 from rnnconvert.formats.onnx.onnx_fold import Call, fold
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 
@@ -41,8 +41,10 @@ class Shapes:
         self._twice: set[str] = set()
         self._kinds: dict[str, int] = {}
         self._ruled: dict[tuple[int, str], list[int | None] | None] = {}
+        self._given: dict[tuple[int, str], list[int | None] | None] = {}
+        self._bodies: list[Scope] = []  # kept, so that no other graph gets the id of one
         self._widths: dict[int, dict[str, int]] = {}
-        self._passed: dict[int, Scope] = {}  # kept, so that no other graph gets the id of one
+        self._passed: dict[int, Scope] = {}  # kept likewise
         self._collect(model.graph)
 
     def _collect(self, graph: onnx.GraphProto) -> None:
@@ -66,11 +68,18 @@ class Shapes:
     def give(self, scope: Scope, name: str, dims: Dims | None) -> None:
         """Note the axes of a graph's input, which the node around it gives."""
         if dims is not None and (name not in self._known or None in self._known[name]):
-            self._ruled[id(scope), name] = list(dims)
+            self._given[id(scope), name] = self._ruled[id(scope), name] = list(dims)
+            self._bodies.append(scope)
 
     def stated(self, name: str) -> Dims | None:
         """Return what the model states of the axes of a value."""
         return self._known[name] if name in self._known and name not in self._twice else None
+
+    def learn(self, name: str, dims: Dims) -> None:
+        """Note the axes of a value of the main graph, as a layer gives it; what was found without them is found anew."""
+        if self.stated(name) is None and name not in self._twice:
+            self._known[name] = list(dims)
+            self._ruled, self._widths, self._passed = dict(self._given), {}, {}
 
     def dims(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
         """Return the axes of a value, None for those that are not known."""
@@ -144,7 +153,30 @@ class Shapes:
         return self._widths[id(scope)].get(name)
 
     def _met(self, scope: Scope) -> dict[str, int]:
-        """Return the widths of a graph's values by the matrices that multiply them, from the end to the beginning."""
+        """Return the widths of a graph's values by the matrices that multiply them: of what these read, from the end to the
+        beginning, then of what they give.
+        """
+        found = self._met_before(scope)
+        for node in scope.nodes:
+            if not node.output or node.output[0] in found or node.domain not in ("", "ai.onnx"):
+                continue
+            if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1:
+                attributes = scope.attributes(node)
+                matrix = scope.constant(node.input[1])
+                if matrix is not None and matrix.ndim == 2:
+                    turned = "transB" in attributes and attributes["transB"].i
+                    found[node.output[0]] = matrix.shape[0 if turned else 1]
+            elif node.op_type in ALIKE or node.op_type in SPREAD:
+                widths = []
+                for name in node.input if node.op_type in SPREAD else node.input[:1]:
+                    dims = self.dims(scope, name)
+                    widths.append(dims[-1] if dims else found.get(name))
+                known = [one for one in widths if one is not None and one > 1]
+                if known and len(set(known)) == 1:
+                    found[node.output[0]] = known[0]
+        return found
+
+    def _met_before(self, scope: Scope) -> dict[str, int]:
         found: dict[str, int] = {}
         for node in reversed(scope.nodes):
             if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1 and node.domain in ("", "ai.onnx"):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 
-from rnnconvert.formats.onnx.computed import Looked
+from rnnconvert.formats.onnx.computed import Looked, label_of
 from rnnconvert.formats.onnx.fuse_graph import bodies
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 
@@ -62,7 +62,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto], looked: Look
                 convolves = _carried(node)
                 if convolves is not None:
                     what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
-                    why = looked.reasons.get(node.output[0], "") if scope is looked.scope and node.output else ""
+                    why = looked.reasons.get(label_of(node), "") if scope is looked.scope else ""
                     found.append(
                         f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read"
                         f"{': ' + why if why else ''}. {_FROM_SOURCE}"
@@ -85,30 +85,29 @@ def _carried(node: onnx.NodeProto) -> bool | None:
         scanned = next((attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs"), 1)
         states = [value.name for value in body.input[: max(0, len(body.input) - scanned)]]
         ends = [value.name for value in body.output[: len(states)]]
-    after = _after(body.node, states)
-    on_the_way = [inner for inner in _before(body.node, ends) if id(inner) in after]
-    operators = {inner.op_type for inner in on_the_way}
+    nodes = list(body.node)
+    operators = {nodes[place].op_type for place in _after(nodes, states) & _before(nodes, ends)}
     if not operators & _PRODUCTS or not operators & _FUNCTIONS:
         return None
     return any("Conv" in operator for operator in operators)
 
 
 def _after(nodes: Iterable[onnx.NodeProto], names: Iterable[str]) -> set[int]:
-    """Return the nodes that depend on values; the nodes are in an order in which they can run."""
+    """Return the places of nodes that depend on values; the nodes are in an order in which they can run."""
     known, found = set(names), set()
-    for node in nodes:
+    for place, node in enumerate(nodes):
         if known & set(node.input):
-            found.add(id(node))
+            found.add(place)
             known.update(node.output)
     return found
 
 
-def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that values depend on."""
-    known, found = set(names), []
-    for node in reversed(nodes):
+def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> set[int]:
+    """Return the places of nodes that values depend on."""
+    known, found = set(names), set()
+    for place, node in reversed(list(enumerate(nodes))):
         if known & set(node.output):
-            found.append(node)
+            found.add(place)
             known.update(node.input)
     return found
 
@@ -121,7 +120,7 @@ def _written_out(scope: Scope, looked: Looked) -> list[str]:
     unrolled = _unrolled(scope, nodes)
     why = ""
     if scope is looked.scope:
-        loops = {node.output[0] for node in scope.nodes if node.op_type in ("Loop", "Scan") and node.output}
+        loops = {label_of(node) for node in scope.nodes if node.op_type in ("Loop", "Scan")}
         why = next((f": {reason}" for label, reason in looked.reasons.items() if label not in loops), "")
     if unrolled:
         weight, times = unrolled
