@@ -17,7 +17,6 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
 
-
 _LARGEST = 1 << 28
 """The most numbers of one matrix: a file may state one that it does not have."""
 
