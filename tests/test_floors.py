@@ -42,6 +42,7 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
     "formats.keras.whole_onnx": "rnnconvert.formats.onnx",  # whole Keras models become ONNX graphs
+    "formats.tensorflow1.loops": "rnnconvert.formats.onnx",  # frozen graphs are read as ONNX graphs
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are exported as ONNX operators
 }
 """The rooms that know another framework's room."""
