@@ -137,6 +137,8 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "tflite": "tflite",
         "openvino": "xml",
         "ncnn": "param",
+        "coreml": "mlpackage",
+        "coreml_nn": "mlmodel",
         "c_header": "h",
         "tfjs": "json",
     }

@@ -27,7 +27,7 @@ _VERSIONS = range(1, 64)
 
 
 def _kind(path: Path) -> tuple[int, Path]:
-    """Return the field of Model that holds the model of a path, and its file; 0 where it is no model of Core ML."""
+    """Return the field of Model that holds the model of a path, and its file; 0 where it is not a model of Core ML."""
     place = model_in(path)
     data = map_file(place)
     fields = {number: one for number, one in wire.values(data.data, place)}
@@ -36,6 +36,25 @@ def _kind(path: Path) -> tuple[int, Path]:
         return 0, place
     known = (_PROGRAM, _PIPELINE, *_PIPELINES, *_NETWORKS)
     return next((number for number, one in fields.items() if number in known and isinstance(one, memoryview)), 0), place
+
+
+def _begins(head: bytes) -> bool:
+    """Return whether bytes begin as a model: its version, then its description, which begins with an input, an output or metadata.
+
+    Other models begin with a version and a text.
+    """
+    return (
+        head[:1] == b"\x08"
+        and head[1:2] < b"\x40"
+        and head[2:3] == b"\x12"
+        and _first(head[3:]) in (b"\n", b"R", b"\xa2")
+    )
+
+
+def _first(after: bytes) -> bytes:
+    """Return the first byte of a field's content, behind its length."""
+    place = next((place for place, byte in enumerate(after[:10]) if byte < 0x80), 10)
+    return after[place + 1 : place + 2]
 
 
 @dataclass(frozen=True)
@@ -48,7 +67,7 @@ class CoreMl:
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a model by its version, its description and the kind that it states."""
         package = file.path.is_dir() and (file.path / MANIFEST).is_file()
-        if not package and (not file.size or file.head[:1] != b"\x08"):
+        if not package and not _begins(file.head):
             return self._by_ending(file)
         try:
             number, _ = file.once(_kind)

@@ -10,7 +10,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "coreml", "Core ML (ML program)", "ML programs of iOS 15 to 18 in a .mlpackage; files are written for iOS 15, in float16 for iOS 17",
+    "coreml", "Core ML", "ML programs of iOS 15 to 18 in a .mlpackage; files are written for iOS 15, in float16 for iOS 17",
     "golden: models that coremltools 9.0 made of PyTorch's layers, and of its own operations with known weights, are read; what is "
     "written, coremltools reads as a program and infers its types. No prediction was run: Core ML computes on Apple's systems only",
     ("a GRU's reset gate comes before the product, as in Apple's numerical tests and not as in the text of the operation: a GRU of "

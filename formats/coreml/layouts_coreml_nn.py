@@ -10,7 +10,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "coreml_nn", "Core ML (neural network)", ".mlmodel files of every version of the specification; files are written in version 1",
+    "coreml_nn", "Core ML (.mlmodel)", ".mlmodel files of every version of the specification; files are written in version 1",
     "golden: models that coremltools 9.0 made of PyTorch's layers, and of layers with known weights, are read; what is written, "
     "coremltools reads as the same layers. No prediction was run: Core ML computes on Apple's systems only",
     ("a GRU has one bias for each gate, and its reset gate comes before the product: a GRU of PyTorch is refused",
