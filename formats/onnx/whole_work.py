@@ -13,6 +13,7 @@ import onnx
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.files import Home, Read
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_places import Place, Readers, Scattered, place, scatter, sources
@@ -120,6 +121,8 @@ class Work:
                 names[local] = state
         if stack.unconvertible or not set(home.values) <= set(names):
             self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
+        if quantised.is_one(home.node):
+            self._stuck |= dict.fromkeys(names.values(), f"the layer {name!r} is stored as integers with scales")
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
         return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
 
