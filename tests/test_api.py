@@ -138,6 +138,7 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "openvino": "xml",
         "ncnn": "param",
         "coreml": "mlpackage",
+        "burn": "safetensors",
         "coreml_nn": "mlmodel",
         "c_header": "h",
         "tfjs": "json",
