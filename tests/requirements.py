@@ -29,6 +29,7 @@ NAMES = frozenset(
         "litert",
         "openvino",
         "ncnn",
+        "coremltools",
         "gcc",
         "tfjs",
         "tinygrad",

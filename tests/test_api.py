@@ -137,6 +137,9 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "tflite": "tflite",
         "openvino": "xml",
         "ncnn": "param",
+        "coreml": "mlpackage",
+        "burn": "safetensors",
+        "coreml_nn": "mlmodel",
         "c_header": "h",
         "tfjs": "json",
     }
