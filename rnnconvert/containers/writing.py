@@ -19,9 +19,7 @@ import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
 from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, Run, Runs, nbytes, pieces, runs_of
-
-THREADS = 4
-"""The most threads that write one array: what they do on more processors, one disk does not keep up with."""
+from rnnconvert.core.threads import Team
 
 APART = PIECE_BYTES
 """Arrays of more bytes than this are written by several threads."""
@@ -90,29 +88,8 @@ def little_endian(piece: Array) -> Array:
     return piece.view(np.uint8)  # bfloat16 arrays export no buffer of their own
 
 
-def _processors() -> int:
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(THREADS, count)
-
-
-def _wait(thread: threading.Thread) -> None:
-    """Wait until a thread has ended, whatever interrupts: what it writes to would be closed, and its number given to another file."""
-    interrupt: BaseException | None = None
-    while thread.is_alive():
-        try:
-            thread.join()
-        except BaseException as problem:
-            interrupt = problem
-    if interrupt is not None:
-        raise interrupt
-
-
 class _Apart:
-    """An array that several threads write, the one that asks for it among them.
-
-    The others take no part in what a caller may have to do: they call no counter, and what goes wrong in them is raised in
-    the one that asks. It waits for them whatever happens, since they write into its file.
-    """
+    """An array that several threads write into one file."""
 
     def __init__(self, file: IO[bytes], dtype: np.dtype[Any], runs: Iterator[Run], check: Checksum | None) -> None:
         self._file, self._dtype, self._runs, self._check = file, dtype, runs, check
@@ -121,37 +98,19 @@ class _Apart:
         self._lock = threading.Lock()
         self._parts: list[tuple[int, int, Any]] = []
         self._new = 0
-        self._stopped = False
-        self._problem: BaseException | None = None
-        self._errors = np.geterr()
+        self._team, self._counter = Team(), _counters.get()
+        self._asks = threading.get_ident()
 
     def write(self) -> None:
         """Write everything, and leave the file's position behind it."""
-        others = [threading.Thread(target=self._help, daemon=True) for _ in range(_processors() - 1)]
-        try:
-            for one in others:
-                one.start()
-            self._work(_counters.get())
-        finally:
-            self._stopped = True
-            for one in others:
-                _wait(one)
-        if self._problem is not None:
-            raise self._problem
-        self._count(_counters.get())
+        self._team.run(self._work)
+        self._count()
         if self._check is not None:
             for _, size, part in sorted(self._parts, key=lambda one: one[0]):
                 self._check.append(part, size)
         self._file.seek(self._at)
 
-    def _help(self) -> None:
-        try:
-            with np.errstate(**self._errors):
-                self._work(None)
-        except BaseException as problem:
-            self._problem, self._stopped = problem, True
-
-    def _work(self, counter: Callable[[int], None] | None) -> None:
+    def _work(self) -> None:
         """Write stretches as long as there are any that nobody has begun."""
         buffer = np.empty(0, self._dtype)
 
@@ -163,7 +122,7 @@ class _Apart:
 
         while True:
             with self._lock:
-                run = None if self._stopped else next(self._runs, None)
+                run = None if self._team.stopped else next(self._runs, None)
                 if run is None:
                     return
                 at = self._at
@@ -174,14 +133,14 @@ class _Apart:
             with self._lock:
                 self._parts.append((at, data.nbytes, part))
                 self._new += data.nbytes
-            self._count(counter)
+            self._count()
 
-    def _count(self, counter: Callable[[int], None] | None) -> None:
-        """Tell a counter what was written since it was last told."""
-        if counter is not None:
+    def _count(self) -> None:
+        """Tell the counter what was written since it was last told, in the thread that asked for it."""
+        if self._counter is not None and threading.get_ident() == self._asks:
             with self._lock:
                 new, self._new = self._new, 0
-            counter(new)
+            self._counter(new)
 
     def _put(self, data: Array, at: int) -> None:
         view, done = data.data, 0

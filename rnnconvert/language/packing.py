@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -66,6 +67,34 @@ class Packed:
         self.dtype = dtype
         self._placed = placed
         self._watch = watch
+
+    def in_file(self) -> Array | None:
+        """Return the array as a view of a mapped file that has it as it is here; None for one that has to be assembled."""
+        itemsize = self.dtype.itemsize
+        sources = [placed.source for placed in self._placed if placed.sign == 1 and not placed.reinterpreted]
+        if not sources or len(sources) < len(self._placed):
+            return None
+        starts = set()
+        for placed, source in zip(self._placed, sources, strict=True):
+            if not isinstance(source, np.ndarray) or source.dtype != self.dtype or source.flags.writeable:
+                return None
+            steps = zip(source.shape, source.strides, placed.place.strides(self.shape), strict=True)
+            if any(length > 1 and have != step * itemsize for length, have, step in steps):
+                return None
+            at: int = source.__array_interface__["data"][0] - placed.place.offset(self.shape) * itemsize
+            starts.add((id(_root(source)), at))
+        first = next(
+            (
+                source
+                for placed, source in zip(self._placed, sources, strict=True)
+                if not placed.place.offset(self.shape)
+            ),
+            None,
+        )
+        if len(starts) > 1 or not isinstance(first, np.ndarray) or not isinstance(_root(first), mmap.mmap):
+            return None
+        strides = tuple(step * itemsize for step in c_strides(self.shape))
+        return np.lib.stride_tricks.as_strided(first, self.shape, strides, writeable=False)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = np.empty(self.shape, self.dtype)
@@ -210,6 +239,14 @@ def _computed(values: Deferred) -> Iterator[Run]:
         window = (slice(start, min(start + rows, length)), slice(None))
         size = (window[0].stop - start) * width
         yield Run(size, lambda room, window=window: np.ascontiguousarray(values[window]).reshape(-1))  # type: ignore[misc]
+
+
+def _root(array: Array) -> Any:
+    """Return the object whose memory an array is a view of."""
+    base: Any = array
+    while (below := base.obj if isinstance(base, memoryview) else getattr(base, "base", None)) is not None:
+        base = below
+    return base
 
 
 def _fill(target: Array, values: Array | None, sign: int) -> None:
