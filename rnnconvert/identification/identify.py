@@ -35,7 +35,8 @@ class Function:
     """What arrays compute in one reading, or in several that compute the same for every input.
 
     names    the known layouts that keep these numbers at these places; none for a layout that is new
-    layout   a layout file that describes it, for --layout
+    layout   a layout file that describes it, for --layout; "" where an array is several gates at once or the input is read
+             unweighted, which no layout file describes
     stack    the layer in canonical form, as `rc.pack` and `rc.to_torch` take it
     binding  the arrays that it is made of
     gates    the order of the gates in the arrays
