@@ -1,4 +1,4 @@
-"""madmom's networks: pickles, read as data; arrays by their attributes, and functions from beside them."""
+"""madmom's networks: pickles, read as data; arrays by their attributes, and the functions with them."""
 
 from __future__ import annotations
 
