@@ -31,7 +31,7 @@ from tests.julia_files import Function, Struct, bson
 from tests.sources import checkpoint, stack, uniform
 
 SHOWN = int(os.environ.get("RNNCONVERT_SHOWN", "12"))
-SHARE = int(os.environ.get("RNNCONVERT_SHARE", "8"))
+SHARE = int(os.environ.get("RNNCONVERT_SHARE", "6"))
 """How many cases of one file are tried where not all are."""
 GOLDEN = Path(__file__).parent / "golden"
 

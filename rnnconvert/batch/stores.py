@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
@@ -152,7 +151,7 @@ def _by_ranges(store: Any, path: str, local: Path, size: int, needs: tuple[str, 
             out.write(head + text)
             out.truncate(size)
     try:
-        header = json.loads(text)
+        header = json_text.loads(text, path)
         wanted = recurrent_arrays(probe, needs)
         ranges = sorted(
             (8 + length + start, 8 + length + stop)
