@@ -270,7 +270,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     for path in sorted(GOLDEN.rglob("*")):
         if (
             path.is_file()
-            and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel")
+            and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel", ".pkl")
             and "Data" not in path.parts
         ):
             name = path.name

@@ -34,6 +34,7 @@ NAMES = frozenset(
         "tfjs",
         "tinygrad",
         "tensorflow1",
+        "tesseract",
         "tf_keras",
         "corpus",
         "paddle",

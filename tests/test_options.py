@@ -42,11 +42,11 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne",
-    "lux", "mlx",
+    "arraymancer", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "guitarml",
+    "knet", "lasagne", "lux", "madmom", "mlx",
     "nam", "ncnn",
     "onednn", "openvino", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "tfjs", "tflite", "torch7",
+    "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 

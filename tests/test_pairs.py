@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,9 @@ def loaded(path: Path, system: str, asked: Asked) -> rc.Checkpoint:
     said = said_of(system, asked)
     function = said.pop("nonlinearity", None)
     asking = {question.option for question in rc.load(path, system, **said).questions}
-    told = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    told: dict[str, Any] = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    if "reset_after" in asking:
+        told["reset_after"] = bool(asked.cell.reset_after)
     return rc.load(path, system, **said, **told)
 
 
@@ -116,7 +119,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
         for matrix in held(source, pair.target, pair.asked).stack.readout:
             y = y @ np.asarray(matrix).T
         assert off(source, pair.asked, y) <= 1, named(pair)
-        target.unlink()
+        removed(target)
 
 
 def written(source: str, asked: Asked, folder: Path) -> Checkpoint:
@@ -128,6 +131,14 @@ def written(source: str, asked: Asked, folder: Path) -> Checkpoint:
     checkpoint = loaded(file_of(source, asked, folder), source, asked)
     assert off(source, asked, reference.run(only(checkpoint), X).y) <= 1, f"{asked.name} of {source}: the file itself"
     return checkpoint
+
+
+def removed(path: Path) -> None:
+    """Remove a file, or a folder that is one model."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def only(checkpoint: Checkpoint) -> Any:
@@ -203,6 +214,7 @@ def deep_files(target: str, suffix: str, folder: Path, count: int = 1000) -> Ite
     every = itertools.product(DEEP, plain, (BIAS_PARTS, ("input_bias",)))
     for (layers, directions), asked, biases in drawn(every, count, target):
         stack = deep(asked, layers, directions, frozenset(biases))
+        removed(path)
         try:
             rc.save(Checkpoint("memory", "", {"": stack}), path, target, force=True)
         except RefusedError:

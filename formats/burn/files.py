@@ -16,7 +16,6 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.burn import records
@@ -90,7 +89,7 @@ class Burn(ArrayFiles):
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a module computes, with the settings asked that its file does not hold."""
-        cell = with_functions(group.layout.cell, group.layout, group.name, options)
+        cell = super().cell(group, stored, options)
         if group.layout.kind == "lstm":
             why = "a file of Burn does not hold its Lstm's clip"
             bound = options.ask("cell_clip", group.name, assumed="none", why=why)

@@ -27,29 +27,27 @@ _TRANSFORMS = tuple(
 )
 _PLAIN = tuple(Tensor(one.name.replace("{gate}_gate", "gate"), one.parts, one.axes) for one in _TRANSFORMS)
 _WAYS = ("forward.", "reverse.")
-_FUNCTIONS = ("activation", "recurrent_activation", "output_activation")
 _SOURCE = "burn-nn/src/modules/rnn/"
 
 
-def _holds(functions: int, coupled: tuple[str, ...] = ()) -> Holds:
+def _holds(coupled: tuple[str, ...] = ()) -> Holds:
     return Holds(
-        ("both", "none"), ("tanh", "relu", "sigmoid"), ("sigmoid", "relu", "tanh"), "any", _FUNCTIONS[:functions], coupled=coupled,
-        layers=False, reverse=True,
+        ("both", "none"), ("tanh", "relu", "sigmoid"), ("sigmoid", "relu", "tanh"), "any", coupled=coupled, layers=False, reverse=True,
     )  # fmt: skip
 
 
 LSTM = Layout(
     "burn.lstm", "lstm", "i f g o", _TRANSFORMS, _SOURCE + "lstm", "Lstm, BiLstm", letters="input forget cell output", spelling=_WAYS,
-    alone="", holds=_holds(3, ("f",)),
+    alone="", holds=_holds(("f",)),
 )  # fmt: skip
 GRU = Layout(
     "burn.gru", "gru", "z r n", _TRANSFORMS, _SOURCE + "gru.rs", "Gru, BiGru", reset_after=True, letters="update reset new",
-    spelling=_WAYS, alone="", holds=_holds(2),
+    spelling=_WAYS, alone="", holds=_holds(),
 )  # fmt: skip
 GRU_RESET_BEFORE = Layout(
     "burn.gru_reset_before", "gru", "z r n", _TRANSFORMS, _SOURCE + "gru.rs, reset_after: false", "Gru with reset_after false",
-    reset_after=False, letters="update reset new", spelling=_WAYS, alone="", holds=_holds(2),
+    reset_after=False, letters="update reset new", spelling=_WAYS, alone="", holds=_holds(),
 )  # fmt: skip
 RNN = Layout(
-    "burn.rnn", "rnn", "n", _PLAIN, _SOURCE + "basic.rs", "Rnn, BiRnn", spelling=_WAYS, alone="", holds=_holds(1)
+    "burn.rnn", "rnn", "n", _PLAIN, _SOURCE + "basic.rs", "Rnn, BiRnn", spelling=_WAYS, alone="", holds=_holds()
 )
