@@ -261,7 +261,7 @@ def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
 
     layer = layers.Bidirectional(layers.LSTM(4), name="both")
     layer.build((2, 3, 5))
-    chain = keras._Chain([layer])
+    chain = keras.Chain([layer])
     keras._choose(layer, True)
     assert keras._path(layer) == "cuDNN"
     x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)
