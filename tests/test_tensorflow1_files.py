@@ -167,7 +167,7 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     executor = tensorflow1(name)
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), name: executor})
     # The coupled cell is written out as LSTMCell, as today's code has it.
-    layers = drawn([one for one in NAMES if one != "coupled/rnn"], 8, name)
+    layers = drawn([one for one in NAMES if one != "coupled/rnn"], 4, name)
     report = verify(CELLS, on=[name], layers=layers, settings=SAID)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])

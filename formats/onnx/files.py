@@ -20,7 +20,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_states, onnx_write
+from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_states, onnx_write, quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.computed import Computed, Looked, look
 from rnnconvert.formats.onnx.graph import build
@@ -33,7 +33,7 @@ from rnnconvert.language.packing import unpack
 NAME = "onnx"
 SUFFIXES = registry.endings(NAME)
 
-_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
+_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
 _FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 
@@ -78,7 +78,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
-            if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
+            if node.op_type not in _KINDS or (node.domain not in ("", "ai.onnx") and not quantised.is_one(node)):
                 continue
             reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
             met.append(node)
@@ -244,11 +244,33 @@ class _Node:
             if array is None:
                 self.unread.append(self._why_not(name, value))
                 return None
+            if quantised.is_one(self.node) and name in quantised.SCALES:
+                made = self._dequantised(name, array)
+                if made is None:
+                    return None
+                array = made
             arrays[name] = array
             self._use(value)
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
+
+    def _dequantised(self, name: str, codes: Array) -> Array | None:
+        """Return what the integers of a matrix stand for, or None (with a note in `unread`) if their scales are not constant."""
+        given = []
+        for index in quantised.SCALES[name]:
+            value = self._input(index)
+            array = self.scope.constant(value) if value else None
+            if value and array is None:
+                self.unread.append(self._why_not(f"{name}'s scales", value))
+                return None
+            given.append(array)
+            self._use(value)
+        if given[0] is None:
+            raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
+        if quantised.LOSS not in "".join(self.warnings):
+            self.warnings.append(f"{self.name}: {quantised.LOSS}")
+        return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
 
     def _account(self) -> None:
         """Check that every attribute and input of the node is known, and of the type that it should have.
@@ -268,10 +290,11 @@ class _Node:
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)
-        if any(self.node.input[8 if self.kind == "lstm" else 6 :]):
+        most = quantised.INPUTS if quantised.is_one(self.node) else 8 if self.kind == "lstm" else 6
+        if any(self.node.input[most:]):
             raise RefusedError(
-                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form",
-                f"the operator has {8 if self.kind == 'lstm' else 6}", "", self.name,
+                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form", f"the operator has {most}", "",
+                self.name,
             )  # fmt: skip
         if "layout" in self.attributes and self.attributes["layout"].i:
             self.warnings.append(

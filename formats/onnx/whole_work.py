@@ -14,6 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.files import Home, Read
 from rnnconvert.formats.onnx.fuse_graph import bodies, reads
 from rnnconvert.formats.onnx.onnx_file import DTYPES
@@ -141,6 +142,8 @@ class Work:
                 names[local] = state
         if stack.unconvertible or not set(home.values) <= set(names):
             self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
+        if quantised.is_one(home.node):
+            self._stuck |= dict.fromkeys(names.values(), f"the layer {name!r} is stored as integers with scales")
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
         return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
 
