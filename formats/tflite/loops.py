@@ -240,6 +240,32 @@ class _Written:
             "Squeeze", [self.block.add("Slice", inputs[:1], [f"{self.outputs[0]}/cut"], **extra)], axes=gone
         )
 
+    def _shape(self, inputs: Sequence[str]) -> bool:
+        wide = self.block.add("Shape", inputs[:1])
+        return self._add(
+            "Cast", [wide], to=_KINDS.get(self.graph.tensors[self.operator.outputs[0]].kind, onnx.TensorProto.INT32)
+        )
+
+    def _cast(self, inputs: Sequence[str]) -> bool:
+        to = _KINDS.get(self.graph.tensors[self.operator.outputs[0]].kind)
+        return to is not None and self._add("Cast", inputs[:1], to=to)
+
+    def _expand(self, inputs: Sequence[str]) -> bool:
+        axis = self._axis(1)
+        return axis is not None and self._add("Unsqueeze", inputs[:1], axes=[axis])
+
+    def _pack(self, inputs: Sequence[str]) -> bool:
+        axis = int(self.option(1, "i"))
+        parts = [self.block.add("Unsqueeze", [one], axes=[axis]) for one in inputs]
+        return axis >= 0 and self._add("Concat", parts, axis=axis)
+
+    def _fill(self, inputs: Sequence[str]) -> bool:
+        value = self.numbers(1)
+        if value is None or value.size != 1:
+            return False
+        wide = self.block.add("Cast", inputs[:1], to=onnx.TensorProto.INT64)
+        return self._add("ConstantOfShape", [wide], value=onnx.numpy_helper.from_array(np.array(value).reshape(1)))
+
     # Loops ----------------------------------------------------------------------------------------------------
 
     def loop(self, model: Model) -> bool:
@@ -347,5 +373,6 @@ def _reshaped(body: Graph, number: int) -> int | None:
 _RULES: Mapping[int, Callable[[_Written, Sequence[str]], bool]] = {
     2: _Written._concatenation, 9: _Written._connected, 22: _Written._reshape, 36: _Written._gather, 39: _Written._transpose,
     45: _Written._strided, 49: _Written._split, 88: _Written._unpack, 102: _Written._split_v, 105: _Written._reverse,
+    53: _Written._cast, 70: _Written._expand, 77: _Written._shape, 83: _Written._pack, 94: _Written._fill,
     126: _Written._batched,
 }  # fmt: skip
