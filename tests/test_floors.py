@@ -41,7 +41,9 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 """What layouts may import: they are data."""
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
-    "formats.keras.whole_onnx": "rnnconvert.formats.onnx",  # whole Keras models become ONNX graphs
+    **dict.fromkeys(  # whole Keras models become ONNX graphs
+        ("formats.keras.whole_onnx", "formats.keras.whole_onnx_recurrent"), "rnnconvert.formats.onnx"
+    ),
     **dict.fromkeys(  # graphs are read as ONNX graphs, in which layers are recognized
         (
             "formats.tensorflow1.loops",

@@ -140,18 +140,26 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
         )
 
     def attention(k: Any) -> Any:
+        x, mask = k.Input((5, 4)), k.Input((5, 5), dtype="bool")
+        return k.Model([x, mask], k.layers.MultiHeadAttention(2, 2, name="looks")(x, x, attention_mask=mask))
+
+    def window(k: Any) -> Any:
         x = k.Input((None, 4))
-        return k.Model(x, k.layers.MultiHeadAttention(2, 2, name="looks")(x, x))
+        return k.Model(x, k.layers.MultiHeadAttention(2, 2, sliding_window=2, name="near")(x, x))
 
     def normal(k: Any) -> Any:
-        return k.Sequential([k.Input((5, 4)), k.layers.BatchNormalization(axis=1, name="across")])
+        return k.Sequential([k.Input((5, 4)), k.layers.GroupNormalization(1, axis=1, name="across")])
 
     def half(k: Any) -> Any:
         return k.Sequential([k.Input((5,)), k.layers.Dense(2, dtype="mixed_float16", name="half")])
 
-    def states(k: Any) -> Any:
-        x, h = k.Input((None, 4)), k.Input((2,))
-        return k.Model([x, h], k.layers.GRU(2, name="starts")(x, initial_state=h))
+    def large(k: Any) -> Any:
+        return k.Sequential([k.Input((5, 4, 2)), k.layers.UpSampling2D(2, interpolation="bilinear", name="smooth")])
+
+    def longer(k: Any) -> Any:
+        return k.Sequential(
+            [k.Input((5, 4)), k.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1, name="longer")]
+        )
 
     def unknown(k: Any) -> Any:
         return k.Sequential([k.Input((5, 4)), k.layers.LSTM(2, activation="gelu", name="curved")])
@@ -164,8 +172,9 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
 
     for build, match in (
         (unknown, "curved.*gelu"), (axes, r"both.*\[1, 2\]"), (whole, "pixels.*whole numbers"),
-        (masked, "reader.*mask"), (attention, "looks.*MultiHeadAttention"), (normal, "across.*axis = 1"), (half, "half.*float16"),
-        (states, "starts"),
+        (masked, "reader.*mask"), (attention, "(looks|input).*(mask|bool)"), (window, "near.*sliding_window"),
+        (normal, "across.*axis = 1"), (half, "half.*float16"),
+        (large, "smooth.*interpolation"), (longer, "longer.*output_padding"),
     ):  # fmt: skip
         refused(tmp_path, build, match)
 

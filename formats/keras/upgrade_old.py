@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -221,8 +221,19 @@ def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]
     return found
 
 
-def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]:
-    """Give a model the arrays of the tree that a .keras file of Keras 2 holds; return their names."""
+Places = Callable[[Old], "Mapping[str, str] | None"]
+"""What tells of a layer at which path below its own each of its weights is, None where the table tells."""
+
+
+def _nowhere(old: Old) -> None:
+    """Leave every layer to the table."""
+
+
+def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Places = _nowhere) -> set[str]:
+    """Give a model the arrays of the tree that a .keras file holds; return their names.
+
+    places  tells of layers that the table lacks
+    """
     used: set[str] = set()
     counts: dict[str, int] = {}
     for child in top.inside:
@@ -236,12 +247,15 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array]) -> set[str]
                 top.kind, ("cell" if top.kind == "RNN" else "layer",)
             )
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
-        used |= assign_by_path(child, below.lstrip("/"), arrays)
-    words_ = [alternatives[0] for alternatives, _ in top.words(False)]
-    inside = tables.LAYERS.get(top.kind, tables.Rule("")).takes == "states" and not top.kind.startswith("CuDNN")
-    inner = f"{path}/cell" if inside else path
-    for number, word in enumerate(words_):
-        name = f"{inner}/vars/{number}"
+        used |= assign_by_path(child, below.lstrip("/"), arrays, places)
+    found = places(top)
+    if found is None:
+        inside = tables.LAYERS.get(top.kind, tables.Rule("")).takes == "states" and not top.kind.startswith("CuDNN")
+        inner = "cell/vars" if inside else "vars"
+        firsts = [alternatives[0] for alternatives, _ in top.words(False)]
+        found = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
+    for word, below in found.items():
+        name = f"{path}/{below}"
         if name not in arrays:
             raise refuse(top.name, f"the weight {word!r}", f"the file holds no {name!r}")
         top.arrays[word] = arrays[name]

@@ -19,27 +19,29 @@ from onnx import helper
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras import upgrade as old_models
-from rnnconvert.formats.keras.config import KINDS, Era
-from rnnconvert.formats.keras.upgrade_config import Notes, Translator
 from rnnconvert.formats.keras.upgrade_graph import Ref, references
-from rnnconvert.formats.keras.upgrade_layers import Layers, New
 from rnnconvert.formats.keras.upgrade_old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.whole_onnx_attention import ATTENTION
 from rnnconvert.formats.keras.whole_onnx_calls import axes, calls, described
-from rnnconvert.formats.keras.whole_onnx_layers import OPSET, WEIGHTS, Builder, Facts, Value, refuse
+from rnnconvert.formats.keras.whole_onnx_layers import (
+    OPSET,
+    WEIGHTS,
+    Builder,
+    Emit,
+    EmitAll,
+    Facts,
+    Value,
+    one_input,
+    refuse,
+)
+from rnnconvert.formats.keras.whole_onnx_norms import NORMS
+from rnnconvert.formats.keras.whole_onnx_recurrent import RECURRENT
 from rnnconvert.formats.keras.whole_onnx_shapes import SHAPES
+from rnnconvert.formats.keras.whole_onnx_space import SPACE
 from rnnconvert.formats.onnx import onnx_write
-from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.onnx_file import DTYPES
-from rnnconvert.language import registry
-from rnnconvert.language.packing import pack
-from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 
-_HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
-             "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
-              "bias_constraint", "zero_output_for_mask", "fused", "input_length")  # fmt: skip
-_ENDINGS = ("_initializer", "_regularizer", "_constraint")
 _ASIDE = (
     "optimizer",
     "optimizer_weights",
@@ -142,7 +144,7 @@ def _read(path: Path) -> Old:
     for one in top.walk():
         if not one.is_model and one.kind not in _KNOWN:
             raise refuse(one.name, f"a layer of class {one.kind!r}", f"the known ones are {', '.join(sorted(_KNOWN))}")
-    used = assign_by_path(top, "", arrays)
+    used = assign_by_path(top, "", arrays, _places)
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
     if rest := sorted(set(arrays) - used - aside):
         raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
@@ -152,8 +154,38 @@ def _read(path: Path) -> Old:
 _MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
 """The layers that give whole numbers for whole numbers."""
 
-_LAYERS = {**WEIGHTS, **SHAPES}
-_KNOWN = {*_LAYERS, "InputLayer", "LSTM", "GRU", "SimpleRNN", "Bidirectional", "TimeDistributed"}
+_SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES}
+_SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
+_KNOWN = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
+
+_NEW = {
+    "DepthwiseConv1D": "depthwise_kernel bias?use_bias", "GroupNormalization": "gamma?scale beta?center", "RMSNormalization": "scale",
+    "Identity": "", "Normalization": "mean?adapted variance?adapted count?adapted",
+    "Attention": "scale?use_scale concat_score_weight?concat",
+}  # fmt: skip
+"""The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
+
+
+def _places(old: Old) -> dict[str, str] | None:
+    """Return where the weights of such a layer are, None for any other."""
+    config = old.entry.config
+    if not old.entry.own:
+        return None
+    if old.kind == "MultiHeadAttention":
+        numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
+        dense = ("query", "key", "value", "output")
+        return {f"{one}_{word}": f"{one}_dense/vars/{n}" for one in dense for word, n in numbers.items()}
+    if old.kind not in _NEW:
+        return None
+    facts = {
+        "use_scale": False,
+        **config,
+        "adapted": config.get("mean") is None,
+        "concat": config.get("score_mode") == "concat",
+    }
+    stated = [word.split("?") for word in _NEW[old.kind].split()]
+    words = [one[0] for one in stated if len(one) == 1 or facts.get(one[1], True)]
+    return {word: f"vars/{number}" for number, word in enumerate(words)}
 
 
 class _Model:
@@ -162,9 +194,7 @@ class _Model:
     def __init__(self, top: Old) -> None:
         self.top, self.b = top, Builder()
         self.inputs: list[onnx.ValueInfoProto] = []
-        self.recurrent: list[str] = []
         self.whole: set[str] = set()  # values of whole numbers
-        self.cells = Layers(Translator(Era("3"), "float32", Notes()), "")
         self.outputs = self._model(top, None)
 
     def finished(self, source: str, target: str) -> tuple[onnx.ModelProto, Exported]:
@@ -185,7 +215,7 @@ class _Model:
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
         starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))
         size = sum(map(nbytes, self.b.arrays.values()))
-        return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.recurrent), size)
+        return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
 
     def _model(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
         """Return the outputs of a model for some inputs; None for the outermost, whose inputs are the graph's."""
@@ -246,155 +276,70 @@ class _Model:
                 continue
             if key[0] not in known_calls or not 0 <= key[1] < len(known_calls[key[0]]):
                 raise UnreadableError("the configuration", f"the call {key[1]} of the layer {key[0]!r} is not in it")
-            reads = known_calls[key[0]][key[1]]
-            missing = [(ref.layer, ref.call) for ref in reads if (ref.layer, ref.call) not in known]
+            call = known_calls[key[0]][key[1]]
+            missing = [(ref.layer, ref.call) for ref in call.sources() if (ref.layer, ref.call) not in known]
             if missing and key in under_way:
                 raise UnreadableError("the configuration", f"the layer {key[0]!r} reads what depends on it")
             if missing:
                 under_way.add(key)
                 waiting += reversed(missing)
                 continue
-            values = [known[ref.layer, ref.call][ref.index] for ref in reads]
-            known[key] = self._layer(olds[key[0]], values)
+            values, *others = (
+                [known[ref.layer, ref.call][ref.index] for ref in refs] for refs in (call.reads, *call.named.values())
+            )
+            known[key] = self._layer(olds[key[0]], values, dict(zip(call.named, others, strict=True)), call.flags)
         return [known[end.layer, end.call][end.index] for end in ends]
 
-    def _layer(self, old: Old, values: Sequence[Value]) -> list[Value]:
+    def _layer(
+        self, old: Old, values: Sequence[Value], named: Mapping[str, Sequence[Value]] | None = None,
+        flags: Mapping[str, Any] | None = None,
+    ) -> list[Value]:  # fmt: skip
+        """Return what a layer gives, named and flags as Facts has them."""
+        facts = Facts(old, old.entry.config, named=named or {}, flags=flags or {})
         if old.is_model:
+            if unknown := [*facts.named, *facts.flags]:
+                raise refuse(old.name, f"a call with {unknown[0]}", "only calls on tensors are known here")
             return self._model(old, values)
-        facts = Facts(old, old.entry.config, set())
-        whole = any(value.name in self.whole for value in values)
-        if whole and old.kind not in ("Embedding", *_MOVING):
+        every = [*values, *(value for several in facts.named.values() for value in several)]
+        whole = any(value.name in self.whole for value in every)
+        if whole and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
             raise refuse(
                 old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
             )
-        if old.kind in KINDS:
-            made = self._run(old, facts, values)
-        elif old.kind == "Bidirectional":
-            made = self._both(old, facts, values)
-        elif old.kind == "TimeDistributed":
+        if old.kind == "TimeDistributed":
             made = [self._each_step(old, facts, values)]
+        elif old.kind in _SEVERAL:
+            made = _SEVERAL[old.kind](self.b, facts, values)
         else:
-            made = [_LAYERS[old.kind](self.b, facts, values)]
-        _check(facts)
+            made = [_SINGLE[old.kind](self.b, facts, values)]
+        facts.finish()
         if whole and old.kind in _MOVING:
             self.whole |= {value.name for value in made}
         return made
 
-    def _run(self, old: Old, facts: Facts, values: Sequence[Value]) -> list[Value]:
-        """Return what a recurrent layer gives."""
-        if len(values) != 1:
-            raise refuse(old.name, "initial states that the model computes", "only states of zeros are known here")
-        sequence, finals = self._node(old, facts, values[0])
-        units = facts.get("units")
-        found = [sequence if facts.get("return_sequences", False) else Value(finals[0], (values[0].shape[0], units))]
-        if facts.get("return_state", False):
-            found += [Value(name, (values[0].shape[0], units)) for name in finals]
-        return found
-
-    def _node(self, old: Old, facts: Facts, x: Value, turned: bool = False) -> tuple[Value, list[str]]:
-        """Return all outputs of a recurrent layer in the order in which Keras has them, and its final states.
-
-        turned  whether a layer that reads from the end gives its outputs in the order of time
-        """
-        if x.masked or len(x.shape) != 3:
-            raise refuse(old.name, "a mask, or an input without time", "a mask drops single steps, and ONNX's operators know lengths alone",
-                         "Export the model without mask_zero or Masking, and give sequences without padding.")  # fmt: skip
-        for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
-            facts.get(key)
-        facts.need("stateful", False)
-        facts.need("time_major", False)
-        facts.need("num_constants", None)
-        backwards = bool(facts.get("go_backwards", False))
-        direction, _ = self.cells.direction(old, New(old.name, old.kind, {}))
-        direction = Direction(direction.cell, direction.arrays, backwards)
-        fitted = fit_to_layout(Recurrent(old.name, (Layer((direction,)),)), registry.layouts_of("onnx"))
-        single, b, name = fitted.stack, self.b, old.name
-        cell = single.layers[0].directions[0].cell
-        packed = pack(fitted.layout, single)
-        first = b.transposed(x.name, [1, 0, 2], f"{name}/in")
-        inputs = [first, *(b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB")]
-        label = b.name(name)
-        outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if cell.kind == "lstm" else ("Y", "Y_h"))]
-        operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[cell.kind]
-        b.nodes.append(helper.make_node(operator, inputs, outputs, label, **attributes(single)))
-        self.recurrent.append(f"{label} ({operator} {direction.input_size} -> {direction.hidden_size})")
-        states = b.add("Squeeze", [outputs[0], b.integers(1)], f"{label}/states")
-        if backwards and not turned:
-            bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(0), b.integers(-1)]
-            states = b.add("Slice", [states, *bounds], f"{label}/in_processing_order")
-        states = b.transposed(states, [1, 0, 2], f"{label}/out")
-        finals = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
-        return Value(states, (*x.shape[:2], direction.hidden_size)), finals
-
-    def _both(self, old: Old, facts: Facts, values: Sequence[Value]) -> list[Value]:
-        """Return what a Bidirectional gives."""
-        if len(values) != 1:
-            raise refuse(old.name, "initial states that the model computes", "only states of zeros are known here")
-        facts.get("layer"), facts.get("backward_layer")
-        mode = facts.get("merge_mode", "concat")
-        ends: list[Value] = []
-        for one in old.inside:
-            inner = Facts(one, one.entry.config, set())
-            if one.kind not in KINDS or inner.get("return_state", False):
-                raise refuse(
-                    old.name,
-                    f"a Bidirectional around {one.kind}, or with return_state",
-                    "only plain LSTM, GRU and SimpleRNN are known here",
-                )
-            if bool(inner.get("go_backwards", False)) != (one is not old.inside[0]):
-                raise refuse(old.name, "a forward layer that reads from the end", "the order of its outputs is unknown")
-            sequence, finals = self._node(one, inner, values[0], turned=True)
-            last = Value(finals[0], (values[0].shape[0], sequence.shape[2]))
-            ends.append(sequence if inner.get("return_sequences", False) else last)
-            _check(inner)
-        shape, names = ends[0].shape, [one.name for one in ends]
-        if mode is None:
-            return ends
-        if mode == "concat":
-            made = self.b.add("Concat", names, f"{old.name}/joined", axis=-1)
-            return [Value(made, (*shape[:-1], sum(one.shape[-1] or 0 for one in ends)))]
-        if mode not in ("sum", "mul", "ave"):
-            raise refuse(old.name, f"merge_mode = {mode!r}", "only concat, sum, mul, ave and None are known here")
-        made = self.b.add("Mul" if mode == "mul" else "Add", names, f"{old.name}/joined")
-        if mode == "ave":
-            made = self.b.add(
-                "Mul", [made, self.b.constant(f"{old.name}/half", np.array(0.5, np.float32))], f"{old.name}/halved"
-            )
-        return [Value(made, shape)]
-
     def _each_step(self, old: Old, facts: Facts, values: Sequence[Value]) -> Value:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
-        x, inner = values[0], old.inside[0]
+        x, inner = one_input(facts, values), old.inside[0]
         facts.get("layer")
-        if (
-            inner.is_model
-            or inner.kind in KINDS
-            or inner.kind in ("Bidirectional", "TimeDistributed", "Embedding")
-            or len(values) != 1
-        ):
-            raise refuse(old.name, f"a TimeDistributed around {inner.kind}", "only layers without time are known here")
-        if x.masked or any(size is None for size in x.shape[2:]):
-            raise refuse(old.name, "a mask, or an open size, in a TimeDistributed", "its steps are laid side by side")
+        if x.masked or len(x.shape) < 2:
+            raise refuse(
+                old.name, "a mask, or an input without time, in a TimeDistributed", "its steps are laid side by side"
+            )
         name, b = old.name, self.b
-        flat = b.add("Reshape", [x.name, b.integers(-1, *(size or 0 for size in x.shape[2:]))], f"{name}/steps")
-        (made,) = self._layer(inner, [Value(flat, (None, *x.shape[2:]))])
-        if any(size is None for size in made.shape[1:]):
-            raise refuse(old.name, "an open size in a TimeDistributed", "its steps are laid side by side")
-        start = b.add(
-            "Slice", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(0), b.integers(2)], f"{name}/batch_and_time"
-        )
-        size = b.add("Concat", [start, b.integers(*(n or 0 for n in made.shape[1:]))], f"{name}/size", axis=0)
-        return Value(b.add("Reshape", [made.name, size], f"{name}/together"), (*x.shape[:2], *made.shape[1:]))
-
-
-def _check(facts: Facts) -> None:
-    """Raise RefusedError for a key that nobody asked for, unless it changes no number, and for another type than float32."""
-    old, config = facts.old, facts.config
-    dtype = config.get("dtype", "float32")
-    named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
-    if named not in ("float32", None):
-        raise refuse(old.name, f"dtype {named!r}", "only float32 is known here")
-    for key, value in config.items():
-        if key in facts.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
-            continue
-        raise refuse(old.name, f"{key} = {str(value)[:60]!r}", "what it changes is unknown")
+        end = b.integers(np.iinfo(np.int64).max)
+        size = b.add("Shape", [x.name], f"{name}/shape")
+        below = b.add("Slice", [size, b.integers(2), end], f"{name}/below")
+        steps = b.add("Concat", [b.integers(-1), below], f"{name}/steps_shape", axis=0)
+        flat = b.add("Reshape", [x.name, steps], f"{name}/steps")
+        self.whole |= {flat} if x.name in self.whole else set()
+        made = self._layer(inner, [Value(flat, (None, *x.shape[2:]))])
+        if len(made) != 1:
+            raise refuse(
+                old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
+            )
+        start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
+        inside = b.add("Slice", [b.add("Shape", [made[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
+        whole = b.add("Concat", [start, inside], f"{name}/size", axis=0)
+        out = b.add("Reshape", [made[0].name, whole], f"{name}/together")
+        self.whole |= {out} if made[0].name in self.whole else set()
+        return Value(out, (*x.shape[:2], *made[0].shape[1:]))

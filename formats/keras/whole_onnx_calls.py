@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
@@ -12,30 +13,51 @@ from rnnconvert.formats.keras.upgrade_old import Old
 from rnnconvert.formats.keras.whole_onnx_layers import refuse
 
 
-def calls(old: Old) -> list[list[Ref]]:
-    """Return what a layer reads at each of its calls. Raises RefusedError for what has no equivalent."""
-    nodes = old.raw.get("inbound_nodes") or []
-    found: list[list[Ref]] = []
-    for node in nodes:
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer.
+
+    reads  the tensors that it is called on
+    named  those that the call names: initial_state, key
+    flags  what else it states: use_causal_mask
+    """
+
+    reads: list[Ref] = field(default_factory=list)
+    named: dict[str, list[Ref]] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+
+    def sources(self) -> list[Ref]:
+        """Return all that it reads."""
+        return [*self.reads, *(ref for refs in self.named.values() for ref in refs)]
+
+
+def calls(old: Old) -> list[Call]:
+    """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
+    found: list[Call] = []
+    for node in old.raw.get("inbound_nodes") or []:
         if not isinstance(node, Mapping):  # as Keras 2 has it
             raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
-        reads: list[Ref] = []
+        call = Call()
         for one in _flat(node.get("args", [])):
             ref = _history(one)
             if ref is None:
                 raise refuse(
                     old.name, f"a call with {str(one)[:60]}", "it changes what the layer computes, or is not known"
                 )
-            reads.append(ref)
+            call.reads.append(ref)
         for key, value in (node.get("kwargs") or {}).items():
-            if (
-                value is not None
-                and not (key == "training" and value is False)
-                and not (isinstance(value, list) and not any(value))
-            ):
-                raise refuse(old.name, f"a call with {key}", "it changes what the layer computes, or is not known")
-        found.append(reads)
-    return found or [[]]
+            several = _flat(value) if isinstance(value, (list, tuple)) else [value]
+            if all(one is None for one in several) or (key == "training" and value is False):
+                continue
+            refs = [ref for one in several if (ref := _history(one)) is not None]
+            if refs and len(refs) != len(several):
+                raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
+            if refs:
+                call.named[key] = refs
+            else:
+                call.flags[key] = value
+        found.append(call)
+    return found or [Call()]
 
 
 def _flat(value: Any) -> list[Any]:

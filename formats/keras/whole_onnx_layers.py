@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ from rnnconvert.formats.keras.upgrade_old import Old
 
 TARGET = "ONNX"
 OPSET = 17
+_HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
+             "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
+             "bias_constraint", "zero_output_for_mask", "fused", "input_length")  # fmt: skip
+_ENDINGS = ("_initializer", "_regularizer", "_constraint")
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,12 @@ def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedEr
 
 
 class Builder:
-    """An ONNX graph under construction."""
+    """An ONNX graph under construction, with its nodes, its numbers, and its recurrent nodes by name."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.arrays: dict[str, Array | Pieced] = {}
+        self.recurrent: list[str] = []
         self._taken: set[str] = set()
 
     def name(self, wanted: str) -> str:
@@ -86,11 +91,20 @@ class Builder:
 
 @dataclass(frozen=True)
 class Facts:
-    """A layer's configuration; what nobody asked for is refused at the end."""
+    """A layer's configuration and one of its calls; what nobody asked for is refused at the end.
+
+    old     the layer
+    config  its configuration
+    used    what was asked for
+    named   the tensors that the call names: initial_state, key
+    flags   what else the call states: use_causal_mask
+    """
 
     old: Old
     config: Mapping[str, Any]
-    used: set[str]
+    used: set[str] = field(default_factory=set)
+    named: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -111,8 +125,40 @@ class Facts:
         """Return one of its weights."""
         return self.old.arrays.get(word)
 
+    def weight(self, word: str) -> Array:
+        """Return one of its weights. Raises RefusedError where the file does not hold it."""
+        found = self.array(word)
+        if found is None:
+            raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
+        return found
+
+    def tensors(self, key: str) -> Sequence[Value]:
+        """Return the tensors that the call names."""
+        self.used.add(f"call {key}")
+        return self.named.get(key, ())
+
+    def flag(self, key: str) -> bool:
+        """Return whether the call states something."""
+        self.used.add(f"call {key}")
+        return bool(self.flags.get(key, False))
+
+    def finish(self) -> None:
+        """Check that all that is stated was asked for or changes no number. Raises RefusedError."""
+        dtype = self.config.get("dtype", "float32")
+        named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
+        if named not in ("float32", None):
+            raise refuse(self.name, f"dtype {named!r}", "only float32 is known here")
+        for key, value in self.config.items():
+            if key in self.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
+                continue
+            raise refuse(self.name, f"{key} = {str(value)[:60]!r}", "what it changes is unknown")
+        for key in (*self.named, *self.flags):
+            if f"call {key}" not in self.used:
+                raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
+
 
 Emit = Callable[[Builder, Facts, Sequence[Value]], Value]
+EmitAll = Callable[[Builder, Facts, Sequence[Value]], list[Value]]
 
 
 def function(b: Builder, layer: str, spec: Any, value: Value) -> Value:
@@ -172,9 +218,7 @@ def one_input(facts: Facts, values: Sequence[Value]) -> Value:
 
 def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, name = one_input(facts, values), facts.name
-    kernel, bias = facts.array("kernel"), facts.array("bias")
-    if kernel is None:
-        raise refuse(name, "a Dense without its kernel", "the file does not hold it")
+    kernel, bias = facts.weight("kernel"), facts.array("bias")
     facts.get("units"), facts.get("use_bias")
     made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
     if bias is not None:
@@ -183,100 +227,11 @@ def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    x, table = one_input(facts, values), facts.array("embeddings")
-    if table is None:
-        raise refuse(facts.name, "an Embedding without its table", "the file does not hold it")
+    x, table = one_input(facts, values), facts.weight("embeddings")
     facts.get("input_dim"), facts.get("output_dim")
     index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
     made = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
     return Value(made, (*x.shape, table.shape[1]), bool(facts.get("mask_zero")))
-
-
-def _sizes(facts: Facts, key: str, axes: int, default: int = 1) -> list[int]:
-    found = facts.get(key, default)
-    found = default if found is None else found
-    return [int(one) for one in found] if isinstance(found, (list, tuple)) else [int(found)] * axes
-
-
-def _spatial(facts: Facts, x: Value, axes: int) -> None:
-    facts.need("data_format", "channels_last", None)
-    if len(x.shape) != axes + 2:
-        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {axes + 2}")
-
-
-def _window(
-    facts: Facts, x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[dict[str, Any], tuple[int | None, ...]]:
-    """Return how a convolution or pooling pads, and the lengths that come out."""
-    padding = facts.get("padding", "valid")
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    lengths = x.shape[1:-1]
-    if padding == "same":
-        if any(s > 1 for s in strides) and any(d > 1 for d in dilations):
-            raise refuse(facts.name, "padding 'same' with strides and dilation", "ONNX runtimes differ there")
-        out = tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
-        if all(s == 1 for s in strides):
-            low = [(r - 1) // 2 for r in reach]
-            return {"pads": [*low, *(r - 1 - a for r, a in zip(reach, low, strict=True))]}, out
-        return {"auto_pad": "SAME_UPPER"}, out
-    if padding not in ("valid", "causal"):
-        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
-    extra = [r - 1 if padding == "causal" else 0 for r in reach]
-    out = tuple(
-        None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True)
-    )
-    return {"pads": [*extra, *[0] * len(extra)]}, out
-
-
-def _convolution(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-        x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
-        kernel, bias = facts.array("kernel"), facts.array("bias")
-        if kernel is None:
-            raise refuse(name, "a convolution without its kernel", "the file does not hold it")
-        for key in ("filters", "kernel_size", "use_bias"):
-            facts.get(key)
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
-        pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
-        first = b.transposed(x.name, [0, axes + 1, *range(1, axes + 1)], f"{name}/in")
-        weight = b.constant(f"{name}/kernel", np.ascontiguousarray(kernel.transpose([axes + 1, axes, *range(axes)])))
-        inputs = [first, weight, *([b.constant(f"{name}/bias", bias)] if bias is not None else [])]
-        made = b.add("Conv", inputs, f"{name}/convolved", strides=strides, dilations=dilations,
-                     group=int(facts.get("groups", 1) or 1), kernel_shape=list(kernel.shape[:axes]), **pads)  # fmt: skip
-        made = b.transposed(made, [0, *range(2, axes + 2), 1], f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-1])))
-
-    return emit
-
-
-def _pooling(operator: str, axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-        x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
-        size = _sizes(facts, "pool_size", axes, 2)
-        strides = size if facts.get("strides") is None else _sizes(facts, "strides", axes)
-        pads, lengths = _window(facts, x, size, strides, [1] * axes)
-        if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
-            pads["count_include_pad"] = 0
-        first = b.transposed(x.name, [0, axes + 1, *range(1, axes + 1)], f"{name}/in")
-        made = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
-        made = b.transposed(made, [0, *range(2, axes + 2), 1], f"{name}/out")
-        return Value(made, (x.shape[0], *lengths, x.shape[-1]))
-
-    return emit
-
-
-def _global(operator: str, axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-        x = one_input(facts, values)
-        _spatial(facts, x, axes)
-        unmasked(facts, x)
-        keep = bool(facts.get("keepdims", False))
-        made = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
-        return Value(made, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
-
-    return emit
 
 
 def unmasked(facts: Facts, *values: Value) -> None:
@@ -288,73 +243,32 @@ def unmasked(facts: Facts, *values: Value) -> None:
         )  # fmt: skip
 
 
-def scaled(b: Builder, facts: Facts, x: Value, scale: Array, shift: Array) -> Value:
-    """Add a product and a sum with stored numbers."""
-    made = b.add("Mul", [x.name, b.constant(f"{facts.name}/scale", scale)], f"{facts.name}/scaled")
-    return replace(x, name=b.add("Add", [made, b.constant(f"{facts.name}/shift", shift)], f"{facts.name}/shifted"))
-
-
-def _last_axis(facts: Facts, x: Value) -> None:
-    axis = facts.get("axis", -1)
-    axis = axis[0] if isinstance(axis, list) and len(axis) == 1 else axis
-    if axis not in (-1, len(x.shape) - 1):
-        raise refuse(facts.name, f"axis = {axis!r}", "only the last axis is known here")
-
-
-def _batch_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    x = one_input(facts, values)
-    _last_axis(facts, x)
-    facts.need("renorm", False)
-    mean, variance = facts.array("moving_mean"), facts.array("moving_variance")
-    if mean is None or variance is None:
-        raise refuse(facts.name, "a BatchNormalization without its moments", "the file does not hold them")
-    gamma, beta = facts.array("gamma"), facts.array("beta")
-    for key in (
-        "momentum",
-        "center",
-        "scale",
-        "synchronized",
-        "renorm_momentum",
-        "renorm_clipping",
-        "virtual_batch_size",
-    ):
-        facts.get(key)
-    factor = 1 / np.sqrt(variance.astype(np.float64) + float(facts.get("epsilon", 1e-3)))
-    factor = factor if gamma is None else factor * gamma
-    shift = (0 if beta is None else beta) - mean.astype(np.float64) * factor
-    return scaled(b, facts, x, factor.astype(mean.dtype), np.asarray(shift, mean.dtype))
-
-
-def _layer_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    x = one_input(facts, values)
-    _last_axis(facts, x)
-    facts.need("rms_scaling", False)
-    facts.get("center"), facts.get("scale")
-    width = x.shape[-1]
-    gamma, beta = facts.array("gamma"), facts.array("beta")
-    if width is None:
-        raise refuse(facts.name, "a width that is open", "its scale needs it")
-    gamma = np.ones(width, np.float32) if gamma is None else gamma
-    inputs = [x.name, b.constant(f"{facts.name}/gamma", gamma)]
-    if beta is not None:
-        inputs.append(b.constant(f"{facts.name}/beta", beta))
-    made = b.add(
-        "LayerNormalization", inputs, f"{facts.name}/normal", axis=-1, epsilon=float(facts.get("epsilon", 1e-3))
-    )
-    return replace(x, name=made)
+def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -> str:
+    """Add a Clip."""
+    bounds = [b.constant(f"{name}/low", np.array(low, np.float32))]
+    if high is not None:
+        bounds.append(b.constant(f"{name}/high", np.array(high, np.float32)))
+    return b.add("Clip", [value, *bounds], f"{name}/bounded")
 
 
 def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, name = one_input(facts, values), facts.name
-    facts.need("threshold", 0, 0.0, None)
-    slope, highest = facts.get("negative_slope", 0) or 0, facts.get("max_value")
-    made = (
-        b.add("LeakyRelu", [x.name], f"{name}/relu", alpha=float(slope))
-        if slope
-        else b.add("Relu", [x.name], f"{name}/relu")
-    )
-    if highest is not None:
-        made = b.add("Min", [made, b.constant(f"{name}/highest", np.array(highest, np.float32))], f"{name}/bounded")
+    slope, highest = float(facts.get("negative_slope", 0) or 0), facts.get("max_value")
+    threshold = float(facts.get("threshold", 0) or 0)
+    if not slope and not threshold and highest is None:
+        return replace(x, name=b.add("Relu", [x.name], f"{name}/relu"))
+    if slope and not threshold and highest is None:
+        return replace(x, name=b.add("LeakyRelu", [x.name], f"{name}/relu", alpha=slope))
+    made, bound = x.name, b.constant(f"{name}/threshold", np.array(threshold, np.float32))
+    if threshold:
+        above = b.add("Greater", [made, bound], f"{name}/above")
+        made = b.add("Where", [above, made, b.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
+    if highest is not None or not threshold:
+        made = bounded(b, name, made, 0, None if highest is None else float(highest))
+    if slope:
+        below = b.add("Relu", [b.add("Sub", [bound, x.name], f"{name}/below")], f"{name}/negative")
+        part = b.add("Mul", [below, b.constant(f"{name}/slope", np.array(slope, np.float32))], f"{name}/part")
+        made = b.add("Sub", [made, part], f"{name}/relu")
     return replace(x, name=made)
 
 
@@ -375,20 +289,15 @@ def _activation(operator: str, **keys: str) -> Emit:
 
 
 def _prelu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    x, alpha = one_input(facts, values), facts.array("alpha")
+    x = one_input(facts, values)
     facts.get("shared_axes")
-    if alpha is None:
-        raise refuse(facts.name, "a PReLU without its slopes", "the file does not hold them")
-    return replace(x, name=b.add("PRelu", [x.name, b.constant(f"{facts.name}/alpha", alpha)], f"{facts.name}/prelu"))
+    slopes = b.constant(f"{facts.name}/alpha", facts.weight("alpha"))
+    return replace(x, name=b.add("PRelu", [x.name, slopes], f"{facts.name}/prelu"))
 
 
 WEIGHTS: Mapping[str, Emit] = {
-    "Dense": _dense, "Embedding": _embedding, "Conv1D": _convolution(1), "Conv2D": _convolution(2),
-    **{f"{word}Pooling{n}D": _pooling(operator, n) for n in (1, 2) for word, operator in (("Max", "MaxPool"), ("Average", "AveragePool"))},
-    **{f"Global{word}Pooling{n}D": _global(operator, n) for n in (1, 2)
-       for word, operator in (("Max", "ReduceMax"), ("Average", "ReduceMean"))},
-    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm, "ReLU": _relu,
+    "Dense": _dense, "Embedding": _embedding, "ReLU": _relu, "PReLU": _prelu,
     "LeakyReLU": _activation("LeakyRelu", alpha="negative_slope"), "ELU": _activation("Elu", alpha="alpha"),
-    "Softmax": _activation("Softmax", axis="axis"), "PReLU": _prelu,
+    "Softmax": _activation("Softmax", axis="axis"),
 }  # fmt: skip
-"""The layers with weights, functions and windows, by their classes."""
+"""Dense layers, embeddings and functions, by their classes."""

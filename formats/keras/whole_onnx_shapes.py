@@ -15,9 +15,9 @@ from rnnconvert.formats.keras.whole_onnx_layers import (
     function,
     one_input,
     refuse,
-    scaled,
     unmasked,
 )
+from rnnconvert.formats.keras.whole_onnx_norms import unit
 
 
 def _nothing(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -32,14 +32,6 @@ def _function_layer(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 def _shaped(b: Builder, facts: Facts, x: Value, shape: Sequence[int], out: Sequence[int | None]) -> Value:
     return Value(b.add("Reshape", [x.name, b.integers(0, *shape)], f"{facts.name}/reshaped"), (x.shape[0], *out))
-
-
-def _rescaling(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    x = one_input(facts, values)
-    scale, shift = (
-        np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0))
-    )
-    return scaled(b, facts, x, scale, shift)
 
 
 def _flatten(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -72,10 +64,12 @@ def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 def _merge(operator: str) -> Emit:
     def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         unmasked(facts, *values)
-        if len({len(value.shape) for value in values}) != 1 or len(values) < 2:
-            raise refuse(facts.name, "inputs with different numbers of axes", "Keras moves their axes")
-        made, shape = values[0].name, values[0].shape
-        for other in values[1:]:
+        if len(values) < 2:
+            raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
+        rank = max(len(value.shape) for value in values)
+        first, *others = (_widened(b, facts, value, rank) for value in values)
+        made, shape = first.name, first.shape
+        for other in others:
             made = b.add(operator if operator != "Mean" else "Add", [made, other.name], f"{facts.name}/merged")
             shape = tuple(_wider(n, m) for n, m in zip(shape, other.shape, strict=True))
         if operator == "Mean":
@@ -84,6 +78,44 @@ def _merge(operator: str) -> Emit:
         return Value(made, shape)
 
     return emit
+
+
+def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
+    """Return a tensor with as many axes: Keras puts new ones behind the batch."""
+    missing = rank - len(value.shape)
+    if not missing:
+        return value
+    made = b.add("Unsqueeze", [value.name, b.integers(*range(1, missing + 1))], f"{facts.name}/widened")
+    return Value(made, (value.shape[0], *[1] * missing, *value.shape[1:]))
+
+
+def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    """Add a Dot: products of two tensors with two or three axes, summed over one axis of each."""
+    stated, name = facts.get("axes", -1), facts.name
+    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
+        raise refuse(
+            name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown"
+        )
+    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
+    axes = [int(axis) % len(value.shape) for axis, value in zip(both, values, strict=True)]
+    if 0 in axes:
+        raise refuse(name, f"axes = {stated!r}", "only axes behind the batch are known here")
+    operands: list[str] = []
+    rest: list[int | None] = []
+    for number, (axis, value) in enumerate(zip(axes, values, strict=True)):
+        made = unit(b, f"{name}/{number}", value.name, [axis], 1e-7) if facts.get("normalize", False) else value.name
+        rest += [size for n, size in enumerate(value.shape) if n not in (0, axis)]
+        if len(value.shape) == 2:
+            made = b.add("Unsqueeze", [made, b.integers(2 if number else 1)], f"{name}/wide")
+        elif axis != (1 if number else 2):
+            made = b.transposed(made, [0, 2, 1], name)
+        operands.append(made)
+    made = b.add("MatMul", operands, f"{name}/product")
+    single = [1 + number for number, value in enumerate(values) if len(value.shape) == 2]
+    if len(single) == 2:
+        single, rest = [1], [1]
+    made = b.add("Squeeze", [made, b.integers(*single)], f"{name}/narrow") if single else made
+    return Value(made, (values[0].shape[0], *rest))
 
 
 def _wider(one: int | None, other: int | None) -> int | None:
@@ -106,10 +138,10 @@ def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 SHAPES: Mapping[str, Emit] = {
-    "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Rescaling": _rescaling,
+    "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Dot": _dot,
     "Activation": _function_layer, "Add": _merge("Add"), "Subtract": _merge("Sub"), "Multiply": _merge("Mul"), "Average": _merge("Mean"),
     "Maximum": _merge("Max"), "Minimum": _merge("Min"), "Concatenate": _concatenate, "Masking": _masking,
     **{name: _nothing for name in ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "GaussianNoise", "GaussianDropout",
-                                   "AlphaDropout", "ActivityRegularization")},
+                                   "AlphaDropout", "ActivityRegularization", "Identity", "SpatialDropout3D")},
 }  # fmt: skip
 """The layers that change shapes, join tensors, or compute nothing, by their classes."""

@@ -1,0 +1,127 @@
+"""Recurrent layers of Keras 3 as ONNX nodes RNN, GRU and LSTM, with the states that the model hands to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from onnx import helper
+
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.keras.config import KINDS, Era
+from rnnconvert.formats.keras.upgrade_config import Notes, Translator
+from rnnconvert.formats.keras.upgrade_layers import Layers, New
+from rnnconvert.formats.keras.whole_onnx_layers import Builder, EmitAll, Facts, Value, refuse
+from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+
+
+def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    """Return what a recurrent layer gives."""
+    x, states = _start(facts, values)
+    sequence, finals = _node(b, facts, x, states)
+    found = [sequence if facts.get("return_sequences", False) else finals[0]]
+    return [*found, *finals] if facts.get("return_state", False) else found
+
+
+def _start(facts: Facts, values: Sequence[Value]) -> tuple[Value, list[Value]]:
+    """Return what a layer reads, and the states it starts from, which follow the input or have a name in the call."""
+    if not values:
+        raise refuse(facts.name, "a call without an input", "only calls with the input in front are known here")
+    x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
+    if x.masked or len(x.shape) != 3:
+        raise refuse(facts.name, "a mask, or an input without time", "a mask drops single steps, and ONNX's operators know lengths alone",
+                     "Export the model without mask_zero or Masking, and give sequences without padding.")  # fmt: skip
+    return x, states
+
+
+def _node(
+    b: Builder, facts: Facts, x: Value, states: Sequence[Value], turned: bool = False
+) -> tuple[Value, list[Value]]:
+    """Return all outputs of a recurrent layer in the order in which Keras has them, and its final states.
+
+    turned  whether a layer that reads from the end gives its outputs in the order of time
+    """
+    for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
+        facts.get(key)
+    facts.need("stateful", False)
+    facts.need("time_major", False)
+    facts.need("num_constants", None)
+    old, name = facts.old, facts.name
+    backwards = bool(facts.get("go_backwards", False))
+    direction, _ = Layers(Translator(Era("3"), "float32", Notes()), "").direction(old, New(name, old.kind, {}))
+    direction = Direction(direction.cell, direction.arrays, backwards)
+    fitted = fit_to_layout(Recurrent(name, (Layer((direction,)),)), registry.layouts_of("onnx"))
+    single, size = fitted.stack, direction.hidden_size
+    kind = single.layers[0].directions[0].cell.kind
+    packed = pack(fitted.layout, single)
+    inputs = [b.transposed(x.name, [1, 0, 2], f"{name}/in")]
+    inputs += [b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
+    if states:
+        wanted = 2 if kind == "lstm" else 1
+        if len(states) != wanted or any(len(one.shape) != 2 or one.shape[1] != size for one in states):
+            shapes = ", ".join(str(one.shape) for one in states)
+            raise refuse(
+                name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence"
+            )
+        inputs += ["", *(b.add("Unsqueeze", [one.name, b.integers(0)], f"{name}/initial") for one in states)]
+    label = b.name(name)
+    outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
+    operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind]
+    b.nodes.append(helper.make_node(operator, inputs, outputs, label, **attributes(single)))
+    b.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
+    every = b.add("Squeeze", [outputs[0], b.integers(1)], f"{label}/states")
+    if backwards and not turned:
+        bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(0), b.integers(-1)]
+        every = b.add("Slice", [every, *bounds], f"{label}/in_processing_order")
+    every = b.transposed(every, [1, 0, 2], f"{label}/out")
+    finals = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
+    return Value(every, (*x.shape[:2], size)), [Value(one, (x.shape[0], size)) for one in finals]
+
+
+def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    """Return what a Bidirectional gives."""
+    x, states = _start(facts, values)
+    facts.get("layer"), facts.get("backward_layer")
+    mode, name, old = facts.get("merge_mode", "concat"), facts.name, facts.old
+    half = len(states) // 2
+    given = [states[:half], states[half:]]
+    ends: list[Value] = []
+    finals: list[Value] = []
+    for one, start in zip(old.inside, given, strict=True):
+        inner = Facts(one, one.entry.config)
+        if one.kind not in KINDS:
+            raise refuse(
+                name, f"a Bidirectional around {one.kind}", "only plain LSTM, GRU and SimpleRNN are known here"
+            )
+        if bool(inner.get("go_backwards", False)) != (one is not old.inside[0]):
+            raise refuse(name, "a forward layer that reads from the end", "the order of its outputs is unknown")
+        if states and not start:
+            raise refuse(name, "one initial state for both directions", "each direction starts from its own")
+        sequence, last = _node(b, inner, x, start, turned=True)
+        ends.append(sequence if inner.get("return_sequences", False) else last[0])
+        finals += last if inner.get("return_state", False) else []
+        inner.finish()
+    return [*_merged(b, facts, mode, ends), *finals]
+
+
+def _merged(b: Builder, facts: Facts, mode: str | None, ends: Sequence[Value]) -> list[Value]:
+    """Return what comes of both directions."""
+    shape, names, name = ends[0].shape, [one.name for one in ends], facts.name
+    if mode is None:
+        return list(ends)
+    if mode == "concat":
+        made = b.add("Concat", names, f"{name}/joined", axis=-1)
+        return [Value(made, (*shape[:-1], sum(one.shape[-1] or 0 for one in ends)))]
+    if mode not in ("sum", "mul", "ave"):
+        raise refuse(name, f"merge_mode = {mode!r}", "only concat, sum, mul, ave and None are known here")
+    made = b.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
+    if mode == "ave":
+        made = b.add("Mul", [made, b.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
+    return [Value(made, shape)]
+
+
+RECURRENT: Mapping[str, EmitAll] = {**dict.fromkeys(KINDS, _run), "Bidirectional": _both}
+"""The recurrent layers, by their classes."""
