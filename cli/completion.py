@@ -58,7 +58,7 @@ def layers(ctx: click.Context, incomplete: str) -> Iterable[tuple[str, str]]:
 @_offered
 def settings(ctx: click.Context, incomplete: str) -> Iterable[str | tuple[str, str]]:
     """Offer keys, of one layer where the file has several, and the values of a key."""
-    from rnnconvert.files.options import OPTIONS
+    from rnnconvert.files.catalogue import OPTIONS
 
     key, equals, _ = incomplete.partition("=")
     layer, colon, name = key.rpartition(":")

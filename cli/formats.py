@@ -28,7 +28,7 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
     from dataclasses import asdict
 
     from rnnconvert.files.adapter import adapter, adapters
-    from rnnconvert.files.options import OPTIONS, asked_by, explained
+    from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
     from rnnconvert.language.layout import FAMILIES
     from rnnconvert.language.registry import frameworks, systems
 

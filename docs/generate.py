@@ -17,7 +17,7 @@ from error_texts import errors_page
 from public_names import api_page
 
 from rnnconvert.files.adapter import adapters
-from rnnconvert.files.options import OPTIONS, explained
+from rnnconvert.files.catalogue import OPTIONS, explained
 from rnnconvert.files.pairs import CELLS, Asked, Pair, pairs
 from rnnconvert.language.layout import Layout, Option
 from rnnconvert.language.registry import frameworks, systems

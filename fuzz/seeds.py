@@ -267,8 +267,14 @@ _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
 
 def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the small files that other frameworks wrote for the tests."""
+    for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
+        yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted(GOLDEN.rglob("*")):
-        if path.is_file() and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index"):
+        if (
+            path.is_file()
+            and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel", ".pkl")
+            and "Data" not in path.parts
+        ):
             name = path.name
             beside = [
                 one for one in path.parent.iterdir() if one.is_file() and one.name.startswith(path.stem) and one != path
@@ -277,6 +283,11 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
                 {one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {}
             )
             yield Seed(_kind(name), name, files)
+        elif path.suffix == ".mlpackage":
+            files = {
+                str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()
+            }
+            yield Seed("mlpackage", path.name, files)
         elif path.is_dir() and any(one.name.endswith("w_0") for one in path.iterdir()):
             yield Seed(
                 "fluid",

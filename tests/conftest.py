@@ -58,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.seed is None:
         config.option.seed = random.randrange(1 << 30) if told is None else told
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
+    if not drawn.LONG and "XLA_FLAGS" not in os.environ:
+        # The layers are small: JAX takes longer to compile them than to run them.
+        os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,6 +75,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left and not any("[" in word for word in config.args):
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leave what the modules have imported out of every collection of garbage: the frameworks are a million objects."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from google.protobuf import text_format
 from onnx import numpy_helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.files.options import OPTIONS
+from rnnconvert.files.catalogue import OPTIONS
 
 FOLDER = Path(__file__).resolve().parents[2] / "shared" / "corpus"
 

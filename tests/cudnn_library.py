@@ -15,7 +15,7 @@ import pathlib
 import sys
 from typing import Any
 
-from rnnconvert.formats.cudnn.run import Library, configured, layout
+from rnnconvert.formats.cudnn.run_library import Library, configured, layout
 
 BASE = 1 << 40
 """Where the buffer is said to be; only differences to it are read."""

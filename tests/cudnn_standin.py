@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.cudnn import files
-from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
 
@@ -47,7 +47,7 @@ class HostMemory:
         return 0
 
 
-class StandIn(cudnn.Library):
+class StandIn(cudnn_library.Library):
     """libcudnn as its header describes it, computing with the reference what it is asked for.
 
     single_rec  where a GRU with a single recurrent bias has the candidate's: the real library's answer is unknown
@@ -115,7 +115,7 @@ class StandIn(cudnn.Library):
 
     def _data(self, descriptor: Any) -> tuple[int, int, int]:
         _, kind, order, steps, batch, width, lengths = self.set[descriptor.value]
-        assert kind == cudnn.TYPES[self.description["dtype"]]
+        assert kind == cudnn_library.TYPES[self.description["dtype"]]
         assert order in (0, 1)
         assert len(lengths) == batch
         if order:  # the real library refuses any other order
@@ -146,7 +146,7 @@ class StandIn(cudnn.Library):
 
     def _state(self, descriptor: Any) -> tuple[int, ...]:
         _, kind, count, dims, strides = self.set[descriptor.value]
-        assert (kind, count) == (cudnn.TYPES[self.description["dtype"]], 3)
+        assert (kind, count) == (cudnn_library.TYPES[self.description["dtype"]], 3)
         assert list(strides) == [dims[1] * dims[2], dims[2], 1]
         return tuple(dims)
 

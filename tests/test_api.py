@@ -137,6 +137,9 @@ def test_verdicts_hold(tmp_path: Path) -> None:
         "tflite": "tflite",
         "openvino": "xml",
         "ncnn": "param",
+        "coreml": "mlpackage",
+        "burn": "safetensors",
+        "coreml_nn": "mlmodel",
         "c_header": "h",
         "tfjs": "json",
     }
@@ -354,6 +357,7 @@ MADE: dict[str, Any] = {
 }
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("kind", [*MADE, "zip.pt", "legacy.pt", "whole.pt", "scripted.pt"])
 def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"

@@ -225,6 +225,18 @@ def test_torch_runs_what_is_written_for_an_amplifier(layers: int, tmp_path: Path
     assert off(learned, X, torch_runs_nam(json.loads((tmp_path / "b.nam").read_text()), X)) > WRONG
 
 
+def test_a_model_that_the_trainer_wrote_gives_what_it_gives() -> None:
+    """tests/golden/nam/make.py: neural-amp-modeler 0.13.0, whose files are of version 0.7.0."""
+    folder = Path(__file__).parent / "golden" / "nam"
+    answers = np.load(folder / "answers.npz")
+    found = rc.load(folder / "model.nam")
+    assert not found.warnings
+    (stack,) = found.layers.values()
+    y = reference.run(stack, answers["x"][:, None, None].astype(float)).y[:, 0]
+    head = found.tensors["head.weight"][0], found.tensors["head.bias"][0]
+    np.testing.assert_allclose(y @ head[0] + head[1], answers["y"], rtol=0, atol=2e-6)
+
+
 # Written again ----------------------------------------------------------------------------------------------
 
 REAL = [

@@ -21,7 +21,8 @@ import rnnconvert as rc
 from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.catalogue import OPTIONS
+from rnnconvert.files.options import Options
 from tests.requirements import needed
 from tests.sources import onnx_arrays, onnx_node, stack, write
 

@@ -31,7 +31,7 @@ from tests.julia_files import Function, Struct, bson
 from tests.sources import checkpoint, stack, uniform
 
 SHOWN = int(os.environ.get("RNNCONVERT_SHOWN", "12"))
-SHARE = int(os.environ.get("RNNCONVERT_SHARE", "8"))
+SHARE = int(os.environ.get("RNNCONVERT_SHARE", "6"))
 """How many cases of one file are tried where not all are."""
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -160,6 +160,8 @@ def settings(name: str) -> list[str]:
 SKIPPED = {
     "onnx": "tests/test_conservation_onnx.py",
     **{name: f"tests/test_{name}_files.py" for name in ("tflite", "openvino", "ncnn", "c_header", "tfjs")},
+    **dict.fromkeys(("coreml", "coreml_nn"), "tests/test_coreml_files.py"),
+    **{name: f"tests/test_{name}_files.py" for name in ("madmom", "tesseract")},
 }
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED

@@ -7,10 +7,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.running import registry
@@ -150,6 +148,7 @@ def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str
 
 
 KERAS = """
+found = {'x': np.random.RandomState(1).uniform(-1, 1, (2, 5, 3)).astype('f')}
 for version in (1, 2):
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.compat.v1.set_random_seed(1)
@@ -159,25 +158,21 @@ for version in (1, 2):
             y = y + tf.nn.dynamic_rnn(cells.GRUCell(3), x, dtype=tf.float32)[0][:, -1]
         y = tf.identity(y, name='y')
         session.run(tf.global_variables_initializer())
+        found['y%d' % version] = session.run(y, {x: found['x']})
         frozen = graph_util.convert_variables_to_constants(session, graph.as_graph_def(), ['y'])
         open('keras_%d.pb' % version, 'wb').write(frozen.SerializeToString())
-found = {}
 """
 
 
-def test_loops_of_keras_in_a_frozen_graph_are_named_and_refused(tmp_path: Path) -> None:
+def test_loops_of_keras_in_a_frozen_graph_are_layers(tmp_path: Path) -> None:
     heads = GRAPHS.partition("X = ")[0]
-    by_tensorflow(tmp_path, heads + KERAS)
+    given = by_tensorflow(tmp_path, heads + KERAS)
     found = rc.load(tmp_path / "keras_1.pb")
-    assert not found.layers and len(found.unread) == 2 and set(found.unread) <= set(found.warnings), found.warnings
-    assert any("gru" in one and "the loop" in one and "model.save('model.keras')" in one for one in found.unread)
-    done = CliRunner().invoke(main, ["convert", str(tmp_path / "keras_1.pb"), str(tmp_path / "a.onnx")])
-    assert done.exit_code == 4 and "not every recurrent layer in it can be read" in done.output, done.output
-    # What is read beside them goes by its name.
-    (name,) = rc.load(tmp_path / "keras_2.pb").layers
-    for more, code in (([], 4), (["--layer", name], 0)):
-        words = ["convert", str(tmp_path / "keras_2.pb"), str(tmp_path / "a.onnx"), *more]
-        assert CliRunner().invoke(main, words).exit_code == code
+    assert list(found.layers) == ["gru", "lstm"] and not found.unread and not found.tensors
+    below = reference.run(found.layers["gru"], given["x"].swapaxes(0, 1)).y
+    np.testing.assert_allclose(reference.run(found.layers["lstm"], below).hidden[0], given["y1"], rtol=1e-5, atol=1e-6)
+    # One that is read by its names beside them.
+    assert list(rc.load(tmp_path / "keras_2.pb").layers) == ["rnn", "gru", "lstm"]
 
 
 def test_loops_that_todays_tensorflow_freezes_are_named(tmp_path: Path) -> None:
@@ -199,6 +194,45 @@ def test_loops_that_todays_tensorflow_freezes_are_named(tmp_path: Path) -> None:
         (tmp_path / "a.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
         (named,) = rc.load(tmp_path / "a.pb").unread
         assert "(4, 12)" in named, named
+
+
+def test_layers_that_todays_keras_has_in_a_frozen_graph(tmp_path: Path) -> None:
+    """Loops with functions and loops of TensorFlow 1's kind: the reference gives what Keras gave."""
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
+
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("another backend of Keras is loaded")
+    layers = keras.layers
+    random = np.random.default_rng(3)
+    x = random.normal(size=(2, 5, 3)).astype(np.float32)
+    whole = {"return_sequences": True}
+    models = [
+        [layers.GRU(4, reset_after=False)],
+        [layers.LSTM(4, recurrent_activation="hard_sigmoid", **whole), layers.SimpleRNN(3, activation="relu")],
+        [layers.Bidirectional(layers.GRU(4, **whole))], [layers.LSTM(4, unroll=True)],
+    ]  # fmt: skip
+    for own in models:
+        model = keras.Sequential([keras.Input((5 if getattr(own[0], "unroll", False) else None, 3)), *own])
+        model.set_weights([(random.normal(size=one.shape) * 0.5).astype(np.float32) for one in model.get_weights()])
+        truth = np.asarray(model(x))
+        spec = tf.TensorSpec((None, *model.inputs[0].shape[1:]), tf.float32)
+        called = tf.function(lambda x, model=model: model(x)).get_concrete_function(spec)
+        for lower in (True, False):
+            frozen = convert_variables_to_constants_v2(called, lower_control_flow=lower)
+            (tmp_path / "a.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
+            found = rc.load(tmp_path / "a.pb")
+            assert not found.unread, found.unread
+            stacks = list(found.layers.values())
+            outputs = [reference.run(stacks[0], x.swapaxes(0, 1))]
+            if isinstance(own[0], layers.Bidirectional):
+                outputs.append(reference.run(stacks[1], x.swapaxes(0, 1)))
+            elif len(stacks) > 1:
+                outputs = [reference.run(stacks[1], outputs[0].y)]
+            y = np.concatenate([one.y.swapaxes(0, 1) if truth.ndim == 3 else one.hidden[0] for one in outputs], -1)
+            np.testing.assert_allclose(y, truth, rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("ending", ["", ":0"])

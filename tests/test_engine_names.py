@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rnnconvert.files.options import OPTIONS, asked_by, explained
+from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
 from rnnconvert.language.registry import systems
 from tests.test_floors import FILES, ROOT, module_of
 
@@ -37,7 +37,7 @@ EXCEPTIONS = {
     ("containers.tensor_bundle", "tensorflow"): "the file kind that two rooms share is called so",
     ("files.arrays_by_name", "cudnn"): "a type checker is told for which format one array comes back",
     ("files.option_types", "keras"): "docs/generate.py makes it from the options of the rooms",
-    ("verification.running", "torch"): "the reference takes its gradients from torch's automatic differentiation",
+    ("verification.gradients", "torch"): "the reference takes its gradients from torch's automatic differentiation",
 }  # fmt: skip
 
 

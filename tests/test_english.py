@@ -48,6 +48,8 @@ PHRASES = {
     r"; there (is|are) (\{|only|none)": "'Choose one of: ...'",
     r"\bno \w+ \{\w+!r\}; ": "'Unknown ...'",
     r"\bsound (YAML|HDF5|ONNX|BSON|JLD2|\.keras)\b": "'valid'",
+    r"\bbelongs? into\b": "'belongs in'",
+    r"\bshall\b": "'must', 'will', or the verb alone",
     r"\ba riddle\b": "say it plainly",
 }
 """Phrases that read as translated, as expressions, and what to write instead."""

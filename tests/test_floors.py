@@ -42,6 +42,15 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
     "formats.keras.whole_onnx": "rnnconvert.formats.onnx",  # whole Keras models become ONNX graphs
+    **dict.fromkeys(  # graphs are read as ONNX graphs, in which layers are recognized
+        (
+            "formats.tensorflow1.loops",
+            "formats.tensorflow1.lowering",
+            "formats.tensorflow1.as_onnx",
+            "formats.tflite.loops",
+        ),
+        "rnnconvert.formats.onnx",
+    ),
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are exported as ONNX operators
 }
 """The rooms that know another framework's room."""
@@ -84,7 +93,7 @@ def faults(module: str, code: str) -> list[str]:
     for level, name in modules_named(ast.parse(code)):
         top, _, rest = name.partition(".")
         head = rest.partition(".")[0]
-        if level:
+        if level and not (level == 1 and is_executor(module) and name.startswith("run_")):
             found.append("a relative import: the file has two paths, give it one name")
         elif top in ("formats", "cli"):
             found.append(f"{name}: the package's name is rnnconvert.{top}")
@@ -100,7 +109,7 @@ def faults(module: str, code: str) -> list[str]:
             room = inside.partition(".")[0]
             known = NEIGHBOURS.get(module, f"rnnconvert.formats.{room}")
             if not name.startswith((f"rnnconvert.formats.{room}.", known)):
-                found.append(f"{name}: another framework's room; what two share belongs into the engine")
+                found.append(f"{name}: another framework's room; what two share belongs in the engine")
         elif FLOOR.get(head, FLOOR[FACE]) >= own and not _face_of(module, head):
             found.append(f"{head or top} stands on a higher floor, or on the same")
     return found
@@ -129,6 +138,7 @@ def test_imports_go_down(path: pathlib.Path) -> None:
         ("formats.arraymancer", "from rnnconvert.language.packing import pack"),
         ("formats.mxnet.files", "from rnnconvert.formats.cudnn.files import read"),
         ("formats.pytorch.run", "def run():\n    from rnnconvert.language.packing import pack"),
+        ("formats.pytorch.run", "from .module import Unit"),
         ("running.child", "from rnnconvert.core.errors import UsageError"),
         ("files.convert", "from rnnconvert.cli.main import main"),
         ("files.convert", "import rnnconvert"),

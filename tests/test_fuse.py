@@ -436,12 +436,6 @@ def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
         rc.fuse(path, tmp_path / "fast.onnx")
 
 
-def test_inspect_names_the_command(tmp_path: Path) -> None:
-    for name in ("keras_gru", "dynamo_lstm_cells"):
-        result = CliRunner().invoke(main, ["inspect", str(GOLDEN / f"{name}.onnx")])
-        assert "rnnconvert fuse MODEL.onnx -o FAST.onnx" in result.output
-
-
 def test_a_replacement_that_the_proof_denies_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the recognition itself: the proof finds it."""
     from rnnconvert.formats.onnx import fuse_found, fuse_loops

@@ -21,6 +21,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_jax as jax
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn import run_torch as torch_flat
 from rnnconvert.formats.keras import run as keras
 from rnnconvert.language.layout import Sizes
@@ -84,11 +85,11 @@ def test_cudnn_is_called_as_its_header_says(
     host, library = HostMemory(), StandIn(description)
     weighed, cotangents = cotangents_of(problem)
     given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    plain = cudnn.run(params, problem.x, description, library, cudnn.Memory(host), **given)
+    plain = cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host), **given)
     assert excess(problem, outputs(plain)) <= 1
     assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
     assert (host.blocks, library.made) == ({}, {})
-    memory = cudnn.Memory(host)
+    memory = cudnn_library.Memory(host)
     found = cudnn.run(
         params, problem.x, description, library, memory, "persist_dynamic", **given, cotangents=cotangents
     )
@@ -117,12 +118,12 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
     host, library = HostMemory(), StandIn(description)
     library.RNNForward = lambda *_: 3000  # type: ignore[method-assign,assignment]
     with pytest.raises(NotImplementedError, match="cuDNN: cudnnRNNForward: status 3000"):
-        cudnn.run(params, problem.x, description, library, cudnn.Memory(host))
+        cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host))
     library.RNNForward = lambda *_: 5000  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError, match="cudnnRNNForward: status 5000"):
-        cudnn.run(params, problem.x, description, library, cudnn.Memory(host))
+        cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host))
     with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, but cuDNN's has"):
-        cudnn.run(params[:-1], problem.x, description, library, cudnn.Memory(host))
+        cudnn.run(params[:-1], problem.x, description, library, cudnn_library.Memory(host))
     with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
         library("cudnnDestroy")
     assert (host.blocks, library.made) == ({}, {})
@@ -132,32 +133,32 @@ def test_a_clip_is_set_on_an_lstm_only(tmp_path: Path) -> None:
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
     library = StandIn({**description, "clip": [-0.5, 0.25]})
-    cudnn.run(params, problem.x, library.description, library, cudnn.Memory(HostMemory()))
+    cudnn.run(params, problem.x, library.description, library, cudnn_library.Memory(HostMemory()))
     (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
     assert clip == (1, -0.5, 0.25)
     with (
         pytest.raises(NotImplementedError, match="a clip of a gru"),
-        cudnn.configured(library, None, {**description, "cell": "gru", "clip": [0, 1]}),
+        cudnn_library.configured(library, None, {**description, "cell": "gru", "clip": [0, 1]}),
     ):
         pass
 
 
 def test_settings_of_a_descriptor() -> None:
     plain = {"cell": "gru", "input_size": 3, "hidden_size": 5}
-    assert cudnn.settings(plain) == [0, 3, 2, 0, 0, 0, 0, 3, 3, 5, 5, 1, 0]
+    assert cudnn_library.settings(plain) == [0, 3, 2, 0, 0, 0, 0, 3, 3, 5, 5, 1, 0]
     more = {"cell": "lstm", "hidden_size": 5, "bidirectional": True, "bias_mode": "single_rec", "input_mode": "skip"}
     more |= {"dtype": "bfloat16", "projection_size": 2, "num_layers": 4}
-    assert cudnn.settings(more, "persist_static", True) == [1, 2, 3, 1, 1, 9, 0, 0, 5, 5, 2, 4, 1]
-    assert cudnn.settings({**plain, "dtype": "float64"})[5:8] == [1, 1, 3]
-    assert cudnn.settings({**plain, "dtype": "float16"})[5:8] == [2, 0, 0]
+    assert cudnn_library.settings(more, "persist_static", True) == [1, 2, 3, 1, 1, 9, 0, 0, 5, 5, 2, 4, 1]
+    assert cudnn_library.settings({**plain, "dtype": "float64"})[5:8] == [1, 1, 3]
+    assert cudnn_library.settings({**plain, "dtype": "float16"})[5:8] == [2, 0, 0]
 
 
 def test_bfloat16_is_rounded_as_elsewhere() -> None:
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32) * 1e3
     values[:6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38]
-    bits = cudnn._encoded(values, "bfloat16")
+    bits = cudnn_library.encoded(values, "bfloat16")
     expected = values.astype(ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(cudnn._decoded(bits, "bfloat16"), expected.astype(np.float32))
+    np.testing.assert_array_equal(cudnn_library._decoded(bits, "bfloat16"), expected.astype(np.float32))
 
 
 def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +166,7 @@ def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    assert cudnn._libraries("cudnn") == []
+    assert cudnn_library.libraries("cudnn") == []
     said = cudnn.absent({})
     assert said.startswith("libcudnn.so is not found: pip install nvidia-cudnn-cu12 (for CUDA 13: nvidia-cudnn-cu13); ")
     assert "libcudart.so is not found: " in said
@@ -177,8 +178,8 @@ def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.M
             (folder / name).touch()
     importlib.invalidate_caches()
     assert cudnn.absent({}) == ""
-    assert [Path(path).name for path in cudnn._libraries("cudnn")] == ["libcudnn_adv.so.9", "libcudnn.so.9"]
-    assert [Path(path).name for path in cudnn._libraries("cudart")] == ["libcudart.so.12"]
+    assert [Path(path).name for path in cudnn_library.libraries("cudnn")] == ["libcudnn_adv.so.9", "libcudnn.so.9"]
+    assert [Path(path).name for path in cudnn_library.libraries("cudart")] == ["libcudart.so.12"]
 
 
 # JAX
@@ -260,7 +261,7 @@ def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
 
     layer = layers.Bidirectional(layers.LSTM(4), name="both")
     layer.build((2, 3, 5))
-    chain = keras._Chain([layer])
+    chain = keras.Chain([layer])
     keras._choose(layer, True)
     assert keras._path(layer) == "cuDNN"
     x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)

@@ -27,7 +27,7 @@ from rnnconvert.formats.jax import run as jax_libraries
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running import registry
 from rnnconvert.running.parent import Process
-from rnnconvert.verification.running import canonical
+from rnnconvert.verification.gradients import canonical
 from tests.frameworks import outputs
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -99,6 +99,7 @@ def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
     return {"nonlinearity": "relu"} if name in ("flax", "nnx") and one["cell"] == RECTIFIED else {}
 
 
+@pytest.mark.drawn(14)
 @over_cells
 def test_a_file_of_ours_gives_what_the_reference_gives(
     name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
@@ -113,7 +114,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
             assert excess(problem, outputs(answer)) <= 1
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(8)
 @over_cells
 def test_lengths_and_gradients_are_the_references(
     name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
@@ -294,6 +295,7 @@ FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(2)
 @over_libraries
 def test_a_file_of_the_librarys_own_runs_by_layer(name: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -316,6 +318,7 @@ def called(*words: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
+@pytest.mark.drawn(2)
 @over_libraries
 def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> None:
     workers(name)
@@ -331,6 +334,7 @@ def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> 
     }
 
 
+@pytest.mark.drawn(2)
 @over_libraries
 def test_a_planted_mistake_is_found(name: str, workers: Workers, tmp_path: Path) -> None:
     """Two gates taken for each other in the file, and Haiku's one left out."""

@@ -127,7 +127,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
         values = [(key, value) for key in KEYS for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
         values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
-        for key, value in drawn(values, 12, f"{kind} {suffix} {number}"):
+        for key, value in drawn(values, 6, f"{kind} {suffix} {number}"):
 
             def put(one: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
                 list(inside(one))[number]["config"][key] = value

@@ -57,6 +57,7 @@ def computed(path: Path) -> tuple[bytes, str]:
 SILENT = ("out.safetensors", "out.ckpt.index")
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(
     ("name", "options"),
     [

@@ -326,6 +326,7 @@ y = graph.eval(x=x, **begun, **vector)[0]""",
 """How each spelling goes into what the note of a written file names."""
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("module", LOADED)
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path) -> None:

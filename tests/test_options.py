@@ -16,9 +16,9 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import convert
-from rnnconvert.files.options import OPTIONS
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests import native_files
@@ -42,9 +42,11 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "c_header", "chainer", "dl4j", "fluid", "flux", "guitarml", "knet", "lasagne", "lux", "mlx", "nam", "ncnn",
+    "arraymancer", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "guitarml",
+    "knet", "lasagne", "lux", "madmom", "mlx",
+    "nam", "ncnn",
     "onednn", "openvino", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "tfjs", "tflite", "torch7",
+    "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 

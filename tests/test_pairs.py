@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,9 @@ def loaded(path: Path, system: str, asked: Asked) -> rc.Checkpoint:
     said = said_of(system, asked)
     function = said.pop("nonlinearity", None)
     asking = {question.option for question in rc.load(path, system, **said).questions}
-    told = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    told: dict[str, Any] = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    if "reset_after" in asking:
+        told["reset_after"] = bool(asked.cell.reset_after)
     return rc.load(path, system, **said, **told)
 
 
@@ -97,7 +100,7 @@ def file_of(source: str, asked: Asked, folder: Path) -> Path:
 def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
     given: dict[Asked, Checkpoint] = {}
     every = [pair for pair in TABLE if pair.source == source]
-    for pair in drawn(every, len(every) // 3, source):
+    for pair in drawn(every, len(every) // 4, source):
         if pair.asked not in given:
             given[pair.asked] = written(source, pair.asked, tmp_path / str(len(given)))
         checkpoint = given[pair.asked]
@@ -116,7 +119,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
         for matrix in held(source, pair.target, pair.asked).stack.readout:
             y = y @ np.asarray(matrix).T
         assert off(source, pair.asked, y) <= 1, named(pair)
-        target.unlink()
+        removed(target)
 
 
 def written(source: str, asked: Asked, folder: Path) -> Checkpoint:
@@ -130,6 +133,14 @@ def written(source: str, asked: Asked, folder: Path) -> Checkpoint:
     return checkpoint
 
 
+def removed(path: Path) -> None:
+    """Remove a file, or a folder that is one model."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def only(checkpoint: Checkpoint) -> Any:
     (stack,) = checkpoint.layers.values()
     return stack
@@ -141,7 +152,7 @@ def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> 
     ran: dict[str, Array] = {}
     with running(executor) as worker:
         pairs = [pair for pair in TABLE if pair.target == target and pair.verdict != "refused"]
-        for pair in drawn(pairs, 30, target):
+        for pair in drawn(pairs, 12, target):
             path = tmp_path / f"model{executor.suffix}"
             rc.save(in_memory(pair.source, pair.asked), path, target, force=True)
             y = run(worker, path, pair, ran)
@@ -203,6 +214,7 @@ def deep_files(target: str, suffix: str, folder: Path, count: int = 1000) -> Ite
     every = itertools.product(DEEP, plain, (BIAS_PARTS, ("input_bias",)))
     for (layers, directions), asked, biases in drawn(every, count, target):
         stack = deep(asked, layers, directions, frozenset(biases))
+        removed(path)
         try:
             rc.save(Checkpoint("memory", "", {"": stack}), path, target, force=True)
         except RefusedError:
@@ -228,7 +240,7 @@ def test_a_deep_stack_computes_the_same_wherever_it_goes(target: str, tmp_path: 
 def test_a_deep_stack_runs_in_its_own_system(target: str, tmp_path: Path) -> None:
     executor = judge(target)
     with running(executor) as worker:
-        for path, _, stack in deep_files(target, executor.suffix, tmp_path, 8):
+        for path, _, stack in deep_files(target, executor.suffix, tmp_path, 4):
             how = how_of(fit_to_layout(stack, adapters()[target].layouts(Options())))
             asked = {"hidden": None, "cell": None, "lengths": None, "cotangents": None}
             assert right(stack, np.asarray(worker.ask(file=str(path), layers=[], how=how, x=X, **asked)["y"])), stack

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.catalogue import OPTIONS
+from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Sizes
 from tests.drawn import looped
 from tests.sources import stack

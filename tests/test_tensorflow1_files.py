@@ -128,6 +128,21 @@ def test_a_frozen_graph_gives_what_tensorflow_gave() -> None:
     np.testing.assert_allclose(reference.run(found.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
 
 
+def test_loops_of_a_frozen_graph_give_what_keras_gave() -> None:
+    for name in ("gru_while", "stack_frames"):
+        found = rc.load(GOLDEN.parent / "frozen" / f"{name}.pb")
+        assert not found.unread and not found.tensors
+        with np.load(GOLDEN.parent / "frozen" / f"{name}.npz") as kept:
+            x, truth = kept["x"].swapaxes(0, 1), kept["y"]
+        for one in found.layers.values():
+            given = reference.run(one, x)
+            x = given.y
+        y = x.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+        np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
+    masked = rc.load(GOLDEN.parent / "frozen" / "masked_while.pb")
+    assert not masked.layers and "lengths of sequences alone" in masked.unread[0]
+
+
 def test_a_frozen_classifier_gives_what_tensorflow_gave() -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "tf2onnx-fixtures" / "lstm_frozen.pb"
@@ -152,7 +167,7 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     executor = tensorflow1(name)
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), name: executor})
     # The coupled cell is written out as LSTMCell, as today's code has it.
-    layers = drawn([one for one in NAMES if one != "coupled/rnn"], 8, name)
+    layers = drawn([one for one in NAMES if one != "coupled/rnn"], 4, name)
     report = verify(CELLS, on=[name], layers=layers, settings=SAID)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])

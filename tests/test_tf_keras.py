@@ -63,6 +63,7 @@ def added(keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("RNNCONVERT_EXECUTORS", str(tmp_path / "executors.json"))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
 def test_a_file_of_keras_2_is_proved_by_the_version_that_wrote_it(ending: str, folder: Path, added: None) -> None:
     judge("keras")

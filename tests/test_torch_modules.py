@@ -460,6 +460,7 @@ BACKENDS = ["eager", "aot_eager", *(["inductor"] if shutil.which("gcc") else [])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("made", [gru, lambda dtype: lstm(dtype, layers=1)], ids=["gru", "lstm"])
 def test_torch_compile_makes_one_graph_with_the_same_gradients(made: Any, backend: str) -> None:

@@ -179,21 +179,21 @@ def test_a_page_shows_every_layer_and_its_links_lead_somewhere() -> None:
     assert page.count("<img ") == 5 * 2 * 2 * 8 and all(html.escape(stack.name) in page for stack in stacks)
 
 
-def test_a_page_of_a_thousand_layers_stays_small() -> None:
+def test_a_page_of_many_layers_stays_small() -> None:
     one = stack_of(Sizes("gru", 64, 64))
-    page = rc.view(checkpoint(*(one.replace(name=f"l{number}") for number in range(1000)))).page()
-    assert page.count("<img ") == 6000 and len(page) < 6 * CELLS and page.count("<details") == 1000
+    page = rc.view(checkpoint(*(one.replace(name=f"l{number}") for number in range(500)))).page()
+    assert page.count("<img ") == 3000 and len(page) < 6 * CELLS and page.count("<details") == 500
 
 
 def test_of_a_large_matrix_the_means_of_blocks_are_shown_and_said() -> None:
-    size = 8192
+    size = 4096
     array = np.broadcast_to(np.linspace(-1, 1, size, dtype=np.float32), (size, size))
     stack = Recurrent(
         "big", (rc.Layer((rc.Direction(Cell("rnn"), {("input", "n"): array, ("recurrent", "n"): array}),)),)
     )
     page = rc.view(checkpoint(stack)).page()
-    assert "each cell the mean of up to 64 x 64 weights" in page and len(page) < 200_000
-    assert "one weight in 65 counted" in page
+    assert "each cell the mean of up to 32 x 32 weights" in page and len(page) < 200_000
+    assert "one weight in 17 counted" in page
 
 
 def test_two_files_stand_side_by_side() -> None:

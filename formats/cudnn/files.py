@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
@@ -317,7 +317,7 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
 
 def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
     try:
-        found = json.loads(text)
+        found = json_text.loads(text, path)
         entries = found["layers"]
         unknown = sorted(set(found) - {"layers", "format"})
         if unknown or found.get("format", NAME) != NAME:
@@ -327,7 +327,7 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
             raise TypeError
     except UnreadableError:
         raise
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError):
         raise UnreadableError(path, 'the description is not a JSON object with a list "layers" of buffers') from None
     return list(entries)
 

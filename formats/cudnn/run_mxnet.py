@@ -17,6 +17,10 @@ FORMAT = "cudnn"
 BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases; projection; no lengths; gradients; float32 and float64"
+CANNOT = {
+    "lengths": "sequences of different lengths: MXNet ignores lengths on the CPU",
+    "how": "the description already states what is computed",
+}
 # The switch chooses between oneDNN's kernels, where they have the cell, and MXNet's own.
 VARIANTS: dict[str, dict[str, Any]] = {
     "mxnet": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "1"}},
@@ -32,12 +36,6 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
-    if request["how"]:
-        raise NotImplementedError(
-            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
-        )
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: MXNet ignores lengths on the CPU")
     description = request["description"]
     for key, plain in (("bias_mode", "double"), ("input_mode", "linear")):
         if description.get(key, plain) != plain:

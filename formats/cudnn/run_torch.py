@@ -18,6 +18,7 @@ FORMAT = "cudnn"
 BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
+CANNOT = {"how": "the description already states what is computed"}
 VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}
 _STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<i2"}
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
@@ -32,10 +33,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     import torch
 
-    if request["how"]:
-        raise NotImplementedError(
-            f"the description already states what is computed: {', '.join(request['how'])} cannot be chosen"
-        )
     if not torch.cuda.is_available():
         raise NotImplementedError(f"this torch {torch.__version__} has no CUDA")
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

@@ -7,12 +7,12 @@ its functions are names or {"TanH": {}}; later "@class" names both.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
@@ -94,7 +94,7 @@ def parts(text: Array, path: object) -> list[Part]:
     Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or leaves the order open.
     """
     try:
-        config = json.loads(bytes(text))
+        config = json_text.loads(bytes(text), path)
         found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
         found = [
             replace(part, reads=reads, around=said)

@@ -6,7 +6,6 @@ Sources: orbax/checkpoint/_src/metadata/tree.py (InternalTreeMetadata) and _src/
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.reading import read_small
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
@@ -75,10 +75,10 @@ def read(path: Path) -> Stored:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(read_small(path, _LARGEST_METADATA))
+        found = json_text.loads(read_small(path, _LARGEST_METADATA), path)
     except UnreadableError:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UnreadableError(path, f"it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise UnreadableError(path, "it is not a JSON object")

@@ -6,12 +6,12 @@ and order, by its configuration or, without one, by names and arrays that leave 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
@@ -192,7 +192,7 @@ class _Legacy:
         attributes: Any = self.job.source.metadata.get("attributes", {})
         config = config or attributes.get("", {}).get("model_config")
         if isinstance(config, str):
-            config = json.loads(config)
+            config = json_text.loads(config, self.job.source.path)
         if isinstance(config, Mapping):
             return children(entry(config))
         return [Entry(name, self._inferred(name), {}) for name in _order(self.job)]

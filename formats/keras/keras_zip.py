@@ -16,10 +16,11 @@ from typing import IO, Any
 
 import numpy as np
 
-from rnnconvert.containers import hdf5
+from rnnconvert.containers import hdf5, json_text
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import map_file, replacing, write_pieces
 from rnnconvert.containers.hdf5_write import lay_out
+from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.window import Window
@@ -57,9 +58,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the members by name. Raises UnreadableError for names that are doubled, missing or lead outside. Raises
-    UnreadableError for names that are doubled, missing or lead out.
-    """
+    """Return the members by name. Raises UnreadableError for names that are doubled, missing or lead outside."""
     infos = archive.infolist()
     if len(infos) > MEMBERS:
         raise UnreadableError(path, f"the zip has {len(infos)} members, more than {MEMBERS}")
@@ -93,7 +92,13 @@ def _check_expansion(path: object, info: zipfile.ZipInfo) -> None:
 def _json(path: object, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict[str, Any]:
     if info.file_size > JSON_BYTES:
         raise UnreadableError(path, f"{info.filename!r} has {info.file_size} bytes, more than {JSON_BYTES}")
-    parsed = json.loads(archive.read(info))
+    charging(info.compress_size).memory(info.file_size, path)
+    try:
+        parsed = json_text.loads(archive.read(info), path)
+    except UnreadableError:
+        raise
+    except ValueError as error:
+        raise UnreadableError(path, f"{info.filename!r} is not JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise UnreadableError(path, f"{info.filename!r} holds a {type(parsed).__name__}, not an object")
     return parsed

@@ -6,15 +6,15 @@ optimizer's variables in the order in which `build` makes them.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras.cells import Read
 from rnnconvert.formats.keras.config import every
@@ -238,8 +238,11 @@ def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
     attributes: Any = checkpoint.metadata.get("attributes", {})
     text = attributes.get("", {}).get("training_config")
     try:
-        found = json.loads(text).get("optimizer_config") if isinstance(text, str) else None
-    except (ValueError, AttributeError, RecursionError):
+        parsed = json_text.loads(text, checkpoint.path) if isinstance(text, str) else {}
+        found = parsed.get("optimizer_config")
+    except UnreadableError:
+        raise
+    except (ValueError, AttributeError):
         return None
     return found if isinstance(found, Mapping) else None
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
@@ -161,8 +162,10 @@ class Reader:
         config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
         if isinstance(config, str):
             try:
-                config = json.loads(config)
-            except (ValueError, RecursionError):
+                config = json_text.loads(config, self.path)
+            except UnreadableError:
+                raise
+            except ValueError:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None

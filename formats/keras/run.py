@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
-import shutil
-import tempfile
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from .run_model import (
+    Chain,
+    Graph,
+    NamedLayers,
+    WholeModel,
+    cells_of,
+    directions,
+    load,
+    state_count,
+)
 
 Array = np.ndarray
 
@@ -25,6 +31,7 @@ NEEDS = ("keras",)
 FORMAT = "keras"
 SUFFIX = ".keras"
 SUPPORTS = "SimpleRNN, GRU of both kinds, LSTM, Bidirectional, stacked cells; any activation; masks; gradients; float16 to float64"
+CANNOT = {"how": "the model already states what it computes"}
 _NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 # Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
 _TENSORFLOW = {"KERAS_BACKEND": "tensorflow", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
@@ -54,8 +61,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 _HALVES = ("float16", "bfloat16")
 _NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in float32"}
 """How Keras 3.15 loses precision on its backends in float64: measured, 1e-7 off."""
-_STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
-"""The number of states of each cell whose states are understood here."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -82,14 +87,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     variant = request["variant"]
     if keras.backend.backend() != variant["backend"]:
         raise RuntimeError(f"Keras runs on {keras.backend.backend()}, but should run on {variant['backend']}")
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
-    model = _loaded(request["file"])
-    graph: _Layers = _Named(model, request["layers"]) if request["layers"] else _Whole(model)
+    model = load(request["file"])
+    graph: Graph = NamedLayers(model, request["layers"]) if request["layers"] else WholeModel(model)
     wide = any(
-        cell.compute_dtype == "float64" for layer in graph.layers for way in _ways(layer) for cell in _cells(way)
+        cell.compute_dtype == "float64" for layer in graph.layers for way in directions(layer) for cell in cells_of(way)
     )
     if wide and variant["backend"] in _NO_FLOAT64:
         raise NotImplementedError(f"float64: Keras on {variant['backend']} {_NO_FLOAT64[variant['backend']]}")
@@ -116,114 +117,12 @@ def _without_tf32(backend: str) -> None:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def _loaded(file: str) -> Any:
-    """Return the model of a file. Raises NotImplementedError if Keras cannot make a model from it. Raises
-    NotImplementedError if Keras has no way to make a model of it.
-    """
-    import keras
-
-    if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(
-            f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5"
-        )
-    try:
-        with _without_dead_keys(file) as alive:
-            return keras.models.load_model(alive, compile=False)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        theirs = any(word in said for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
-        if file.endswith(".keras") and not theirs:
-            raise
-        raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {said[:300]}") from None
-
-
-_DEAD = {"time_major": False}
-"""Keys of Keras 2's configurations that Keras 3 no longer knows, with the value that says nothing. Another value is left, and
-Keras refuses it."""
-
-
-@contextlib.contextmanager
-def _without_dead_keys(file: str) -> Iterator[str]:
-    """Yield the file, or a copy of it whose configuration lacks the keys of Keras 2 that say nothing."""
-    zipped = zipfile.is_zipfile(file)
-    text = _config(file, zipped)
-    if not any(f'"{key}"' in text for key in _DEAD):
-        yield file
-        return
-    alive = json.dumps(_alive(json.loads(text)))
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / Path(file).name
-        if zipped:
-            with zipfile.ZipFile(file) as source, zipfile.ZipFile(copy, "w") as target:
-                for name in source.namelist():
-                    target.writestr(name, alive if name == "config.json" else source.read(name))
-        else:
-            import h5py
-
-            shutil.copyfile(file, copy)
-            with h5py.File(copy, "r+") as archive:
-                archive.attrs["model_config"] = alive
-        yield str(copy)
-
-
-def _config(file: str, zipped: bool) -> str:
-    """Return a model's configuration as its file has it; "" if it has none."""
-    if zipped:
-        with zipfile.ZipFile(file) as archive:
-            return archive.read("config.json").decode() if "config.json" in archive.namelist() else ""
-    import h5py
-
-    try:
-        with h5py.File(file) as archive:
-            text = archive.attrs.get("model_config", "")
-    except OSError:
-        return ""  # Keras says what is wrong with it
-    return text.decode() if isinstance(text, bytes) else str(text)
-
-
-def _alive(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _alive(one) for key, one in value.items() if key not in _DEAD or one != _DEAD[key]}
-    return [_alive(one) for one in value] if isinstance(value, list) else value
-
-
-def _is_recurrent(layer: Any) -> bool:
-    import keras
-
-    return isinstance(layer, (keras.layers.RNN, keras.layers.Bidirectional))
-
-
-def _ways(layer: Any) -> list[Any]:
-    """Return the layers of its directions, forward first."""
-    return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
-
-
-def _cells(way: Any) -> list[Any]:
-    """Return the cells of one direction, the lowest first."""
-    return list(getattr(way.cell, "cells", [way.cell]))
-
-
-def _count(cell: Any) -> int:
-    name = type(cell).__name__
-    if name not in _STATES or not type(cell).__module__.startswith("keras."):
-        raise NotImplementedError(f"a cell {name}: the meaning of its states is unknown")
-    return _STATES[name]
-
-
-def _prepared(layer: Any) -> Any:
-    """Set the layer to give everything: each step, final states, zero where a sequence is over."""
-    for one in dict.fromkeys([layer, *_ways(layer)]):
-        one.return_sequences, one.return_state, one.stateful = True, True, False
-        one.zero_output_for_mask = True
-    return layer
-
-
 def _choose(layer: Any, fused: bool) -> None:
     """Have a layer run cuDNN's kernels, or Keras's own loop over the steps.
 
     When it must use cuDNN, Keras raises ValueError where it cannot, instead of silently taking the other path.
     """
-    for way in _ways(layer):
+    for way in directions(layer):
         if hasattr(way, "use_cudnn"):
             way.use_cudnn = fused
 
@@ -231,186 +130,8 @@ def _choose(layer: Any, fused: bool) -> None:
 def _path(layer: Any, backend: str = "") -> str:
     """Return which of the two a layer ran, chosen as above. On torch Keras does not show where it left cuDNN."""
     fused = "cuDNN where Keras can" if backend == "torch" else "cuDNN"
-    chosen = [fused if getattr(way, "use_cudnn", False) is True else "generic" for way in _ways(layer)]
+    chosen = [fused if getattr(way, "use_cudnn", False) is True else "generic" for way in directions(layer)]
     return " and ".join(dict.fromkeys(chosen))
-
-
-class _Layers:
-    """What is to be computed.
-
-    layers  the recurrent layers, in the order of their states
-    """
-
-    layers: list[Any]
-
-    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its
-        outputs.
-        """
-        raise NotImplementedError
-
-    def weights(self) -> Iterator[tuple[str, str, Any]]:
-        """Yield the layer, own name and variable of every weight."""
-        for layer in self.layers:
-            yield from ((layer.name, *pair) for pair in _weights(layer))
-
-
-def _weights(layer: Any) -> Iterator[tuple[str, Any]]:
-    """Yield a recurrent layer's variables: kernel; in a Bidirectional forward/kernel; of stacked cells 0/kernel."""
-    ways = _ways(layer)
-    for label, way in zip(("forward/", "backward/") if len(ways) == 2 else ("",), ways):
-        cells = _cells(way)
-        for number, cell in enumerate(cells):
-            prefix = label + (f"{number}/" if len(cells) > 1 else "")
-            yield from ((prefix + variable.name, variable) for variable in cell.weights if _is_float(variable))
-
-
-def _is_float(variable: Any) -> bool:
-    return "float" in str(variable.dtype)  # a dropout's seed generator is a variable too
-
-
-class _Chain(_Layers):
-    """Layers, each reading what the one before gives."""
-
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self.layers = [_prepared(layer) for layer in layers]
-
-    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        import keras
-
-        for layer in self.layers:
-            outputs = call(layer, x)
-            x = keras.ops.concatenate(outputs, axis=-1) if len(outputs) > 1 else outputs[0]
-        return x
-
-
-class _Named(_Chain):
-    """Layers of a model by name, or where names are not unique by path: outer/inner, or as the file has it."""
-
-    def __init__(self, model: Any, names: Sequence[str]) -> None:
-        known = list(_every(model))
-        chosen = []
-        for name in names:
-            found = {id(layer): layer for labels, layer in known if name in labels}
-            if len(found) != 1:
-                names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in known)) or "none"
-                raise NotImplementedError(
-                    f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {names_there}"
-                )
-            (layer,) = found.values()
-            chosen.append(layer)
-        super().__init__(chosen)
-
-
-def _every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[list[str], Any]]:
-    """Yield each recurrent layer of a model and of the models in it, with all names that it may have."""
-    from keras.src.utils.naming import to_snake_case  # as the file's paths are made
-
-    counts: dict[str, int] = {}
-    for layer in model.layers:
-        kind = to_snake_case(type(layer).__name__)
-        number = counts.get(kind, 0)
-        counts[kind] = number + 1
-        own = f"{path}layers/{kind}_{number}" if number else f"{path}layers/{kind}"
-        names = (*scope, layer.name)
-        if _is_recurrent(layer):
-            yield [layer.name, "/".join(names), own], layer
-        elif hasattr(layer, "layers"):
-            yield from _every(layer, names, f"{own}/")
-
-
-class _Whole(_Layers):
-    """A model of one input, along its graph: joints, flips and dense layers run too."""
-
-    def __init__(self, model: Any) -> None:
-        if len(model.inputs) != 1:
-            raise NotImplementedError(f"the model has {len(model.inputs)} inputs: name the layers of one of them")
-        self.outputs = [tensor for tensor in model.outputs if len(tensor.shape) == 3]
-        self.nodes = _ordered(model.outputs)
-        places: list[tuple[int, bool, int, Any]] = []
-        depths: dict[int, int] = {}
-        self.backwards: dict[int, bool] = {}
-        """By tensor, whether it is in the order of a layer that goes backwards: its padding comes first."""
-        for number, node in enumerate(self.nodes):
-            layer = node.operation
-            depth = max((depths[id(source)] for source in node.input_tensors), default=0)
-            turned = any(self.backwards[id(source)] for source in node.input_tensors)
-            if _is_recurrent(layer):
-                _check(layer, node)
-                way = bool(getattr(layer, "go_backwards", False))
-                places.append((depth, way, number, layer))
-                depth += 1
-                turned ^= way
-            elif any(labels for labels, _ in (_every(layer) if hasattr(layer, "layers") else ())):
-                raise NotImplementedError(f"the layer {layer.name!r} is a model with recurrent layers: name them")
-            elif type(layer).__name__ == "Flip":
-                turned = not turned
-            for tensor in node.output_tensors:
-                depths[id(tensor)], self.backwards[id(tensor)] = depth, turned
-        # Layers that stand side by side are directions: the one that reads forward is the first.
-        self.layers = [_prepared(layer) for *_, layer in sorted(places, key=lambda place: place[:3])]
-        if len({id(layer) for layer in self.layers}) < len(self.layers):
-            raise NotImplementedError("a layer that the model calls more than once")
-        if not self.layers or not self.outputs:
-            raise NotImplementedError("the model's outputs are not sequences of recurrent layers: name its layers")
-
-    def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        import keras
-
-        values: dict[int, Any] = {}
-        for node in self.nodes:
-            if node.is_input:
-                results = [x]
-            elif _is_recurrent(node.operation):
-                results = call(node.operation, values[id(node.input_tensors[0])])
-            else:
-                arguments, keywords = node.arguments.fill_in(values)
-                given = node.operation(*arguments, **keywords)
-                results = list(given) if isinstance(given, (list, tuple)) else [given]
-            values.update({id(tensor): value for tensor, value in zip(node.output_tensors, results)})
-        ends = [values[id(tensor)] for tensor in self.outputs]
-        return keras.ops.concatenate(ends, axis=-1) if len(ends) > 1 else ends[0]
-
-    def padded_first(self) -> str:
-        """Return the first recurrent layer that reads a sequence with its end first; "" if there is none."""
-        turned = (
-            node.operation.name
-            for node in self.nodes
-            if _is_recurrent(node.operation) and self.backwards[id(node.input_tensors[0])]
-        )
-        return next(turned, "")
-
-    def weights(self) -> Iterator[tuple[str, str, Any]]:
-        yield from super().weights()
-        for node in self.nodes:
-            if not _is_recurrent(node.operation):
-                owned = getattr(node.operation, "weights", ())
-                yield from ((node.operation.name, variable.name, variable) for variable in owned if _is_float(variable))
-
-
-def _ordered(outputs: Sequence[Any]) -> list[Any]:
-    """Return the calls that a model consists of, each after those that it reads."""
-    found: list[Any] = []
-    seen: set[int] = set()
-    waiting = [(tensor, False) for tensor in reversed(outputs)]
-    while waiting:
-        tensor, ready = waiting.pop()
-        operation, number, _ = tensor._keras_history
-        node = operation._inbound_nodes[number]
-        if ready:
-            found.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            waiting.append((tensor, True))
-            waiting += [(source, False) for source in reversed(node.input_tensors)]
-    return found
-
-
-def _check(layer: Any, node: Any) -> None:
-    if len(node.input_tensors) != 1:
-        raise NotImplementedError(f"the layer {layer.name!r} reads its states or a mask from the model: name it")
-    if not layer.return_sequences:
-        raise NotImplementedError(f"the layer {layer.name!r} gives only its last step: name it")
 
 
 def run(
@@ -447,11 +168,11 @@ def run(
         made = keras.layers.Bidirectional(made, backward_layer=other, merge_mode=merge_mode, dtype=dtype.name)
     made.build((np.shape(x)[1], len(x), np.shape(x)[2]))
     # Bidirectional makes new layers from the configuration of those that it is given.
-    for way, own in zip(_ways(made), (arrays, backward or {})):
+    for way, own in zip(directions(made), (arrays, backward or {})):
         for variable in way.weights:
             variable.assign(own[variable.name])
     given = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
-    return _solved(_Chain([made]), given)
+    return _solved(Chain([made]), given)
 
 
 def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:
@@ -468,25 +189,25 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
     )
 
 
-def _solved(graph: _Layers, given: Mapping[str, Any]) -> dict[str, Any]:
+def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer without its notes."""
     import keras
 
     slots = [
         (layer, number, way)
         for layer in graph.layers
-        for number in range(len(_cells(_ways(layer)[0])))
-        for way in range(len(_ways(layer)))
+        for number in range(len(cells_of(directions(layer)[0])))
+        for way in range(len(directions(layer)))
     ]
-    has_cell = [_count(_cells(_ways(layer)[way])[number]) == 2 for layer, number, way in slots]
+    has_cell = [state_count(cells_of(directions(layer)[way])[number]) == 2 for layer, number, way in slots]
     hidden = _of_slots(given.get("hidden"), slots, [True] * len(slots), "hidden")
     cell = _of_slots(given.get("cell"), slots, has_cell, "cell")
     lengths = given.get("lengths")
-    if lengths is not None and isinstance(graph, _Whole) and graph.padded_first():
+    if lengths is not None and isinstance(graph, WholeModel) and graph.padded_first():
         raise NotImplementedError(
             f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first"
         )
-    first = _cells(_ways(graph.layers[0])[0])[0]
+    first = cells_of(directions(graph.layers[0])[0])[0]
     x = _tensor(np.asarray(given["x"]).swapaxes(0, 1), first.compute_dtype)
     states = [_tensor(state, _dtype_of(slot)) for slot, state in [*hidden, *cell]]
     mask = None
@@ -540,7 +261,7 @@ def _key(slot: tuple[Any, int, int]) -> tuple[int, int, int]:
 
 def _dtype_of(slot: tuple[Any, int, int]) -> str:
     layer, number, way = slot
-    return str(_cells(_ways(layer)[way])[number].compute_dtype)
+    return str(cells_of(directions(layer)[way])[number].compute_dtype)
 
 
 def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
@@ -561,13 +282,13 @@ def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int)
     import keras
 
     found: list[Any] = []
-    for way, one in enumerate(_ways(layer)):
-        cells = _cells(one)
+    for way, one in enumerate(directions(layer)):
+        cells = cells_of(one)
         own: list[Any] = []
         for number, cell in enumerate(cells):
             key = id(layer), number, way
             zero = keras.ops.zeros((batch, cell.units), cell.compute_dtype)
-            states = [h.get(key, zero), c.get(key, zero)][: _count(cell)]
+            states = [h.get(key, zero), c.get(key, zero)][: state_count(cell)]
             # Stacked cells keep the states of each together.
             own += states if len(cells) == 1 else [states if len(states) > 1 else states[0]]
         found.append(own)
@@ -593,13 +314,13 @@ def _called(layer: Any, source: Any, initial: list[Any] | None, mask: Any) -> li
             raise
         _choose(layer, False)
         outputs = list(layer(source, initial_state=initial, mask=mask))
-    ways = _ways(layer)
+    ways = directions(layer)
     apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
     flat = keras.tree.flatten(outputs[apart:])
     finals: dict[Any, list[Any]] = {}
     for way, one in enumerate(ways):
-        for number, cell in enumerate(_cells(one)):
-            finals[id(layer), number, way] = [flat.pop(0) for _ in range(_count(cell))]
+        for number, cell in enumerate(cells_of(one)):
+            finals[id(layer), number, way] = [flat.pop(0) for _ in range(state_count(cell))]
     return [*outputs[:apart], finals]
 
 

@@ -18,6 +18,7 @@ NEEDS = ("tf_keras", "tensorflow")
 FORMAT = "keras"
 SUFFIX = ".h5"
 SUPPORTS = "SimpleRNN, GRU of both kinds, LSTM, Bidirectional, with the functions of Keras 2; masks; no stacked cells, no gradients"
+CANNOT = {"cotangents": "gradients are not asked of tf_keras", "how": "the model already states what it computes"}
 VARIANTS: dict[str, dict[str, Any]] = {
     # "as_written": it computes what a file of Keras 2 says, where Keras 3 computes something else of it.
     "tf_keras": {
@@ -38,12 +39,6 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run layers of a model, or all of a model that is one chain of them; see rnnconvert.running."""
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
-    if request.get("cotangents"):
-        raise NotImplementedError("gradients are not asked of tf_keras")
     file = request["file"]
     layers = _layers(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]))
     return _solved(layers, request)

@@ -5,7 +5,6 @@ Nothing is guessed: every array and every key of the configuration is used, name
 
 from __future__ import annotations
 
-import json
 import os
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5
+from rnnconvert.containers import hdf5, json_text
 from rnnconvert.containers.files import map_file, only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
@@ -187,8 +186,10 @@ def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -
 
 def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return json_text.loads(text, source)
+    except UnreadableError:
+        raise
+    except ValueError:
         raise UnreadableError(source, f"{what} is not JSON") from None
 
 

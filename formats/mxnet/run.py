@@ -20,6 +20,7 @@ SUFFIX = ".params"
 SUPPORTS = (
     "gluon.rnn's layers and cells; projection; arrays of single gates; no lengths; gradients; float32 and float64"
 )
+CANNOT = {"lengths": "sequences of different lengths: MXNet ignores lengths on the CPU"}
 VARIANTS: Dict[str, Dict[str, Any]] = {"mxnet-gluon": {"device": "cpu"}}
 
 _NAME = re.compile(
@@ -41,8 +42,6 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     """Run the layer or cell of a file whose parameters carry a prefix; see rnnconvert.running."""
     import mxnet
 
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: MXNet ignores lengths on the CPU")
     loaded = mxnet.nd.load(request["file"])
     if not isinstance(loaded, dict):
         raise NotImplementedError("a list of arrays without names")

@@ -6,14 +6,14 @@ Source: what mx.sym.Symbol.tojson writes; "attr" and "param" stood for "attrs" b
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import BudgetError, UnreadableError
 from rnnconvert.files.flat import Description
 
 MOST = 1 << 26
@@ -36,7 +36,9 @@ def _graph(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     if data.size > MOST:
         raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
     try:
-        yield json.loads(bytes(data))["nodes"]
+        yield json_text.loads(bytes(data), path)["nodes"]
+    except BudgetError:
+        raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise UnreadableError(
             path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"

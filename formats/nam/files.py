@@ -29,7 +29,7 @@ SUFFIXES = registry.endings(NAME)
 
 _LAYER = "lstm"
 _VERSION = "0.5.4"
-_KNOWN = re.compile(r"0\.5\.\d+")
+_KNOWN = re.compile(r"0\.[567]\.\d+")
 _SIZES = ("input_size", "hidden_size", "num_layers")
 _PARTS = frozenset({"input", "recurrent", "input_bias", "initial_hidden", "initial_cell"})
 _MOST, _MOST_LAYERS = 1 << 20, 256
@@ -93,7 +93,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     stack = assemble(_LAYER, layout.cell, unpack(layout, sizes, {"weights": weights[:length]}), 1)
     head = {"head.weight": weights[length:-1].reshape(1, -1), "head.bias": weights[-1:]}
     version = document.get("version")
-    odd = [] if _KNOWN.fullmatch(str(version)) else [f"its version is {version!r}; what is known here is that of 0.5"]
+    odd = (
+        []
+        if _KNOWN.fullmatch(str(version))
+        else [f"its version is {version!r}; what is known here are those of 0.5 to 0.7"]
+    )
     odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
     return Checkpoint(
         str(path), NAME, {_LAYER: stack}, head, evidence, options.questions, tuple(odd), metadata, {"weights": weights}

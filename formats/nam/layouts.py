@@ -8,9 +8,9 @@ head's weights and bias, which are not the layer's.
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "nam", "Neural Amp Modeler", ".nam files of version 0.5 of the architecture LSTM",
-    "corpus: the LSTM among NeuralAmpModelerCore's example models; torch runs the weights that are read and written, from their learned "
-    "state. NeuralAmpModelerCore itself was not run",
+    "nam", "Neural Amp Modeler", ".nam files of the versions 0.5 to 0.7 of the architecture LSTM",
+    "golden: a model of the trainer, neural-amp-modeler 0.13.0, with its outputs; it also ran the LSTM of NeuralAmpModelerCore's examples, "
+    "and a file written here, to 6e-8. NeuralAmpModelerCore, which plug-ins use, was not run",
     ("LSTM only, one direction; every layer has a learned initial state, which is zero where the source has none",
      "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
      "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "

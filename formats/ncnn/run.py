@@ -18,6 +18,11 @@ NEEDS = ("ncnn",)
 FORMAT = "ncnn"
 SUFFIX = ".param"
 SUPPORTS = "RNN, GRU with reset after the product, LSTM with projection; two directions; no lengths or gradients"
+CANNOT = {
+    "cotangents": "ncnn computes no gradients",
+    "lengths": "sequences of different lengths: ncnn computes one sequence at a time",
+    "how": "the model already states what it computes",
+}
 VARIANTS: dict[str, dict[str, Any]] = {"ncnn-cpu": {"device": "cpu"}}
 
 _TYPES = {"LSTM": 2, "GRU": 1, "RNN": 1}
@@ -31,14 +36,6 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
-    if request.get("cotangents"):
-        raise NotImplementedError("ncnn computes no gradients")
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: ncnn computes one sequence at a time")
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
     layers = _layers(request["file"])
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
     if any(states.values()) and not all(len(one["in"]) > 1 for one in layers.values()):

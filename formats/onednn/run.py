@@ -25,6 +25,10 @@ SUFFIX = ".npz"
 SUPPORTS = (
     "vanilla RNN, LSTM with peepholes and projection, GRU and lbr_gru; two directions; no lengths or gradients; float32"
 )
+CANNOT = {
+    "cotangents": "gradients: the oneDNN executor does not compute them",
+    "lengths": "sequences of different lengths: oneDNN's primitives do not support them",
+}
 VARIANTS: dict[str, dict[str, Any]] = {"onednn": {"device": "cpu"}}
 VARIABLE = "RNNCONVERT_ONEDNN"
 """Where the library is, if it is neither installed nor in this Python's environment."""
@@ -93,10 +97,6 @@ def _path() -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run primitives of a file, each reading what the one before gives; see rnnconvert.running."""
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: oneDNN's primitives do not support them")
-    if request.get("cotangents") is not None:
-        raise NotImplementedError("gradients: the oneDNN executor does not compute them")
     with np.load(request["file"]) as archive:
         arrays = {name: archive[name] for name in archive.files}
     library = _Library(_path())

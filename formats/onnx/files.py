@@ -1,15 +1,14 @@
-"""ONNX models: the RNN, GRU and LSTM nodes of any graph, one recurrent layer each."""
+"""ONNX models: the RNN, GRU and LSTM nodes of any graph, one recurrent layer each, and layers that other operators compute."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.numpy_helper
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Source
@@ -21,8 +20,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import onnx_file, onnx_write
+from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_states, onnx_write, quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
+from rnnconvert.formats.onnx.computed import Computed, Looked, look
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
 from rnnconvert.language import registry
@@ -33,7 +33,7 @@ from rnnconvert.language.packing import unpack
 NAME = "onnx"
 SUFFIXES = registry.endings(NAME)
 
-_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm"}
+_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
 _FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 
@@ -78,7 +78,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
-            if node.op_type not in _KINDS or node.domain not in ("", "ai.onnx"):
+            if node.op_type not in _KINDS or (node.domain not in ("", "ai.onnx") and not quantised.is_one(node)):
                 continue
             reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
             met.append(node)
@@ -94,18 +94,38 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         for tensor in getattr(scope.graph, "initializer", ()):
             if tensor.data_type in onnx_file.DTYPES:
                 others.setdefault(tensor.name, file.tensor(tensor))
+    looked = look(path, scopes[0], file.model, layers, onnx_unread.looks_recurrent(scopes[0]))
+    for name, one in looked.layers.items():
+        layers[name] = one.stack
+        warnings += one.warnings
+        evidence.append(f"{name}: {one.found.what} of main, by what its steps compute; proved on random inputs")
+        used |= {value for node in one.nodes for value in fuse_graph.reads(node)}
+        used |= {tensor.name for body in fuse_graph.bodies(one.nodes) for tensor in body.initializer}
     others = {name: array for name, array in others.items() if name not in used}
-    unread += onnx_unread.unread(scopes, met)
-    layers = {
-        name: stack.replace(reads=reads(homes[name].scope, homes[name].node.input[0], labels))
-        for name, stack in layers.items()
-    }
+    unread += onnx_unread.unread(scopes, met, looked)
+    ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
+    layers = {name: stack.replace(reads=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
-        read=Read(file, scopes, homes), unread=tuple(unread),
+        read=Read(file, scopes, homes, looked.layers), unread=tuple(unread),
         batch_first={name: home.scope.attributes(home.node)["layout"].i == 1 for name, home in homes.items()
                      if "layout" in home.scope.attributes(home.node)},
     )  # fmt: skip
+
+
+def _reads_of(
+    name: str,
+    homes: Mapping[str, Home],
+    looked: Looked,
+    labels: Mapping[int, str],
+    ends: Mapping[str, tuple[str, bool]],
+) -> Reads | None:
+    """Return what a layer of the model reads."""
+    if name in homes:
+        return reads(homes[name].scope, homes[name].node.input[:1], labels, ends)
+    one = looked.layers[name]
+    own = {value: end for value, end in ends.items() if end[0] != name}
+    return reads(looked.scope, one.reads, labels, own) if looked.scope is not None else None
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -126,15 +146,18 @@ _SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout"
 """Operators that change no value of what they read when a model runs without training."""
 
 
-def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
-    """Return what a recurrent node reads: which others' outputs, and what comes between; None where the graph does not
+def reads(
+    scope: Scope, values: Iterable[str], labels: Mapping[int, str], ends: Mapping[str, tuple[str, bool]]
+) -> Reads | None:
+    """Return what a recurrent layer reads: which others' outputs, and what comes between; None where the graph does not
     show it.
 
     labels  names of the recurrent nodes, by id
+    ends    values of the main graph that other operators compute as a layer's outputs: its name, and whether it is a final state
     """
     layers: dict[str, None] = {}
     through: dict[str, None] = {}
-    waiting, seen = [value], set()
+    waiting, seen = list(values), set()
     while waiting:
         name = waiting.pop()
         found = scope.producer(name)
@@ -142,9 +165,12 @@ def reads(scope: Scope, value: str, labels: Mapping[int, str]) -> Reads | None:
             continue
         seen.add(name)
         node, output = found
-        if id(node) in labels:
-            layers[labels[id(node)]] = None
-            if output:
+        label, final = ends.get(name, ("", False)) if scope.path == "main" else ("", False)
+        if not label and id(node) in labels:
+            label, final = labels[id(node)], output > 0
+        if label:
+            layers[label] = None
+            if final:
                 through["a final state"] = None
         elif node.op_type in _SHAPES or (node.op_type == "Gather" and _takes_a_direction(scope, node)):
             waiting += list(node.input) if node.op_type == "Concat" else list(node.input)[:1]
@@ -163,14 +189,16 @@ def _takes_a_direction(scope: Scope, node: Any) -> bool:
 class Read:
     """A model as it was read.
 
-    file    the open file, or the model in memory
-    scopes  every graph
-    homes   where its recurrent layers are, by their names
+    file      the open file, or the model in memory
+    scopes    every graph
+    homes     where its recurrent nodes are, by the names of the layers
+    computed  the layers that other operators of the main graph compute, by their names
     """
 
     file: onnx_file.OnnxFile
     scopes: Sequence[Scope]
     homes: Mapping[str, Home]
+    computed: Mapping[str, Computed]
 
 
 @dataclass(frozen=True)
@@ -216,11 +244,33 @@ class _Node:
             if array is None:
                 self.unread.append(self._why_not(name, value))
                 return None
+            if quantised.is_one(self.node) and name in quantised.SCALES:
+                made = self._dequantised(name, array)
+                if made is None:
+                    return None
+                array = made
             arrays[name] = array
             self._use(value)
         if not {"W", "R"} <= set(arrays):
             raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
         return self._stack(arrays)
+
+    def _dequantised(self, name: str, codes: Array) -> Array | None:
+        """Return what the integers of a matrix stand for, or None (with a note in `unread`) if their scales are not constant."""
+        given = []
+        for index in quantised.SCALES[name]:
+            value = self._input(index)
+            array = self.scope.constant(value) if value else None
+            if value and array is None:
+                self.unread.append(self._why_not(f"{name}'s scales", value))
+                return None
+            given.append(array)
+            self._use(value)
+        if given[0] is None:
+            raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
+        if quantised.LOSS not in "".join(self.warnings):
+            self.warnings.append(f"{self.name}: {quantised.LOSS}")
+        return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
 
     def _account(self) -> None:
         """Check that every attribute and input of the node is known, and of the type that it should have.
@@ -240,10 +290,11 @@ class _Node:
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)
-        if any(self.node.input[8 if self.kind == "lstm" else 6 :]):
+        most = quantised.INPUTS if quantised.is_one(self.node) else 8 if self.kind == "lstm" else 6
+        if any(self.node.input[most:]):
             raise RefusedError(
-                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form",
-                f"the operator has {8 if self.kind == 'lstm' else 6}", "", self.name,
+                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form", f"the operator has {most}", "",
+                self.name,
             )  # fmt: skip
         if "layout" in self.attributes and self.attributes["layout"].i:
             self.warnings.append(
@@ -418,45 +469,15 @@ class _Node:
 
     def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
         """Return the learned states of each direction, and states that have no canonical form."""
-        states: list[dict[Key, Source]] = [{} for _ in range(number)]
-        unconvertible: list[Unconvertible] = []
+        dtype = self.scope.constant(self._input(2))
+        found = onnx_states.States(self.path, self.scope, self.name, (number, sizes.hidden_size), dtype)
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
-        batch_first = "layout" in self.attributes and self.attributes["layout"].i
+        batch_first = bool("layout" in self.attributes and self.attributes["layout"].i)
         for part, index in inputs.items():
-            name = self._input(index)
-            if not name:
-                continue
-            value = self._state(name, (number, 1, sizes.hidden_size))
-            if value is None:
-                if given_at_run_time(self.scope, name):
-                    self.warnings.append(
-                        f"{self.name}: its initial state {name!r} is given at run time. Pass it yourself"
-                    )
-                else:
-                    reason = f"{name!r} is made by nodes that cannot be evaluated here"
-                    unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))
-                continue
-            value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
-            if value.ndim != 3 or value.shape[0] != number or value.shape[2] != sizes.hidden_size or not value.shape[1]:
-                raise UnreadableError(self.path, f"the state {name!r} of node {self.name!r} has shape {value.shape}")
-            if not value.any():
-                continue
-            if (value != value[:, :1]).any():
-                reason = f"the rows of {name!r}, one for each sequence of a batch of {value.shape[1]}, are not the same"
-                unconvertible.append(Unconvertible("initial_state", "an initial state for one batch", reason))
-                continue
-            for direction in range(number):
-                states[direction][part, ""] = value[direction, 0]
-        return states, tuple(unconvertible)
-
-    def _state(self, name: str, shape: tuple[int, int, int]) -> Array | None:
-        value = _learned(self.scope, name)
-        if value is None:
-            level = everywhere(self.scope, name)
-            dtype = self.scope.constant(self._input(2))
-            if level is not None and dtype is not None:
-                value = np.full(shape, level, dtype.dtype)
-        return value
+            if self._input(index):
+                found.add(part, self._input(index), batch_first)
+        self.warnings += found.warnings
+        return found.learned, tuple(found.unconvertible)
 
 
 def _single(value: float) -> float:
@@ -474,57 +495,6 @@ _ATTRIBUTES = {
 _OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"input_forget": "INT"}}
 # Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
 _WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
-
-
-def _learned(scope: Scope, name: str) -> Array | None:
-    """Return a state that is constant, or constant up to its spreading over the batch."""
-    value = scope.constant(name)
-    producer = scope.producer(name)
-    if value is not None or producer is None:
-        return value
-    node = producer[0]
-    if node.op_type == "Expand":
-        return _learned(scope, node.input[0])
-    if node.op_type == "Gather" and all(a.name == "axis" and a.i == 0 for a in node.attribute):
-        spread, rows = _learned(scope, node.input[0]), scope.constant(node.input[1])
-        if spread is not None and rows is not None and rows.ndim == 1 and (rows < len(spread)).all():
-            return spread[rows]
-    return None
-
-
-_RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
-
-
-def everywhere(scope: Scope, name: str) -> float | None:
-    """Return the one number that a state consists of, where its shape depends on the batch."""
-    producer = scope.producer(name)
-    for _ in range(100):
-        if producer is None:
-            return None
-        node = producer[0]
-        if node.op_type == "ConstantOfShape":
-            attribute = scope.attributes(node).get("value")
-            return 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
-        if node.op_type not in _RESHAPING:
-            return None
-        producer = scope.producer(node.input[0])
-    return None
-
-
-def given_at_run_time(scope: Scope, name: str) -> bool:
-    """Return whether a value depends on what the model is given, and not only on the shapes of it."""
-    waiting, seen = [name], set()
-    while waiting:
-        value = waiting.pop()
-        if not value or value in seen or scope.constant(value) is not None:
-            continue
-        seen.add(value)
-        producer = scope.producer(value)
-        if producer is None or any(attribute.HasField("g") for attribute in producer[0].attribute):
-            return True  # an input of the graph, a value of the graph around it, or what a branch decides
-        if producer[0].op_type not in ("Shape", "Size"):
-            waiting += list(producer[0].input)
-    return False
 
 
 _IN_NUMPY = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.FLOAT16: "float16",

@@ -20,7 +20,6 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx import onnx_file, onnx_write
-from rnnconvert.formats.onnx.files import everywhere
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
 from rnnconvert.formats.onnx.fuse_graph import made, reads, replaced
@@ -31,6 +30,7 @@ from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_steps import steps
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
+from rnnconvert.formats.onnx.onnx_states import everywhere
 
 _OPSETS = 7
 

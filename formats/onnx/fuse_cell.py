@@ -26,6 +26,8 @@ from rnnconvert.formats.onnx.fuse_expression import (
 )
 
 _SAMPLES = 48
+_WIDEST = 1 << 16
+"""The most units of a layer: a file may state a matrix that it does not have."""
 _CLOSE = 3e-7
 """How far two formulas may be apart: constants such as 1/6 are in single precision in the file."""
 
@@ -93,7 +95,14 @@ def match(formula: Piece, hidden: str, cell_states: Sequence[str] = ()) -> Match
 
     Raises UnmatchedError.
     """
+    with np.errstate(all="ignore"):  # formulas of no cell overflow
+        return _match(formula, hidden, cell_states)
+
+
+def _match(formula: Piece, hidden: str, cell_states: Sequence[str]) -> Match:
     size = formula.width
+    if size > _WIDEST:
+        raise UnmatchedError(f"its state has {size:,} units")
     found = variables(formula)
     state = next((one for one in found.values() if isinstance(one, Leaf) and one.origin.value == hidden), None)
     if state is not None and (state.start, state.width) != (0, size):

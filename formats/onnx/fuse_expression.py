@@ -17,6 +17,9 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
 
+_LARGEST = 1 << 28
+"""The most numbers of one matrix: a file may state one that it does not have."""
+
 
 class UnmatchedError(Exception):
     """What stands in the way of recognising a cell, in words."""
@@ -177,6 +180,8 @@ def _for_all(one: Piece) -> bool:
 
 def product(pieces: Pieces, matrix: Array) -> Pieces:
     """Return a value times a stored matrix (features, width)."""
+    if matrix.size > _LARGEST:
+        raise UnmatchedError(f"a matrix {matrix.shape} is larger than this looks into")
     if matrix.ndim != 2 or matrix.shape[0] != width(pieces):
         raise UnmatchedError(f"a product of {width(pieces)} features with a matrix {matrix.shape}")
     terms: list[Term] = []

@@ -150,6 +150,11 @@ def reads(node: onnx.NodeProto) -> set[str]:
     return found
 
 
+def bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
+    """Return the graphs in some nodes."""
+    return [one.g for node in nodes for one in node.attribute if one.HasField("g")]
+
+
 def free(graph: onnx.GraphProto) -> set[str]:
     """Return the values that a graph in a node takes from around it."""
     own = {one.name for one in (*graph.input, *graph.initializer)}

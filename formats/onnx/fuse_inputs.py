@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.formats.onnx.files import everywhere, given_at_run_time
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
 from rnnconvert.formats.onnx.fuse_graph import made, reads
@@ -17,28 +17,49 @@ from rnnconvert.formats.onnx.fuse_proof import Graph, Pair
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import everywhere, given_at_run_time
 
 TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
 """Steps, sequences, and how large the numbers are."""
 
 
-def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:
-    """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """The operators of a layer, cut out of a graph.
+
+    nodes   between what it reads and what is used of it, in the graph's order
+    cuts    the values that they read, and what each of them is
+    trials  random numbers for these
+    """
+
+    nodes: Sequence[onnx.NodeProto]
+    cuts: Mapping[str, str]
+    trials: Sequence[Mapping[str, Array]]
+
+
+def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
+    """Cut the operators of a layer out of a graph. Raises UnmatchedError where they cannot be cut."""
     cuts = {name: "read" for read in found.reads for name in (read.steps or (read.value,))}
     cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
     outputs = [use.value for use in found.uses]
-    nodes = _between(whole.model.graph, scope, shapes, found, outputs, cuts)
-    new, arrays = made(found, "fused", opset, found.states)
-    inputs = [_value(scope, shapes, found, name, kind) for name, kind in cuts.items()]
-    given = [onnx.ValueInfoProto(name=name) for name in outputs]
-    old_model = _model(whole.model, nodes, inputs, given, whole.arrays)
-    new_arrays = {**{name: whole.arrays[name] for name in found.states.values() if name in whole.arrays}, **arrays}
-    constants = _constants(scope, whole, new, {*cuts, *new_arrays})
-    new_model = _model(whole.model, [*constants, *new], inputs, given, new_arrays)
-    dtype = found.direction.dtype
+    nodes = _between(scope.graph, scope, shapes, found, outputs, cuts)
     trials = [_draw(shapes, scope, found, cuts, trial, number) for number, trial in enumerate(TRIALS)]
     distinct = [one for n, one in enumerate(trials) if n in (0, 3) or _shape(one) != _shape(trials[0])]
-    return Pair(found.label, old_model, new_model, outputs, distinct, np.dtype(dtype))
+    return Cut(nodes, cuts, distinct)
+
+
+def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:
+    """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
+    own = cut(scope, shapes, found)
+    outputs = [use.value for use in found.uses]
+    new, arrays = made(found, "fused", opset, found.states)
+    inputs = [_value(scope, shapes, found, name, kind) for name, kind in own.cuts.items()]
+    given = [onnx.ValueInfoProto(name=name) for name in outputs]
+    old_model = _model(whole.model, own.nodes, inputs, given, whole.arrays)
+    new_arrays = {**{name: whole.arrays[name] for name in found.states.values() if name in whole.arrays}, **arrays}
+    constants = _constants(scope, whole, new, {*own.cuts, *new_arrays})
+    new_model = _model(whole.model, [*constants, *new], inputs, given, new_arrays)
+    return Pair(found.label, old_model, new_model, outputs, own.trials, np.dtype(found.direction.dtype))
 
 
 def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
@@ -105,7 +126,7 @@ def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known:
 def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> onnx.ValueInfoProto:
     usual = next(code for code, dtype in DTYPES.items() if dtype == found.direction.dtype.newbyteorder("="))
     codes = {"condition": onnx.TensorProto.BOOL, "count": onnx.TensorProto.INT64}
-    code = shapes.kind(name) or codes.get(kind, usual)
+    code = shapes.kind(scope, name) or codes.get(kind, usual)
     known = shapes.number(scope, name) if kind == "known" else None
     if known is not None:
         code = next(code for code, dtype in DTYPES.items() if dtype == known.dtype)
@@ -168,25 +189,25 @@ def _draw(
     for read in found.reads:
         shape = (batch, read.width) if read.steps else ((batch, steps) if read.axis else (steps, batch)) + (read.width,)
         for name in read.steps or (read.value,):
-            inputs[name] = (random.standard_normal(shape) * scale).astype(_type(shapes, name, found))
+            inputs[name] = (random.standard_normal(shape) * scale).astype(_type(scope, shapes, name, found))
     for name, kind in cuts.items():
         if kind == "state":
             shape = (batch, size) if found.rank == 2 else (1, batch, size)
-            inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(shapes, name, found))
+            inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(scope, shapes, name, found))
         elif kind == "known":
             inputs[name] = np.asarray(shapes.number(scope, name))
         elif kind not in ("read", "condition", "count"):
             shape = (batch, size) if found.rank == 2 else (1, batch, size)
-            inputs[name] = np.full(shape, float(kind), _type(shapes, name, found))
+            inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, found))
         elif kind == "condition":
             inputs[name] = np.array(True)
         elif kind == "count":
-            inputs[name] = np.array(steps, DTYPES.get(shapes.kind(name), np.dtype(np.int64)))
+            inputs[name] = np.array(steps, DTYPES.get(shapes.kind(scope, name), np.dtype(np.int64)))
     return inputs
 
 
-def _type(shapes: Shapes, name: str, found: Found) -> np.dtype:
-    return DTYPES.get(shapes.kind(name), found.direction.dtype)
+def _type(scope: Scope, shapes: Shapes, name: str, found: Found) -> np.dtype:
+    return DTYPES.get(shapes.kind(scope, name), found.direction.dtype)
 
 
 def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]:

@@ -9,13 +9,14 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.files import given_at_run_time
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, REVERSE, UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use, reverse, weights
-from rnnconvert.formats.onnx.fuse_shapes import Dims, Shapes
+from rnnconvert.formats.onnx.fuse_rules import Dims
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import given_at_run_time
 
 _State = tuple[str, str, str, str]
 """A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""
@@ -53,14 +54,34 @@ def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[o
         if node.op_type not in ("Loop", "Scan") or node.domain not in ("", "ai.onnx"):
             continue
         try:
-            yield node, _found(scope, node, shapes, needed)
+            found = _found(scope, node, shapes, needed)
         except UnmatchedError as problem:
             yield node, problem
+            continue
+        _learn(scope, shapes, found)
+        yield node, found
+
+
+def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
+    """Note the shapes of the sequences that a layer gives: as long as those that it reads."""
+    read = found.reads[0]
+    dims = shapes.dims(scope, read.value)
+    for use in found.uses:
+        if use.kind == "sequence" and use.rank == 2 and dims is not None and len(dims) == 3:
+            whole = [dims[read.axis], dims[1 - read.axis]]
+            shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])
 
 
 def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -> Found:
     inner = next(iter(scope.inner(node, 0)))
     body = _loop(scope, inner, node) if node.op_type == "Loop" else _scan(scope, inner, node)
+    for name, _, first, _ in body.states:
+        shapes.give(inner, name, shapes.dims(scope, first))
+    for name, (outer, axis, _) in body.scanned.items():
+        whole = shapes.dims(scope, outer)
+        shapes.give(
+            inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
+        )
     kept = [state for state in body.states if _same(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in kept):
@@ -78,7 +99,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
 
     def counted(name: str) -> int | None:
-        where, own = inner.resolve(name)
+        where, own = inner.resolve(_same(inner, name))
         return FORWARD if where is inner and (own == iteration or own in begins) else None
 
     later = _reached(inner, [state[0] for state in hidden])

@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.files import given_at_run_time
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import Origin, UnmatchedError, signature
 from rnnconvert.formats.onnx.fuse_found import Found, Weights, weights
@@ -18,6 +17,7 @@ from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.fuse_uses import STEP, Graph, inside, read, uses
 from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import given_at_run_time
 
 _CHAINS = 8
 """The most chains of products with one matrix, such as one for each direction."""
@@ -71,6 +71,11 @@ def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | Unm
         if not states & taken:
             taken |= covered | states | inside(graph, found[0])
             yield label, found
+
+
+def repeats(graph: Graph) -> bool:
+    """Return whether products with one matrix depend on one another, as those of written-out steps do."""
+    return any(len(chain) > 2 for chain in _chains(graph))
 
 
 def _chains(graph: Graph) -> list[list[int]]:

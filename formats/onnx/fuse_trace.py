@@ -31,6 +31,7 @@ _SAME = ("Identity", "Dropout", "Cast")
 _MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
 _DEEPEST = 400
+_MOST = 1 << 24
 
 At = tuple[int, int]
 """Which element of a sequence: its axis of time, and the step (Origin.step)."""
@@ -54,6 +55,7 @@ class Tracer:
         self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
         self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
         self._known: dict[tuple[int, str, At | None], Pieces] = {}
+        self._widths: dict[tuple[int, str], int] = {}
         self._depth = 0
 
     def trace(self, name: str) -> Pieces:
@@ -83,7 +85,7 @@ class Tracer:
         depends = own and name in self.later
         if own and name in self.scanned:
             outer, axis, step = self.scanned[name]
-            return self._value(*self._outside(outer), (axis, step))
+            return self._value(*self._as_wide(scope, name, *self._outside(outer)), (axis, step))
         producer = scope.producer(name)
         if producer is None:
             if depends:
@@ -111,10 +113,22 @@ class Tracer:
         return (self.scope.outer or self.scope), name
 
     def _leaf(self, scope: Scope, name: str, origin: Origin) -> Pieces:
-        size = self.shapes.width(scope, name)
+        size = self._width(scope, name)
         if size is None:
             raise UnmatchedError(f"the width of {name!r} is not known")
         return (Leaf(origin, 0, size, size),)
+
+    def _width(self, scope: Scope, name: str) -> int | None:
+        size = self.shapes.width(scope, name)
+        return size if size is not None else self._widths.get((id(scope), name))
+
+    def _as_wide(self, scope: Scope, name: str, other: Scope, source: str) -> tuple[Scope, str]:
+        """Return a value that is as wide as another one, and note that."""
+        size = self._width(scope, name)
+        other, source = other.resolve(source)
+        if size is not None:
+            self._widths.setdefault((id(other), source), size)
+        return other, source
 
     def _source(self, scope: Scope, name: str, at: At | None) -> Pieces:
         """Return a value of the input as what it is: an element of a sequence, where it is one."""
@@ -129,12 +143,12 @@ class Tracer:
                 break
             node = producer[0]
             if node.op_type in ("Identity", "Dropout"):
-                scope, name = scope.resolve(node.input[0])
+                scope, name = self._as_wide(scope, name, scope, node.input[0])
             elif node.op_type == "Transpose":
                 order = list(scope.attributes(node)["perm"].ints) if "perm" in scope.attributes(node) else []
                 if len(order) != 3 or order[2] != 2:
                     break
-                scope, name = scope.resolve(node.input[0])
+                scope, name = self._as_wide(scope, name, scope, node.input[0])
                 at = (order[at[0]], at[1])
             else:
                 break
@@ -146,7 +160,7 @@ class Tracer:
         """Return the sequence that a value is one element of, with its axis of time and the step."""
         if scope is self.scope and name in self.scanned:
             outer, axis, scanned = self.scanned[name]
-            return (*self._outside(outer), (axis, scanned))
+            return (*self._as_wide(scope, name, *self._outside(outer)), (axis, scanned))
         producer = scope.producer(name)
         if producer is None:
             return None
@@ -160,7 +174,7 @@ class Tracer:
                 step = int(where)
             if step is None or axis not in (0, 1):
                 return None
-            return (*scope.resolve(node.input[0]), (axis, step))
+            return (*self._as_wide(scope, name, scope, node.input[0]), (axis, step))
         if node.op_type in ("Squeeze", "Reshape"):
             axes = self.shapes.integers(scope, node, "axes", 1) if node.op_type == "Squeeze" else None
             inner = scope.producer(node.input[0])
@@ -169,7 +183,7 @@ class Tracer:
             cut = self._cut(scope, *inner)
             if cut is None or cut[1] != 1 or (axes is not None and list(axes) != [cut[2]]):
                 return None
-            return (*scope.resolve(inner[0].input[0]), (cut[2], cut[0]))
+            return (*self._as_wide(scope, name, scope, inner[0].input[0]), (cut[2], cut[0]))
         return None
 
     def _cut(self, scope: Scope, node: onnx.NodeProto, index: int) -> tuple[int, int, int] | None:
@@ -200,6 +214,8 @@ class Tracer:
             parts = self.shapes.integers(scope, node, "split", 1)
             if parts is None:
                 length = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+                if length is None and self._last(scope, node.input[0], axis, None):
+                    length = self.shapes.width(scope, node.input[0])
                 if length is None:
                     return None
                 share = -(-length // len(node.output))
@@ -220,6 +236,8 @@ class Tracer:
             raise UnmatchedError(f"{name!r} is not of numbers")
         if array.ndim == 0:
             return (Stored(array),)
+        if array.size > _MOST:
+            raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():
             raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
@@ -244,7 +262,7 @@ class Tracer:
         if kind in _SAME:
             if kind == "Cast" and attributes["to"].i not in (1, 10, 11, 16):
                 return None
-            return self._value(scope, node.input[0], at)
+            return self._value(*self._as_wide(scope, node.output[0], scope, node.input[0]), at)
         if kind == "Where":
             chosen = self.shapes.number(scope, node.input[0])
             if chosen is None or not chosen.size or chosen.min() != chosen.max():
@@ -282,7 +300,8 @@ class Tracer:
             order = list(attributes["perm"].ints) if "perm" in attributes else []
             if len(order) != 3 or order[2] != 2:
                 return None
-            return self._value(scope, node.input[0], at if at is None else (order[at[0]], at[1]))
+            source = self._as_wide(scope, node.output[0], scope, node.input[0])
+            return self._value(*source, at if at is None else (order[at[0]], at[1]))
         return self._function(scope, node, attributes, at, depends)
 
     def _gemm(self, scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Pieces | None:

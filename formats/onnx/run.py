@@ -21,6 +21,7 @@ NEEDS = ("onnx", "onnxruntime")
 FORMAT = "onnx"
 SUFFIX = ".onnx"
 SUPPORTS = "RNN, GRU of both kinds and LSTM nodes with peepholes, clip and input_forget; sequence_lens, none zero; no gradients"
+CANNOT = {"cotangents": "onnxruntime computes no gradients", "how": "the model already states what it computes"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "onnxruntime-cpu": {"device": "cpu", "provider": "CPUExecutionProvider"},
     "onnxruntime-cuda": {"device": "cuda", "provider": "CUDAExecutionProvider"},
@@ -47,12 +48,6 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run nodes of a model one after the other, or a model of rnnconvert's; see rnnconvert.running."""
-    if request.get("cotangents"):
-        raise NotImplementedError("onnxruntime computes no gradients")
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
     if not request["file"].endswith(".onnx"):
         raise NotImplementedError("onnxruntime reads binary models, which end in .onnx")
     if request.get("lengths") is not None and np.min(request["lengths"]) < 1:

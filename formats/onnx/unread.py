@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 
+from rnnconvert.formats.onnx.computed import Looked, label_of
+from rnnconvert.formats.onnx.fuse_graph import bodies
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 
 _PRODUCTS = {
@@ -29,20 +31,25 @@ _FROM_SOURCE = (
 )
 
 
-_FUSE = (
-    "Let rnnconvert make one node of it, where that can be proved: rnnconvert fuse MODEL.onnx -o FAST.onnx. Otherwise read the file "
-    "of the framework that the model was exported from, or hand its weights as .npz or .safetensors with --layout."
-)
+def looks_recurrent(scope: Scope) -> bool:
+    """Return whether a graph may compute a recurrent layer in other operators than RNN, GRU and LSTM."""
+    carried = (_carried(node) for node in scope.nodes if node.op_type in ("Loop", "Scan"))
+    return any(one is False for one in carried) or bool(_written_out(scope, Looked()))
 
 
-def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]:
-    """Return a sentence for each recurrent computation of a model apart from the nodes that were read.
+def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto], looked: Looked) -> list[str]:
+    """Return a sentence for each recurrent computation of a model apart from the layers that were read.
 
-    read  the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
+    read    the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
+    looked  what was found of layers in other operators of the main graph
     """
-    known = {id(node) for node in read}
+    own = looked.nodes
+    known = {id(node) for node in read} | own
+    inside = {id(graph) for scope in scopes for graph in bodies(node for node in scope.nodes if id(node) in own)}
     found: list[str] = []
     for scope in scopes:
+        if id(scope.graph) in inside:
+            continue
         for node in scope.nodes:
             if id(node) in known or scope.calls(node):
                 continue
@@ -55,11 +62,12 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto]) -> list[str]
                 convolves = _carried(node)
                 if convolves is not None:
                     what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
+                    why = looked.reasons.get(label_of(node), "") if scope is looked.scope else ""
                     found.append(
-                        f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read. "
-                        f"{_FROM_SOURCE if convolves else _FUSE}"
+                        f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read"
+                        f"{': ' + why if why else ''}. {_FROM_SOURCE}"
                     )
-        found += _written_out(scope)
+        found += _written_out(scope, looked)
     return found
 
 
@@ -77,67 +85,80 @@ def _carried(node: onnx.NodeProto) -> bool | None:
         scanned = next((attribute.i for attribute in node.attribute if attribute.name == "num_scan_inputs"), 1)
         states = [value.name for value in body.input[: max(0, len(body.input) - scanned)]]
         ends = [value.name for value in body.output[: len(states)]]
-    after = _after(body.node, states)
-    on_the_way = [inner for inner in _before(body.node, ends) if id(inner) in after]
-    operators = {inner.op_type for inner in on_the_way}
+    nodes = list(body.node)
+    operators = {nodes[place].op_type for place in _after(nodes, states) & _before(nodes, ends)}
     if not operators & _PRODUCTS or not operators & _FUNCTIONS:
         return None
     return any("Conv" in operator for operator in operators)
 
 
 def _after(nodes: Iterable[onnx.NodeProto], names: Iterable[str]) -> set[int]:
-    """Return the nodes that depend on values; the nodes are in an order in which they can run."""
+    """Return the places of nodes that depend on values; the nodes are in an order in which they can run."""
     known, found = set(names), set()
-    for node in nodes:
+    for place, node in enumerate(nodes):
         if known & set(node.input):
-            found.add(id(node))
+            found.add(place)
             known.update(node.output)
     return found
 
 
-def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that values depend on."""
-    known, found = set(names), []
-    for node in reversed(nodes):
+def _before(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> set[int]:
+    """Return the places of nodes that values depend on."""
+    known, found = set(names), set()
+    for place, node in reversed(list(enumerate(nodes))):
         if known & set(node.output):
-            found.append(node)
+            found.add(place)
             known.update(node.input)
     return found
 
 
-def _written_out(scope: Scope) -> list[str]:
+def _written_out(scope: Scope, looked: Looked) -> list[str]:
     """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
     found = []
-    unrolled = _unrolled(scope)
+    own = looked.nodes
+    nodes = [node for node in scope.nodes if id(node) not in own]
+    unrolled = _unrolled(scope, nodes)
+    why = ""
+    if scope is looked.scope:
+        loops = {label_of(node) for node in scope.nodes if node.op_type in ("Loop", "Scan")}
+        why = next((f": {reason}" for label, reason in looked.reasons.items() if label not in loops), "")
     if unrolled:
         weight, times = unrolled
         found.append(
             f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
-            f"recurrent layer that is written out step by step, which cannot be read. {_FUSE}"
+            f"recurrent layer that is written out step by step, which cannot be read{why}. {_FROM_SOURCE}"
         )
     else:
-        split = _gates(scope)
+        split = _gates(scope, nodes)
         if split:
             found.append(
                 f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
-                f"which cannot be read. {_FUSE}"
+                f"which cannot be read{why}. {_FROM_SOURCE}"
             )
     return found
 
 
-def _unrolled(scope: Scope) -> tuple[str, int] | None:
+def _unrolled(scope: Scope, nodes: Iterable[onnx.NodeProto]) -> tuple[str, int] | None:
     """Return a matrix that multiplies values which depend, through a function, on its previous product."""
-    depends: dict[str, frozenset[tuple[str, bool]]] = {}
-    times: dict[str, int] = {}
-    for node in scope.nodes:
-        given = frozenset[tuple[str, bool]]().union(*(depends.get(name, frozenset()) for name in node.input))
+    depends: dict[str, frozenset[tuple[object, bool]]] = {}
+    times: dict[object, int] = {}
+    names: dict[object, str] = {}
+    for node in nodes:
+        given = frozenset[tuple[object, bool]]().union(*(depends.get(name, frozenset()) for name in node.input))
         if node.op_type in _FUNCTIONS:
             given = frozenset((weight, True) for weight, _ in given)
         if node.op_type in _PRODUCTS and len(node.input) > 1:
-            weight = node.input[1]
+            matrix = scope.constant(node.input[1])
+            # one matrix may have another name at each step
+            weight: object = (
+                node.input[1]
+                if matrix is None
+                else (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
+            )
+            names.setdefault(weight, node.input[1])
             if (weight, True) in given:
                 times[weight] = times.get(weight, 1) + 1
-            if scope.constant(weight) is not None:
+            if matrix is not None:
                 given |= {(weight, False)}
         for name in node.output:
             if len(given) <= 64 and name:
@@ -145,7 +166,7 @@ def _unrolled(scope: Scope) -> tuple[str, int] | None:
     if not times:
         return None
     most = max(times, key=lambda weight: times[weight])
-    return most, times[most]
+    return names[most], times[most]
 
 
 _PASSING = {
@@ -163,14 +184,14 @@ _PASSING = {
 }
 
 
-def _gates(scope: Scope) -> str:
+def _gates(scope: Scope, nodes: Iterable[onnx.NodeProto]) -> str:
     """Return the gates among one product's parts that meet in products with a candidate of the same: "3 gates ..." or
     "".
     """
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}
     met: dict[str, set[str]] = {}
-    for node in scope.nodes:
+    for node in nodes:
         given = frozenset[str]().union(*(origin.get(name, frozenset()) for name in node.input))
         if node.op_type in _PRODUCTS and any(scope.constant(name) is not None for name in node.input[1:2]):
             given = frozenset({node.output[0]})

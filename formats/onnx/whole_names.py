@@ -37,7 +37,8 @@ def module_path(node: onnx.NodeProto, values: Sequence[str]) -> str:
         return ""
     if not parts[0]:
         inner = [part for part in parts[1:-1] if part]
-        kept = [one for one, two in zip(inner, [*inner[1:], ""], strict=True) if not two.startswith(f"{one}.")]
+        after = [*inner[1:], ""]
+        kept = [one for one, two in zip(inner, after, strict=False) if not two.startswith(f"{one}.")]
         return ".".join(kept)
     return next((part for part in reversed(parts[:-1]) if part not in ("Tensordot", "add", "batchnorm")), "")
 

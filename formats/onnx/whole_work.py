@@ -11,9 +11,12 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.files import Home, Read
+from rnnconvert.formats.onnx.fuse_graph import bodies, reads
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.onnx_scopes import Scope
@@ -21,6 +24,8 @@ from rnnconvert.formats.onnx.whole_flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_layers import layers
 from rnnconvert.formats.onnx.whole_names import made_up, module_path
 from rnnconvert.formats.onnx.whole_nodes import GraphLayer
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
 
@@ -60,15 +65,32 @@ class Work:
         seen: dict[object, str] = {}
         taken: set[str] = set()
         twice = False
+        inside = {id(node): node for one in self.read.computed.values() for node in one.nodes}
+        within = set(map(id, bodies(inside.values())))
         for scope in self.read.scopes:
+            if id(scope.graph) in within:
+                continue
             recurrent = {id(home.node): name for name, home in homes.items() if home.scope is scope}
-            plain = {id(found.nodes[0]): found for found in layers(scope)}
+            plain = {id(found.nodes[0]): found for found in layers(scope) if id(found.nodes[0]) not in inside}
+            last = (
+                {id(one.nodes[-1]): name for name, one in self.read.computed.items()}
+                if scope is self.read.scopes[0]
+                else {}
+            )
             for node in scope.nodes:
                 unit: Unit | None = None
-                if id(node) in recurrent:
+                step: tuple[Scope, Sequence[onnx.NodeProto], str]
+                if id(node) in last:
+                    unit = self._computed(last[id(node)])
+                    step = (
+                        scope,
+                        self.read.computed[last[id(node)]].nodes,
+                        self.read.computed[last[id(node)]].reads[0],
+                    )
+                elif id(node) in recurrent:
                     name = recurrent[id(node)]
                     unit = self._recurrent(name, homes[name], paths.get(name, ""))
-                    step: tuple[Scope, Sequence[onnx.NodeProto], str] = (scope, [node], node.input[0])
+                    step = (scope, [node], node.input[0])
                 elif id(node) in plain:
                     unit = self._plain(plain[id(node)])
                     step = (scope, plain[id(node)].nodes, plain[id(node)].data)
@@ -120,8 +142,22 @@ class Work:
                 names[local] = state
         if stack.unconvertible or not set(home.values) <= set(names):
             self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
+        if quantised.is_one(home.node):
+            self._stuck |= dict.fromkeys(names.values(), f"the layer {name!r} is stored as integers with scales")
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
         return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
+
+    def _computed(self, name: str) -> Unit:
+        """Return a layer that other operators compute: its arrays are those that the node would have."""
+        stack = self.checkpoint.layers[name]
+        layout = registry.layout("onnx", stack.cell.kind, stack.cell.reset_after)
+        states = [key for key in stack.first.arrays if key[0].startswith("initial")]
+        bare = stack.first.with_arrays(dict.fromkeys(states))
+        packed = pack(layout, Recurrent(name, (Layer((bare,)),)))
+        names = {local: f"{name}/{local}" for local in packed}
+        self.arrays.update({names[local]: np.asarray(array) for local, array in packed.items()})
+        group = Group(layout, (0,), names)
+        return Unit(name, stack=stack, groups=(group,), made=stack.describe())
 
     def _add_state(self, home: Home, value: str, number: int, directions: int) -> str:
         """Note a learned state, which nodes may spread over the batch; "" for one that is not stored as one array."""
@@ -183,11 +219,21 @@ class Work:
     def _others(self, units: Sequence[Unit], homes: Mapping[str, Home]) -> dict[str, str]:
         """Add the tensors of no layer, and say which of them are not weights."""
         used = {id(tensor): tensor for where, value in self.values.values() for tensor in sources(where, value)}
+        main = self.read.scopes[0]
+        nodes = [node for one in self.read.computed.values() for node in one.nodes]
+        inside = {value for node in nodes for value in reads(node)}
+        within = set(map(id, bodies(nodes)))
+        used |= {
+            id(tensor): tensor
+            for value in inside
+            if main.constant(value) is not None
+            for tensor in sources(main, value)
+        }
         states = {id(tensor): tensor for home in homes.values() for value in home.node.input[4:]
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
         aside = {}
         for scope in self.read.scopes:
-            for tensor in getattr(scope.graph, "initializer", ()):
+            for tensor in getattr(scope.graph, "initializer", ()) if id(scope.graph) not in within else ():
                 if id(tensor) in used or tensor.data_type not in DTYPES:
                     continue
                 name = tensor.name if scope.path == "main" else f"{scope.path}/{tensor.name}"
@@ -204,7 +250,7 @@ class Work:
 
     def _place(self, name: str) -> Place | None:
         if name not in self._places:
-            self._places[name] = place(*self.values[name])
+            self._places[name] = place(*self.values[name]) if name in self.values else None
         return self._places[name]
 
     def hinders(self, new: Mapping[str, Array]) -> list[str]:
@@ -214,7 +260,12 @@ class Work:
         problems = []
         for name, array in new.items():
             where = self._place(name)
-            if where is None:
+            if name not in self.values:
+                why = (
+                    f"{name!r} cannot be written: other operators compute its layer. Make one node of it first: rnnconvert fuse "
+                    "MODEL.onnx -o FAST.onnx"
+                )
+            elif where is None:
                 why = (
                     f"{name!r} cannot be written: nodes of the model compute it from others. Export the model with its "
                     "constants folded"

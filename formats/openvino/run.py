@@ -17,6 +17,11 @@ NEEDS = ("openvino",)
 FORMAT = "openvino"
 SUFFIX = ".xml"
 SUPPORTS = "RNN, GRU of both kinds, LSTM, with other functions; two directions; no lengths or gradients"
+CANNOT = {
+    "cotangents": "OpenVINO computes no gradients",
+    "lengths": "sequences of different lengths: the models that are run have no input for them",
+    "how": "the model already states what it computes",
+}
 VARIANTS: dict[str, dict[str, Any]] = {"openvino-cpu": {"device": "cpu"}}
 
 _SEQUENCES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
@@ -38,14 +43,6 @@ def library() -> Any:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or operations of it one after the other; see rnnconvert.running."""
-    if request.get("cotangents"):
-        raise NotImplementedError("OpenVINO computes no gradients")
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: the models that are run have no input for them")
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
     openvino = library()
     core = openvino.Core()
     x = np.asarray(request["x"])

@@ -5,13 +5,13 @@ Source: torch/export/pt2_archive/_package.py and constants.py, torch/_export/ser
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
@@ -89,7 +89,7 @@ def _read(archive: Archive, root: str) -> Stored:
 def _json(archive: Archive, name: str) -> Any:
     if archive.size(name) > MAX_JSON:
         raise UnreadableError(archive.path, f"its {name.rpartition('/')[2]} is larger than {MAX_JSON >> 20} MiB")
-    return json.loads(bytes(archive.read(name)).decode())
+    return json_text.loads(bytes(archive.read(name)).decode(), archive.path)
 
 
 def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any]) -> Array:

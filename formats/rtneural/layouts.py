@@ -10,7 +10,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "rtneural", "RTNeural (AIDA-X)", "RTNeural's JSON of every release; AIDA-X's .json and .aidax, which add keys to it",
     "corpus: the models of RTNeural's own tests with Keras's outputs, and those of the Klon Centaur; Keras runs the weights that are read "
-    "and written. RTNeural itself was not run",
+    "and written. RTNeural itself, which no registry has as a package, was not run",
     ("one direction; a stack is written as layers that read one another",
      "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
      "numbers are float32, as RTNeural takes them: others are refused until --dtype float32 is given",

@@ -22,11 +22,12 @@ from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
+from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
@@ -113,6 +114,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     """
     stored, graph = _stored(path)
     reader = _Reader(stored.arrays, graph, options)
+    if graph is not None and lowered(path).suffix == _GRAPH:
+        reader.looked = tensorflow1_loops.read(path, graph)
     beside = tensorflow1_states.beside(graph) if graph else set()
     for wrapped in wrappers([name for name in stored.arrays if name not in beside], options.layers()):
         reader.add(wrapped)
@@ -123,6 +126,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         reader.warnings.append(
             f"the graph reverses a sequence ({turned}): a layer between two such nodes reads from the end, which is not kept"
         )
+    reader.add_computed()
     reader.add_loops()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
@@ -130,6 +134,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         {full for cells in reader.cells.values() for cell in cells.values() for full in cell.names.values()}
         | reader.flat
         | reader.states
+        | reader.inside
     )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
@@ -182,16 +187,37 @@ class _Reader:
         self.unread: list[str] = []
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
+        self.inside: set[str] = set()
+        self.looked = tensorflow1_loops.Looked()
         self.evidence: list[str] = []
 
+    def _read(self) -> set[str]:
+        """Return the arrays of the layers that are read by their names."""
+        return {full for cells in self.cells.values() for cell in cells.values() for full in cell.names.values()}
+
+    def add_computed(self) -> None:
+        """Take in the layers that operations of the graph compute, apart from those that are read by their names."""
+        read = self._read() | self.named
+        for name, one in self.looked.layers.items():
+            constants = tensorflow1_loops.constants(one)
+            if constants & read:
+                continue
+            name = unique(name, self.layers)
+            own = one.renamed(name)
+            self.layers[name] = own.stack
+            self.warnings += own.warnings
+            self.inside |= constants & self.arrays.keys()
+            self.evidence.append(f"{name}: {own.found.what}, by what its steps compute; proved on random inputs")
+
     def add_loops(self) -> None:
-        """Name the recurrent layers that are loops of other cells than those of tf.nn.rnn_cell."""
-        read = {full for cells in self.cells.values() for cell in cells.values() for full in cell.names.values()}
+        """Name the recurrent layers that are loops and are not read."""
+        read = self._read() | self.inside
         for loop in self.loops:
             if (read | self.named) & loop.matrices.keys():
                 continue
+            why = self.looked.reasons.get(loop.node, "")
             self._leave(
-                f"{loop.name}: {loop}; its equations are nodes of the graph, which cannot be read. Save the model where it was "
+                f"{loop.name}: {loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
             )
 
@@ -199,6 +225,8 @@ class _Reader:
         """Say why cells are not a layer, where no loop says more about them."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
         if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
+            return
+        if any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values()):
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]

@@ -25,6 +25,7 @@ SUPPORTS = (
     "tf.nn.rnn_cell's cells, MultiRNNCell and both bidirectional wrappers; projection, peepholes and clips; lengths; "
     "no gradients; float32 and float64"
 )
+CANNOT = {"cotangents": "gradients: the TensorFlow 1 executor does not compute them"}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": ""}
 # TensorFlow 2 leaves a word in the environment that makes TensorFlow 1 behave as 2 where it can, its contrib not.
 _FIRST = {**_QUIET, "TF2_BEHAVIOR": "0"}
@@ -73,8 +74,6 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     """
     import tensorflow as tf
 
-    if request.get("cotangents") is not None:
-        raise NotImplementedError("gradients: the TensorFlow 1 executor does not compute them")
     prefix = _prefix(request["file"])
     reader = tf.train.load_checkpoint(prefix)
     kind, scope, cells = _layer(reader.get_variable_to_shape_map(), request["layers"])

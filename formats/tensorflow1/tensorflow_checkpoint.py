@@ -9,14 +9,13 @@ tf_keras/protobuf/saved_metadata.proto.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnconvert.containers import tensor_bundle, wire
+from rnnconvert.containers import json_text, tensor_bundle, wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
@@ -222,8 +221,10 @@ def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
     for number, node in wire.fields(map_file(path).data, path):
         parts = dict(wire.fields(node, path)) if number == 1 else {}
         try:
-            said = json.loads(bytes(parts.get(5, b"")) or b"{}")
-        except (ValueError, RecursionError):
+            said = json_text.loads(bytes(parts.get(5, b"")) or b"{}", path)
+        except UnreadableError:
+            raise
+        except ValueError:
             raise UnreadableError(path, "a layer's description is not JSON") from None
         if not isinstance(said, dict):
             continue

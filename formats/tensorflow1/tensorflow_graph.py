@@ -2,7 +2,7 @@
 
 Nothing runs, and only names, wires and attributes are understood here.
 
-Sources: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape}.proto;
+Sources: tensorflow/core/framework/{graph,node_def,attr_value,tensor,tensor_shape,function,op_def}.proto;
 tensorflow/core/protobuf/meta_graph.proto.
 """
 
@@ -51,6 +51,35 @@ class Node:
                 return wire.signed(value)
         return default
 
+    def integers(self, key: str) -> list[int]:
+        """Return an attribute that is a list of whole numbers, or of types; empty where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 1 and isinstance(value, memoryview):
+                said = [(one, two) for one, two in wire.values(value, self.path) if one in (3, 6)]
+                return [wire.signed(number) for _, two in said for number in _varints(two, self)]
+        return []
+
+    def called(self, key: str) -> str:
+        """Return the name of the function that an attribute is, or ""."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 10 and isinstance(value, memoryview):
+                name = dict(wire.values(value, self.path)).get(1)
+                return _text(name, self.path) if isinstance(name, memoryview) else ""
+        return ""
+
+    def shape(self, key: str) -> list[int] | None:
+        """Return an attribute that is a shape, -1 for an axis of any length; None where it is left out or of any rank."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 7 and isinstance(value, memoryview):
+                said = list(wire.values(value, self.path))
+                if any(one == 3 and two for one, two in said):
+                    return None
+                axes = [
+                    dict(wire.values(two, self.path)) for one, two in said if one == 2 and isinstance(two, memoryview)
+                ]
+                return [wire.signed(axis.get(1, 0)) for axis in axes]
+        return None
+
     def text(self, key: str) -> str:
         """Return an attribute that is text; "" where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
@@ -67,11 +96,25 @@ class Node:
         return None
 
 
-class Graph:
-    """Nodes by name, in the file's order, and who reads what."""
+@dataclass(frozen=True)
+class Function:
+    """A function of a graph.
 
-    def __init__(self, nodes: dict[str, Node]) -> None:
+    inputs   names of its arguments
+    outputs  what it gives: "argument", or "node:name of the output:number"
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: dict[str, Node] = field(repr=False)
+
+
+class Graph:
+    """Nodes by name, in the file's order, who reads what, and functions by name."""
+
+    def __init__(self, nodes: dict[str, Node], functions: dict[str, Function] | None = None) -> None:
         self.nodes = nodes
+        self.functions = functions or {}
 
     @cached_property
     def readers(self) -> dict[str, list[Node]]:
@@ -120,12 +163,41 @@ def read(path: Path) -> Graph:
     nodes = {node.name: node for node in _nodes(data, path)}
     if not nodes:
         raise UnreadableError(path, "its graph has no nodes")
-    return Graph(nodes)
+    return Graph(nodes, dict(_functions(data, path)))
 
 
-def _nodes(data: memoryview, path: Path) -> Iterator[Node]:
+def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
+    """Yield the functions of a graph's library, with their names."""
+    for number, library in wire.values(data, path):
+        if number != 2 or not isinstance(library, memoryview):
+            continue
+        for which, content in wire.values(library, path):
+            if which != 1 or not isinstance(content, memoryview):
+                continue
+            said = list(wire.values(content, path))
+            signature = next((two for one, two in said if one == 1 and isinstance(two, memoryview)), memoryview(b""))
+            words: dict[int, list[str]] = {1: [], 2: [], 3: []}
+            for one, two in wire.values(signature, path):
+                if one == 1 and isinstance(two, memoryview):
+                    words[1].append(_text(two, path))
+                elif one in (2, 3) and isinstance(two, memoryview):
+                    name = dict(wire.values(two, path)).get(1, memoryview(b""))
+                    words[one].append(_text(name, path) if isinstance(name, memoryview) else "")
+            given: dict[str, str] = {}
+            for one, two in said:
+                if one == 4 and isinstance(two, memoryview):
+                    entry = dict(wire.values(two, path))
+                    key, value = entry.get(1), entry.get(2)
+                    if isinstance(key, memoryview) and isinstance(value, memoryview):
+                        given[_text(key, path)] = _text(value, path)
+            if words[1] and all(name in given for name in words[3]):
+                nodes = {node.name: node for node in _nodes(content, path, 3)}
+                yield words[1][0], Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes)
+
+
+def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
     for number, content in wire.values(data, path):
-        if number != 1 or not isinstance(content, memoryview):
+        if number != kind or not isinstance(content, memoryview):
             continue
         words: dict[int, list[str]] = {1: [], 2: [], 3: []}
         attributes: dict[str, memoryview] = {}
@@ -168,6 +240,8 @@ def _tensor(content: memoryview, node: Node) -> Array | None:
             if _aligned(raw, dtype)
             else np.ndarray(shape, dtype, raw)
         )
+    if not any(which > 3 and (not isinstance(value, memoryview) or len(value)) for which, value in said.items()):
+        return np.broadcast_to(np.zeros((), dtype), shape)  # nothing at all stands for zeros
     numbers = _numbers(said, dtype, node)
     if numbers is None or numbers.size not in (1, math.prod(shape)):
         return np.zeros(shape, dtype) if numbers is None and 0 in shape else None

@@ -18,6 +18,11 @@ NEEDS = ("ai_edge_litert",)
 FORMAT = "tflite"
 SUFFIX = ".tflite"
 SUPPORTS = "LSTM with peepholes, projection, clips and coupled gates, plain RNN; two directions; integer weights; no lengths or gradients"
+CANNOT = {
+    "cotangents": "LiteRT computes no gradients",
+    "lengths": "sequences of different lengths: TFLite's operators do not take them",
+    "how": "the model already states what it computes",
+}
 VARIANTS: dict[str, dict[str, Any]] = {"litert-cpu": {"device": "cpu"}}
 
 _STATES = {
@@ -34,14 +39,6 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a file, or operators of it one after the other; see rnnconvert.running."""
-    if request.get("cotangents"):
-        raise NotImplementedError("LiteRT computes no gradients")
-    if request.get("lengths") is not None:
-        raise NotImplementedError("sequences of different lengths: TFLite's operators do not take them")
-    if request["how"]:
-        raise NotImplementedError(
-            f"the model already states what it computes: {', '.join(request['how'])} cannot be chosen"
-        )
     content = Path(request["file"]).read_bytes()
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
     if not request["layers"]:

@@ -62,6 +62,19 @@ def read(path: str | os.PathLike[str]) -> Stored:
     return Stored(arrays, {"unreadable": reader.unreadable})
 
 
+def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:
+    """Return the bytes of a file and the value in it: bytes are their place and length, lists are dictionaries by place.
+
+    Raises UnreadableError.
+    """
+    data = map_file(path)
+    reader = _Reader(data, path)
+    tree = reader.value()
+    if reader.at != data.size:
+        raise UnreadableError(path, f"its first value ends at byte {reader.at}, but it has {data.size} bytes")
+    return data, tree
+
+
 def _leaves(tree: Any, path: object, above: str = "") -> Iterator[tuple[str, Array]]:
     for key, value in tree.items():
         name = f"{above}/{key}" if above else str(key)

@@ -63,4 +63,6 @@ def _bytes(raw: Any) -> bytes | None:
     if isinstance(raw, Foreign) and str(raw.made_by) == "_codecs.encode" and raw.args[1:] == ("latin1",):
         text = raw.args[0]
         return text.encode("latin1") if isinstance(text, str) else None
+    if isinstance(raw, str):  # and Python 2 itself has no other bytes
+        return raw.encode("latin1")
     return bytes(raw) if isinstance(raw, bytes | bytearray) else None

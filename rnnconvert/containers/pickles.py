@@ -1,6 +1,6 @@
 """Pickles, read as data: a small machine that builds containers and never calls what they name.
 
-The machine is our own, over `pickletools.genops`, and not a subclass of an Unpickler: the C one
+The machine is our own, over the instructions of `pickletools`, and not a subclass of an Unpickler: the C one
 allocates whatever a memo index asks for, and both look up attributes of, set attributes on and
 hash whatever the file says, so a nested tuple used as a key can overflow the C stack. Here each
 instruction is checked, nothing is imported, and a name of no known meaning becomes an inert
@@ -9,10 +9,11 @@ instruction is checked, nothing is imported, and a name of no known meaning beco
 
 from __future__ import annotations
 
+import codecs
 import pickletools
 import struct
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -97,6 +98,28 @@ class _Window:
             size *= 4
 
 
+_CODES = {one.code: one for one in pickletools.opcodes}
+
+
+def _instructions(window: _Window) -> Iterator[tuple[str, Any]]:
+    """Yield each instruction and its argument, as `pickletools.genops` does, and Python 2's texts of any bytes, which it does not read.
+
+    Raises ValueError for bytes that are not an instruction.
+    """
+    while code := window.read(1):
+        opcode = _CODES.get(code.decode("latin1"))
+        if opcode is None:
+            raise ValueError(f"unknown instruction {code!r}")
+        if opcode.name == "STRING":
+            line = window.readline()
+            if len(line) < 3 or line[:1] not in (b"'", b'"') or line[-2:] != line[:1] + b"\n":
+                raise ValueError("a text without quotes around it")
+            yield opcode.name, codecs.escape_decode(line[1:-2])[0].decode("latin1")
+        else:
+            reader: Any = opcode.arg and opcode.arg.reader
+            yield opcode.name, reader and reader(window)
+
+
 class _Machine:
     """The stack, the marks and the memo of one pickle."""
 
@@ -116,9 +139,8 @@ class _Machine:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an odd escape in a string is the file's business
-                for opcode, argument, _ in pickletools.genops(window):  # type: ignore[arg-type]
+                for name, argument in _instructions(window):
                     self._spend(1)
-                    name = opcode.name
                     if name == "STOP":
                         return self._stack.pop(), start + window.tell()
                     if name in _PUSH:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
@@ -132,8 +133,10 @@ def _json_object(text: bytes, path: object) -> dict[str, Any]:
         return found
 
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
+        value = json_text.loads(text.decode("utf-8"), path, object_pairs_hook=unique)
+    except UnreadableError:
+        raise
+    except ValueError as error:
         raise UnreadableError(path, f"its JSON cannot be read: {str(error)[:200]}") from None
     if not isinstance(value, dict):
         raise UnreadableError(path, f"its JSON is a {type(value).__name__}, not an object")

@@ -17,13 +17,14 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat as files_flat
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.arrange import fitted, fitted_in
+from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import element_type
 from rnnconvert.files.finder import ArrayFiles, unlike
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.load import without_clips
-from rnnconvert.files.options import OPTIONS, Options, warn
+from rnnconvert.files.options import Options, warn
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack

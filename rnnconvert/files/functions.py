@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.options import OPTIONS, Options
+from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Layout
 
 

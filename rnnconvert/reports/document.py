@@ -7,6 +7,7 @@ import math
 import os
 from typing import Any
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.reports.schema import NAME, ordered, problems
@@ -28,11 +29,13 @@ def read(path: str | os.PathLike[str]) -> Document:
     Raises UnreadableError if the file is not a report, or contradicts itself.
     """
     try:
-        document = json.loads(bytes(map_file(path)).decode("utf-8-sig"), parse_constant=_CONSTANTS.__getitem__)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, UnreadableError):
-            raise
-        raise UnreadableError(path, f"it is not JSON: {error or 'nested too deeply'}", _REMEDY) from None
+        document = json_text.loads(
+            bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__
+        )
+    except UnreadableError:
+        raise
+    except ValueError as error:
+        raise UnreadableError(path, f"it is not JSON: {error}", _REMEDY) from None
     if not isinstance(document, dict) or document.get("schema") != NAME:
         found = document.get("schema") if isinstance(document, dict) else None
         raise UnreadableError(path, f"it is not a report: its schema is {found!r}, expected {NAME!r}", _REMEDY)

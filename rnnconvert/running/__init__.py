@@ -10,6 +10,8 @@ and the framework can run it, however old (rnnconvert.running.child). It has
     VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
                "format", "suffix" and "supports" stand in place of those above; "as_written" says that it computes what
                old files of the format say, where today's framework computes something else of them
+    CANNOT     if it is there, why it cannot run a request with "how", "lengths" or "cotangents", by those names: such a
+               request is refused before `answer` sees it
     absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
                       no framework
     answer(request)   runs layers of a file

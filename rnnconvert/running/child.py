@@ -25,6 +25,7 @@ import json
 import os
 import pathlib
 import traceback
+import types
 from typing import IO, Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -85,9 +86,15 @@ def receive(stream: IO[bytes]) -> Any:
 
 
 def load(path: str) -> Any:
-    """Import an executor's module from its file."""
-    name = "rnnconvert_executor_" + pathlib.Path(path).stem
-    spec = importlib.util.spec_from_file_location(name, path)
+    """Import an executor's module from its file.
+
+    It may import modules of its folder by `from .run_model import ...`; the folder's __init__.py is not run.
+    """
+    file = pathlib.Path(path)
+    package = types.ModuleType("rnnconvert_executor_" + str(file.parent).encode().hex())
+    package.__path__ = [str(file.parent)]
+    sys.modules.setdefault(package.__name__, package)
+    spec = importlib.util.spec_from_file_location(package.__name__ + "." + file.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -184,10 +191,23 @@ def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[s
     return np.fromfile(file, STORED[description["dtype"]], count, offset=start), description
 
 
+def check(module: Any, request: Mapping[str, Any]) -> None:
+    """Refuse what the executor's CANNOT names. Raises NotImplementedError with its reason."""
+    for part, reason in getattr(module, "CANNOT", {}).items():
+        given = request.get(part)
+        if given is not None and len(given):
+            chosen = f": {', '.join(given)} cannot be chosen" if part == "how" else ""
+            raise NotImplementedError(reason + chosen)
+
+
 def answered(module: Any, request: Dict[str, Any]) -> Any:
-    """Return an executor's answer; one that runs flat buffers receives the numbers and their description."""
+    """Return an executor's answer; one that runs flat buffers receives the numbers and their description.
+
+    Raises NotImplementedError for what it cannot run.
+    """
     if "warm_up" in request:
         return imported(needed(module, request["variant"]))
+    check(module, request)
     key = getattr(module, "BUFFER_KEY", "")
     if key:
         request["buffer"], request["description"] = flat_buffer(request["file"], request["layers"], key)

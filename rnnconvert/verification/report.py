@@ -16,8 +16,9 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts, unlike
+from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import REFERENCE, Graded, Run
+from rnnconvert.verification.running import REFERENCE, Run
 
 SCHEMA = "rnnconvert-report-1"
 EQUAL, NOT_EQUAL, NOT_COMPARED = "equal", "not equal", "not compared"

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import json_text, safetensors
 from rnnconvert.core.arrays import FLOATS, Array, pieces
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
@@ -96,13 +96,15 @@ def read(path: str | Path) -> Results | None:
     if text is None:
         return None
     try:
-        document = json.loads(text)
+        document = json_text.loads(text, path)
         if document["version"] != VERSION:
             raise UnreadableError(
                 path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}"
             )
         found: Results = _filled(Results, document["results"], stored.arrays)
         _cohere(found)
+    except BudgetError:
+        raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError) as error:
         raise UnreadableError(path, f"its results are damaged: {type(error).__name__} {error}") from None
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn import run_torch
 from rnnconvert.verification.offsets import disagreement
 from tests import cudnn_layouts
@@ -29,12 +30,12 @@ def cases(work: Work) -> list[Case]:
     if work.part.startswith("layout"):
         return [
             Case(f"{cell} {dtype} {algorithm}", lambda c=cell, d=dtype, a=algorithm: _layout(work, c, d, a))  # type: ignore[misc]
-            for cell, dtype, algorithm in itertools.product(cudnn_layouts.KINDS, FLOATS, cudnn.ALGORITHMS)
+            for cell, dtype, algorithm in itertools.product(cudnn_layouts.KINDS, FLOATS, cudnn_library.ALGORITHMS)
         ]
     return [Case(config.name, lambda c=config: _computed(work, c)) for config in configs()]  # type: ignore[misc]
 
 
-class Kept(cudnn.Library):
+class Kept(cudnn_library.Library):
     """The library with one handle for all cases: to make one takes longer than to run it."""
 
     _handle: Any = None
@@ -49,14 +50,14 @@ class Kept(cudnn.Library):
         yield self._handle
 
 
-_OPENED: dict[str, cudnn.Library] = {}
+_OPENED: dict[str, cudnn_library.Library] = {}
 
 
-def library(work: Work) -> cudnn.Library:
+def library(work: Work) -> cudnn_library.Library:
     """The real library. Raises Absence if it is not found, or does not load."""
     if work.cudnn not in _OPENED:
         paths = libraries(work)
-        others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in cudnn._libraries(name)]
+        others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in cudnn_library.libraries(name)]
         if not paths:
             raise Absence(f"libcudnn.so.9 is not found{' in ' + work.cudnn if work.cudnn else ''}: {cudnn.absent({})}")
         try:
@@ -69,16 +70,16 @@ def library(work: Work) -> cudnn.Library:
 def libraries(work: Work) -> list[str]:
     """The files of cuDNN's library, in the order in which they are loaded."""
     if not work.cudnn:
-        return cudnn._libraries("cudnn")
-    return [str(Path(work.cudnn) / name) for name in cudnn._PARTS if (Path(work.cudnn) / name).is_file()]
+        return cudnn_library.libraries("cudnn")
+    return [str(Path(work.cudnn) / name) for name in cudnn_library._PARTS if (Path(work.cudnn) / name).is_file()]
 
 
-def memory() -> cudnn.Memory:
+def memory() -> cudnn_library.Memory:
     """The GPU's. Raises Absence without the CUDA runtime."""
-    found = cudnn._libraries("cudart")
+    found = cudnn_library.libraries("cudart")
     if not found:
         raise Absence(cudnn.absent({}))
-    return cudnn.Memory(ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL))
+    return cudnn_library.Memory(ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL))
 
 
 def solve(
@@ -92,7 +93,7 @@ def solve(
     config = solved.config
     about = description or solved.description
     on: Any = (standing_in or StandIn(about)) if work.stands_in else library(work)
-    place = cudnn.Memory(HostMemory()) if work.stands_in else memory()
+    place = cudnn_library.Memory(HostMemory()) if work.stands_in else memory()
     states = {"hidden": solved.hidden, "cell": solved.cell, "lengths": config.lengths}
     return cudnn.run(solved.buffer, solved.x, about, on, place, config.algorithm, io=config.io, **{**states, **given})
 
@@ -160,8 +161,8 @@ def _layout(work: Work, cell: str, dtype: str, algorithm: str) -> Found:
             if (one["cell"], one["dtype"]) != (cell, dtype):
                 continue
             try:
-                with cudnn.configured(on, handle, one, algorithm) as rnn:
-                    answer = cudnn.layout(on, handle, rnn, one, 1 << 40)
+                with cudnn_library.configured(on, handle, one, algorithm) as rnn:
+                    answer = cudnn_library.layout(on, handle, rnn, one, 1 << 40)
             except NotImplementedError:
                 refusals += 1
                 continue

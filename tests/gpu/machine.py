@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from tests.gpu import flat, standins
 from tests.gpu.records import MEASURED, Absence
 from tests.gpu.work import Case, Found, Work
@@ -101,7 +101,7 @@ def library(work: Work) -> dict[str, Any]:
         "version": on.version, "cuda": [made_for // 1000, made_for % 1000 // 10], "files": flat.libraries(work),
     }  # fmt: skip
     if not work.stands_in:
-        found["cudart"] = cudnn._libraries("cudart")
+        found["cudart"] = cudnn_library.libraries("cudart")
         flat.memory()
         try:
             with on.handle():

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.rewrites import each
 from tests.cudnn_standin import StandIn
 from tests.gpu import flat
@@ -293,18 +293,18 @@ class _clipping:
         self.work, self.bounds = work, (low, high)
 
     def __enter__(self) -> None:
-        self.own = cudnn.Library.__call__
+        self.own = cudnn_library.Library.__call__
         own, bounds = self.own, self.bounds
 
         def call(library: Any, function: str, *arguments: Any) -> None:
             own(library, function, *arguments)
             if function == "cudnnSetRNNDescriptor_v8":
-                own(library, "cudnnRNNSetClip_v9", arguments[0], cudnn._MINMAX, *bounds)
+                own(library, "cudnnRNNSetClip_v9", arguments[0], cudnn_library._MINMAX, *bounds)
 
-        cudnn.Library.__call__ = call  # type: ignore[method-assign]
+        cudnn_library.Library.__call__ = call  # type: ignore[method-assign]
 
     def __exit__(self, *_: object) -> None:
-        cudnn.Library.__call__ = self.own  # type: ignore[method-assign]
+        cudnn_library.Library.__call__ = self.own  # type: ignore[method-assign]
 
 
 # Others

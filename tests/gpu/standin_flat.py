@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.formats.cudnn import run as cudnn
+from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn import run_torch
 from tests.cudnn_standin import HostMemory, StandIn
 from tests.gpu import standins
@@ -33,7 +34,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         with standins.by_hand():
             return run_torch.run(params, request["x"], description, "cpu", **given)
     about = {**description, "elements": request["buffer"].size}
-    memory = cudnn.Memory(HostMemory())
+    memory = cudnn_library.Memory(HostMemory())
     found = cudnn.run(request["buffer"], request["x"], about, StandIn(about), memory, algorithm, **given)
     found["notes"].pop("offsets")  # the stand-in has none
     return found

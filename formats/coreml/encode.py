@@ -1,0 +1,47 @@
+"""Messages of Core ML as they are written: small ones as bytes, the numbers of an array piece by piece."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+
+from rnnconvert.containers.wire import field, varint
+
+FLOAT16, FLOAT32, DOUBLE = 65552, 65568, 65600
+"""The element types of a model's inputs and outputs: ArrayFeatureType.ArrayDataType."""
+
+
+def number(place: int, value: int) -> bytes:
+    """Return a field of a whole number, which is not negative."""
+    return varint(place << 3) + varint(value)
+
+
+def real(place: int, value: float) -> bytes:
+    """Return a field of a float32 number."""
+    return varint(place << 3 | 5) + struct.pack("<f", value)
+
+
+def text(place: int, value: str) -> bytes:
+    """Return a field of a text."""
+    return field(place, value.encode())
+
+
+def entry(place: int, key: str, value: bytes) -> bytes:
+    """Return an entry of a map from texts to messages, or to texts."""
+    return field(place, text(1, key) + field(2, value))
+
+
+def feature(
+    name: str, shape: Sequence[int], dtype: int, ranges: Iterable[tuple[int, int]] = (), optional: bool = False
+) -> bytes:
+    """Return the description of an input or an output, an array; its shape may be left out."""
+    sizes = b"".join(field(1, number(1, low) + number(2, high)) for low, high in ranges)
+    array = field(1, b"".join(map(varint, shape))) if shape else b""
+    array += number(2, dtype) + (field(31, sizes) if sizes else b"")
+    return text(1, name) + field(3, field(5, array) + (number(1000, 1) if optional else b""))
+
+
+def described(inputs: Iterable[bytes], outputs: Iterable[bytes], said: Mapping[str, str]) -> bytes:
+    """Return the description of a model, with entries of its own metadata."""
+    made = b"".join(field(1, one) for one in inputs) + b"".join(field(10, one) for one in outputs)
+    return made + field(100, b"".join(field(100, text(1, key) + text(2, value)) for key, value in said.items()))

@@ -1,0 +1,128 @@
+"""A recurrent layer of a Core ML model on its way to the canonical form: what both kinds of model share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import Cell, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.packing import unpack
+
+NO_CLIPS = (500.0, 50000.0)
+"""The thresholds that coremltools writes where a cell is not clipped: its converter's, and its builder's."""
+
+
+@dataclass
+class Network:
+    """What was found in a model.
+
+    layers    the recurrent layers by name
+    arrays    their arrays, as the file has them, by full names
+    others    other arrays
+    evidence, warnings, unread  as in a checkpoint
+    """
+
+    layers: dict[str, Recurrent] = field(default_factory=dict)
+    arrays: dict[str, Array] = field(default_factory=dict)
+    others: dict[str, Array] = field(default_factory=dict)
+    evidence: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """What a layer states besides its arrays.
+
+    kind     rnn, gru or lstm
+    cells    its cell for each direction
+    reverse  whether its one direction reads from the end; its outputs stay in processing order
+    """
+
+    kind: str
+    cells: tuple[Cell, ...]
+    reverse: bool = False
+
+
+class UnknownError(ValueError):
+    """Why a layer is named and not read."""
+
+
+def assembled(path: object, name: str, format: str, arrays: Mapping[str, Array], stated: Stated) -> Recurrent:
+    """Return the layer of these arrays. Raises UnreadableError if they do not fit together."""
+    layout = registry.layout(format, stated.kind, False if stated.kind == "gru" else None)
+    odd = next((local for local, array in arrays.items() if not is_float(array)), "")
+    if odd:
+        raise UnreadableError(path, f"{odd} of {name!r} is of type {arrays[odd].dtype}")
+    if len({array.dtype for array in arrays.values()}) > 1:
+        arrays = {local: np.asarray(array, np.float32) for local, array in arrays.items()}
+    shapes = {local: tuple(array.shape) for local, array in arrays.items()}
+    sizes = fit(layout, shapes)
+    if sizes is None or sizes.num_directions != len(stated.cells):
+        why = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
+        raise UnreadableError(path, f"the weights of {name!r} do not fit together: {why}")
+    parts = unpack(layout, sizes, arrays)
+    made = tuple(
+        Direction(cell, parts[0, way], reverse=way == 1 or stated.reverse) for way, cell in enumerate(stated.cells)
+    )
+    order: Any = "processing" if stated.reverse else "time"
+    return Recurrent(name, (Layer(made),), output_order=order)
+
+
+def cell_clips(path: object, name: str, bound: float, warnings: list[str]) -> tuple[Clip, ...]:
+    """Return the clip of a cell at a bound; none where coremltools writes this bound for none, which a warning names."""
+    if not bound > 0 or math.isinf(bound):
+        raise UnreadableError(path, f"{name!r} clips its cell at {bound:g}, which is not a bound")
+    if bound in NO_CLIPS:
+        warnings.append(
+            f"{name}: its cell is clipped to [-{bound:g}, {bound:g}], as coremltools writes it for none; this is left out"
+        )
+        return ()
+    exact = float(str(np.float32(bound)))
+    return (Clip("cell", -exact, exact),)
+
+
+class Flow:
+    """Which operation gives a value, and what it reads; values go by their names.
+
+    layers   the recurrent layers by the names of the values that they give
+    """
+
+    def __init__(self, unchanged: Iterable[str]) -> None:
+        self._unchanged = frozenset(unchanged)
+        self._makers: dict[str, tuple[str, list[str]]] = {}
+        self.layers: dict[str, str] = {}
+
+    def add(self, kind: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
+        """Note an operation: its type, what it reads of other operations, and what it gives."""
+        known = kind, [*inputs]
+        self._makers |= dict.fromkeys(outputs, known)
+
+    def reads(self, values: Iterable[str]) -> Reads | None:
+        """Return the recurrent layers that values come from, and what stands between and changes them."""
+        layers: dict[str, None] = {}
+        through: dict[str, None] = {}
+        waiting, seen = [*values], set()
+        while waiting:
+            value = waiting.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            if value in self.layers:
+                layers[self.layers[value]] = None
+            elif value in self._makers:
+                kind, inputs = self._makers[value]
+                if kind in self._unchanged:
+                    waiting += inputs
+                elif inputs:
+                    through[kind] = None
+        return Reads(tuple(layers), tuple(through)) if layers or through else None

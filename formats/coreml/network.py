@@ -1,0 +1,286 @@
+"""The recurrent layers of a Core ML neural network: messages whose fields are its weights.
+
+Source: apple/coremltools, mlmodel/format/NeuralNetwork.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from rnnconvert.containers import wire
+from rnnconvert.containers.reading import charging
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Unconvertible
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.coreml import found
+from rnnconvert.formats.coreml.found import Flow, Network, Stated, UnknownError
+from rnnconvert.formats.coreml.message import Message
+
+NAME = "coreml_nn"
+LAYERS = {400: "simpleRecurrent", 410: "gru", 420: "uniDirectionalLSTM", 430: "biDirectionalLSTM"}
+"""The recurrent layers by the numbers of their fields."""
+LSTM_FIELDS = {
+    "inputGateWeightMatrix": 1, "forgetGateWeightMatrix": 2, "blockInputWeightMatrix": 3, "outputGateWeightMatrix": 4,
+    "inputGateRecursionMatrix": 20, "forgetGateRecursionMatrix": 21, "blockInputRecursionMatrix": 22, "outputGateRecursionMatrix": 23,
+    "inputGateBiasVector": 40, "forgetGateBiasVector": 41, "blockInputBiasVector": 42, "outputGateBiasVector": 43,
+    "inputGatePeepholeVector": 60, "forgetGatePeepholeVector": 61, "outputGatePeepholeVector": 62,
+}  # fmt: skip
+GRU_FIELDS = {
+    "updateGateWeightMatrix": 30, "resetGateWeightMatrix": 31, "outputGateWeightMatrix": 32, "updateGateRecursionMatrix": 50,
+    "resetGateRecursionMatrix": 51, "outputGateRecursionMatrix": 52, "updateGateBiasVector": 70, "resetGateBiasVector": 71,
+    "outputGateBiasVector": 72,
+}  # fmt: skip
+RNN_FIELDS = {"weightMatrix": 30, "recursionMatrix": 31, "biasVector": 32}
+FUNCTIONS = {5: "affine", 10: "relu", 30: "tanh", 31: "scaled_tanh", 40: "sigmoid", 41: "hard_sigmoid"}
+"""The functions of recurrent layers by the numbers of their fields."""
+WITH_CONSTANTS = (5, 31, 41)
+_SCALED_TANH = 31
+_FLAT = ("tanh", "sigmoid", "hard_sigmoid", "scaled_tanh")
+_BOUND = 50.0
+_UNCHANGED = {
+    300: "reshape", 301: "flatten", 310: "permute", 600: "copy", 985: "transpose", 1120: "squeeze", 1125: "expandDims",
+    1130: "flattenTo2D", 1135: "reshapeLike", 1140: "reshapeStatic", 1145: "reshapeDynamic", 1150: "rankPreservingReshape",
+}  # fmt: skip
+_SPREAD = (*_UNCHANGED, 975)
+"""What may stand between an initial state and a layer: splitND takes the directions apart."""
+_CONSTANTS = (290, 1070)
+_LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
+"""Layers that hold networks: in which fields."""
+_NAMES = {100: "convolution", 130: "activation", 140: "innerProduct", 150: "embedding", 160: "batchnorm", 175: "softmax", 230: "add",
+          231: "multiply", 240: "average", 320: "concat", 980: "concatND"}  # fmt: skip
+
+
+def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
+    """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
+    if depth > wire.DEPTH:
+        raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
+    flow = Flow(_UNCHANGED.values())
+    makers: dict[str, tuple[int, Message]] = {}
+    for layer in message.every(1):
+        number = next((one for one in layer.fields if one >= 100), 0)
+        inputs, outputs = layer.texts(2), layer.texts(3)
+        flow.add(
+            LAYERS.get(number) or _UNCHANGED.get(number) or _NAMES.get(number, f"layer {number}"), inputs[:1], outputs
+        )
+        makers |= dict.fromkeys(outputs, (number, layer))
+        content = layer.one(number) if number in LAYERS or number in _LOOPS else None
+        if content is None:
+            continue
+        if number in _LOOPS:
+            for inner in _LOOPS[number][0]:
+                body = content.one(inner)
+                if body is not None:
+                    read(path, body, made, depth + 1)
+            continue
+        name = unique(layer.text(1) or LAYERS[number], [*made.layers])
+        try:
+            stated, arrays, stored = _layer(path, name, number, content, made.warnings)
+        except UnknownError as error:
+            made.unread.append(f"{name}: {error}")
+            continue
+        flow.layers |= dict.fromkeys(outputs[:1], name)
+        odd = _states(inputs[1:], makers)
+        stack = found.assembled(path, name, NAME, arrays, stated)
+        made.layers[name] = stack.replace(reads=flow.reads(inputs[:1]), unconvertible=odd)
+        made.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
+        made.evidence.append(f"{name}: a layer {LAYERS[number]}")
+        if stored:
+            made.warnings.append(
+                f"{name}: its weights are stored as {stored}, and are read as the float32 numbers that these stand for"
+            )
+
+
+def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tuple[Unconvertible, ...]:
+    """Return initial states that have no canonical form; zeros are the usual ones, as are those that a caller may give."""
+    odd: dict[str, None] = {}
+    for value in inputs:
+        number, layer = makers.get(value, (0, None))
+        for _ in range(len(makers)):
+            if number not in _SPREAD or layer is None:
+                break
+            number, layer = makers.get(next(iter(layer.texts(2)), ""), (0, None))
+        if layer is None:
+            continue
+        if number not in _CONSTANTS:
+            odd[f"it is made by layer {layer.text(1)!r}"] = None
+        else:
+            content = layer.one(number)
+            data = None if content is None else content.one(2)
+            if data is None or set(data.fields) - {1} or data.reals(1).any():
+                odd[f"layer {layer.text(1)!r} holds it, and it is not zero"] = None
+    return tuple(Unconvertible("initial_state", "an initial state made in the network", reason) for reason in odd)
+
+
+def _layer(
+    path: object, name: str, number: int, content: Message, warnings: list[str]
+) -> tuple[Stated, dict[str, Array], str]:
+    """Return what a layer states, its arrays, and how they are stored where that is not float32."""
+    width, units = content.number(1), content.number(2)
+    if not (0 < width < 1 << 31 and 0 < units < 1 << 31):
+        raise UnreadableError(path, f"{name!r} has {width} inputs and {units} units")
+    reverse = bool(content.number(100))
+    shape = _shapes(width, units)
+    if number == 400:
+        function = _function(content.one(10))
+        weights = _Weights(path, name, shape)
+        arrays = weights.every(content, RNN_FIELDS, bool(content.number(20)), False)
+        stated = Stated("rnn", (_clipped(Cell("rnn", activation=function)),), reverse)
+        return stated, arrays, weights.stored
+    if number == 410:
+        gate, candidate = _functions(content, 10, 2)
+        weights = _Weights(path, name, shape)
+        arrays = weights.every(content, GRU_FIELDS, bool(content.number(20)), False)
+        cell = _clipped(Cell("gru", False, activation=candidate, gate_activation=gate))
+        return Stated("gru", (cell,), reverse), arrays, weights.stored
+    said = content.one(15) or Message(memoryview(b""), path)
+    bound = said.real(60) or _BOUND
+    more = found.cell_clips(path, name, bound, warnings)
+    both = number == 430
+    cells = []
+    for field in (10, 11)[: 1 + both]:
+        gate, candidate, output = _functions(content, field, 3)
+        coupled = "f" if said.number(50) else ""
+        constants = {"f": 1.0} if said.number(30) else {}
+        cells.append(_clipped(Cell("lstm", None, candidate, gate, output, coupled, constants, more)))  # type: ignore[arg-type]
+    messages = [*content.every(20)]
+    if len(messages) != len(cells):
+        raise UnreadableError(path, f"{name!r} has the weights of {len(messages)} directions, not {len(cells)}")
+    weights = _Weights(path, name, shape)
+    arrays = {}
+    for way, one in zip(("forward/", "backward/") if both else ("",), messages, strict=True):
+        own = weights.every(one, LSTM_FIELDS, bool(said.number(20)), bool(said.number(40)))
+        arrays |= {way + local: array for local, array in own.items()}
+    return Stated("lstm", tuple(cells), reverse and not both), arrays, weights.stored
+
+
+def _clipped(cell: Cell) -> Cell:
+    """Return the cell with the clip of what goes into its gates, where one of its functions is not flat there."""
+    functions = [cell.activation] + ([cell.gate_activation] if cell.kind != "rnn" else [])
+    if all(one.name in _FLAT for one in functions):
+        return cell
+    return cell.replace(clips=(*cell.clips, Clip("gates", -_BOUND, _BOUND)))
+
+
+def _functions(content: Message, field: int, count: int) -> list[Activation]:
+    found = [_function(one) for one in content.every(field)]
+    if len(found) != count:
+        raise UnreadableError(content.path, f"a recurrent layer has {len(found)} functions, expected {count}")
+    return found
+
+
+def _function(message: Message | None) -> Activation:
+    """Return a function. Raises UnknownError for one that recurrent layers do not have."""
+    numbers = sorted(message.fields) if message is not None else []
+    if len(numbers) != 1 or numbers[0] not in FUNCTIONS:
+        raise UnknownError(
+            f"its function has the field {numbers} of ActivationParams, which recurrent layers do not have"
+        )
+    (number,) = numbers
+    inner = message.one(number) if message is not None else None
+    if number not in WITH_CONSTANTS or inner is None:
+        return Activation(FUNCTIONS[number])
+    if inner.real(1) == inner.real(2) == 0:  # coremltools leaves the constants out
+        if number == _SCALED_TANH:
+            raise UnknownError("its function is a scaled tanh whose constants the file leaves out")
+        return HARD_SIGMOID_KERAS_2 if FUNCTIONS[number] == "hard_sigmoid" else Activation("linear")
+    return Activation(FUNCTIONS[number], _short(inner.real(1)), _short(inner.real(2)))
+
+
+def _short(value: float) -> float:
+    """Return a number as it was written: 0.2 is stored as the nearest float32."""
+    return float(str(np.float32(value)))
+
+
+def _shapes(width: int, units: int) -> Callable[[str], tuple[int, ...]]:
+    def shape(local: str) -> tuple[int, ...]:
+        if local.endswith("Vector"):
+            return (units,)
+        return (units, width) if local.lower().endswith("weightmatrix") else (units, units)
+
+    return shape
+
+
+class _Weights:
+    """The weights of one layer; `stored` says how they are stored where that is not float32."""
+
+    def __init__(self, path: object, name: str, shape: Callable[[str], tuple[int, ...]]) -> None:
+        self.path, self.name, self.shape, self.stored = path, name, shape, ""
+
+    def every(self, message: Message, fields: dict[str, int], biases: bool, peepholes: bool) -> dict[str, Array]:
+        """Return the arrays of a message of weights by their names."""
+        arrays = {}
+        for local, number in fields.items():
+            if (local.lower().endswith("biasvector") and not biases) or (
+                local.endswith("PeepholeVector") and not peepholes
+            ):
+                continue
+            weight = message.one(number)
+            if weight is None:
+                raise UnreadableError(self.path, f"{self.name!r} has no {local}")
+            arrays[local] = self._array(weight, local)
+        return arrays
+
+    def _array(self, weight: Message, local: str) -> Array:
+        shape = self.shape(local)
+        values = self._values(weight, local, shape)
+        if values.size != int(np.prod(shape, dtype=object)):
+            raise UnreadableError(
+                self.path, f"{local} of {self.name!r} has {values.size} numbers, expected those of {shape}"
+            )
+        return values.reshape(shape)
+
+    def _values(self, weight: Message, local: str, shape: tuple[int, ...]) -> Array:
+        ways = [number for number in (1, 2, 30, 31) if weight.fields.get(number)]
+        if len(ways) != 1:
+            raise UnreadableError(self.path, f"{local} of {self.name!r} is stored in {len(ways)} ways, expected one")
+        if ways == [1]:
+            return weight.reals(1)
+        content = weight.content(ways[0]) or memoryview(b"")
+        if ways == [2]:
+            if len(content) % 2:
+                raise UnreadableError(
+                    self.path, f"{local} of {self.name!r} has {len(content)} bytes, which are not float16 numbers"
+                )
+            return np.frombuffer(content, "<f2")
+        quantization = weight.one(40)
+        if ways == [31] or quantization is None:
+            raise UnknownError(f"its {local} is stored as integers without what they stand for")
+        return self._dequantised(content, quantization, local, shape)
+
+    def _dequantised(self, content: memoryview, said: Message, local: str, shape: tuple[int, ...]) -> Array:
+        """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""
+        bits, count = said.number(1), int(np.prod(shape, dtype=object))
+        if not 1 <= bits <= 8 or len(content) != -(-count * bits // 8):
+            raise UnreadableError(
+                self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits"
+            )
+        charging(len(content)).memory(16 * count, self.path)
+        if bits == 8:
+            codes = np.frombuffer(content, np.uint8)
+        else:
+            lying = np.unpackbits(np.frombuffer(content, np.uint8), count=count * bits).reshape(count, bits)
+            codes = lying @ (1 << np.arange(bits)[::-1]).astype(np.uint8)
+        self.stored = f"integers of {bits} bits"
+        linear, table = said.one(101), said.one(102)
+        if linear is not None:
+            scale, bias = (linear.reals(number).astype(np.float64) for number in (1, 2))
+            bias = bias if bias.size else np.zeros(1)
+            if not {scale.size, bias.size} <= {1, shape[0]}:
+                raise UnreadableError(
+                    self.path, f"{local} of {self.name!r} has {scale.size} scales and {bias.size} biases"
+                )
+            rows = codes.reshape(shape[0], -1)
+            with np.errstate(all="ignore"):
+                return (rows * scale[:, None] + bias[:, None]).astype(np.float32).reshape(-1)
+        if table is not None:
+            values = table.reals(1)
+            if values.size != 1 << bits:
+                raise UnreadableError(
+                    self.path, f"{local} of {self.name!r} has a table of {values.size} numbers, not {1 << bits}"
+                )
+            return values[codes]
+        raise UnknownError(f"its {local} is quantized in a way that is unknown here")

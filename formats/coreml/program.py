@@ -1,0 +1,230 @@
+"""The recurrent operations of a Core ML program, whose weights are constants of the program.
+
+Source: apple/coremltools, mlmodel/format/MIL.proto; coremltools 9.0, converters/mil/mil/ops/defs, for the operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers import wire
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Unconvertible
+from rnnconvert.files.adapter import unique
+from rnnconvert.files.options import Options
+from rnnconvert.formats.coreml import found
+from rnnconvert.formats.coreml.found import Flow, Network, Stated, UnknownError
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.package import Weights
+from rnnconvert.formats.coreml.values import TYPES, UNCHANGED, Operation, Values
+
+NAME = "coreml"
+_KINDS = ("lstm", "gru", "rnn")
+_FUNCTIONS = {"tanh": 1, "sigmoid": 1, "relu": 1, "linear": 1, "hard_sigmoid": 0, "sigmoid_hard": 0}
+_DIRECTIONS = ("forward", "reverse", "bidirectional")
+_KNOWN = {
+    "x", "initial_h", "initial_c", "weight_ih", "weight_hh", "bias", "peephole", "weight_ih_back", "weight_hh_back", "bias_back",
+    "peephole_back", "direction", "output_sequence", "recurrent_activation", "cell_activation", "activation", "clip",
+}  # fmt: skip
+
+
+def read(path: object, message: Message, weights: Weights, made: Network, options: Options) -> None:
+    """Add the recurrent operations of every function to what was found. Raises UnreadableError for a damaged message."""
+    functions = [*message.entries(2)]
+    for name, function in functions:
+        for _, block in function.entries(3):
+            where = f"{name}/" if len(functions) > 1 else ""
+            program = _Program(path, weights, made, options)
+            program.block(block, where, 0)
+            made.others |= program.others(where)
+
+
+class _Program(Values):
+    """The operations of one function."""
+
+    def __init__(self, path: object, weights: Weights, made: Network, options: Options) -> None:
+        super().__init__(path, weights)
+        self.made, self.options = made, options
+        self.flow = Flow(UNCHANGED)
+        self.turned: set[str] = set()
+
+    def block(self, block: Message, where: str, depth: int) -> None:
+        """Take the operations of a block, and of the blocks in them."""
+        if depth > wire.DEPTH:
+            raise UnreadableError(self.path, f"blocks are nested more than {wire.DEPTH} deep")
+        operations = [self.operation(message) for message in block.every(3)]
+        self.turned = self._turned(operations, block.texts(2))
+        for operation in operations:
+            self.makers |= dict.fromkeys(operation.outputs, operation)
+            if operation.type in _KINDS:
+                self._recurrent(operation, where)
+            if operation.type == "while_loop":
+                self.made.unread.append(
+                    f"{where}{operation.name}: a while_loop, as coremltools makes it of layers that its operations cannot compute, "
+                    "such as PyTorch's GRU; it is not read"
+                )
+            data = operation.inputs.get("x") or operation.inputs.get("values") or []
+            names = [one for one in data if isinstance(one, str)]
+            self.flow.add("identity" if {*names} & self.turned else operation.type, names, operation.outputs)
+            for inner in operation.message.every(4):
+                self.block(inner, where, depth + 1)
+
+    def _turned(self, operations: list[Operation], outputs: list[str]) -> set[str]:
+        """Return the outputs of recurrent operations that everything reads through an operation which turns the steps around."""
+        if any(4 in one.message for one in operations):  # blocks inside may read them, too
+            return set()
+        makers = {name: one for one in operations for name in one.outputs}
+        readers: dict[str, list[Operation]] = {name: [] for name in outputs}
+        for one in operations:
+            for name in one.values():
+                readers.setdefault(name, []).append(one)
+        found = set()
+        for one in operations:
+            first = one.outputs[:1] if one.type in _KINDS else []
+            for name in first:
+                reading = readers.get(name, [])
+                if reading and name not in outputs and all(self._turns(reader, makers) for reader in reading):
+                    found.add(name)
+        return found
+
+    def _turns(self, operation: Operation, makers: Mapping[str, Operation]) -> bool:
+        """Return whether an operation turns the steps around, and nothing else."""
+        given = operation.inputs.get("axes")
+        if operation.type != "reverse" or not given:
+            return False
+        source = makers.get(given[0]) if isinstance(given[0], str) else None
+        value = (
+            given[0]
+            if isinstance(given[0], Message)
+            else dict(source.message.entries(5)).get("val")
+            if source
+            else None
+        )
+        return value is not None and self.array(value, "axes").reshape(-1)[:2].tolist() == [0]
+
+    def others(self, where: str) -> dict[str, Array]:
+        """Return the constants that are numbers and of no recurrent operation, by their names."""
+        others = {}
+        for name, operation in self.makers.items():
+            if operation.type != "const" or name in self.used:
+                continue
+            value = dict(operation.message.entries(5)).get("val")
+            shape, kind = self.type(value) if value is not None else ((), 0)
+            if shape and kind in TYPES and value is not None and is_float(np.zeros(0, TYPES[kind])):
+                others[where + name] = self.array(value, name)
+        return others
+
+    # Recurrent operations -----------------------------------------------------------------------------------
+
+    def _recurrent(self, operation: Operation, where: str) -> None:
+        name = unique(where + (operation.name or operation.type), [*self.made.layers])
+        if not operation.outputs:
+            raise UnreadableError(self.path, f"{name!r} gives no output")
+        try:
+            arrays, stored = self._arrays(operation)
+            cells, reverse = self._cells(operation, name)
+            states, odd = self._states(operation, name, len(cells), arrays["weight_hh"])
+        except UnknownError as error:
+            self.made.unread.append(f"{name}: {error}")
+            return
+        own = {**arrays, **states}
+        stated = Stated(operation.type, cells, reverse)
+        stack = found.assembled(self.path, name, NAME, own, stated)
+        data = [one for one in operation.inputs.get("x", []) if isinstance(one, str)]
+        order: Any = "time" if operation.outputs[0] in self.turned else stack.output_order
+        self.made.layers[name] = stack.replace(reads=self.flow.reads(data), unconvertible=odd, output_order=order)
+        self.flow.layers[operation.outputs[0]] = name
+        self.made.arrays |= {f"{name}/{local}": array for local, array in own.items()}
+        self.made.evidence.append(f"{name}: an operation {operation.type}")
+        for one in stored:
+            self.made.warnings.append(
+                f"{name}: its weights are stored as {one}, and are read as the numbers that these stand for"
+            )
+        unknown = {
+            parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _KNOWN
+        }
+        self.options.facts(name, "its operation", unknown)
+
+    def _arrays(self, operation: Operation) -> tuple[dict[str, Array], list[str]]:
+        both = self.said(operation, "direction", "forward") == "bidirectional"
+        arrays: dict[str, Array] = {}
+        stored: dict[str, None] = {}
+        for local in ("weight_ih", "weight_hh", "bias", *(("peephole",) if operation.type == "lstm" else ())):
+            for way in ("", "_back") if both else ("",):
+                given = operation.inputs.get(local + way)
+                if not given:
+                    if local.startswith("weight"):
+                        raise UnreadableError(self.path, f"{operation.type} {operation.name!r} has no {local + way}")
+                    continue
+                array, how = self.constant(given[0], local + way)
+                arrays[local + way] = array.astype("<f4") if array.dtype == np.float64 else array
+                stored |= {how: None} if how else {}
+        for local in ("bias", "peephole"):  # one direction may have what the other one lacks: zeros there
+            ways = [local + way for way in ("", "_back")[: 1 + both]]
+            present = [way for way in ways if way in arrays]
+            arrays |= {way: np.zeros_like(arrays[present[0]]) for way in ways if present and way not in arrays}
+        return arrays, [*stored]
+
+    def _function(self, operation: Operation, parameter: str, default: str) -> Activation:
+        said = self.said(operation, parameter, default).lower()
+        if said not in _FUNCTIONS:
+            raise UnknownError(f"its {parameter} is {said!r}, whose constants Core ML does not state")
+        return HARD_SIGMOID_KERAS_2 if not _FUNCTIONS[said] else Activation(said)
+
+    def _cells(self, operation: Operation, name: str) -> tuple[tuple[Cell, ...], bool]:
+        """Return the cell of each direction, and whether the only one reads from the end."""
+        way = self.said(operation, "direction", "forward")
+        if way not in _DIRECTIONS[: 3 if operation.type == "lstm" else 2]:
+            raise UnreadableError(self.path, f"{name!r} has the direction {way!r}")
+        activation = self._function(operation, "activation", "tanh")
+        if operation.type == "rnn":
+            cell = Cell("rnn", activation=activation)
+        else:
+            gates = self._function(operation, "recurrent_activation", "sigmoid")
+            cell = Cell("gru", False, activation=activation, gate_activation=gates) if operation.type == "gru" else Cell(
+                "lstm", None, self._function(operation, "cell_activation", "tanh"), gates, activation, clips=self._clips(operation, name)
+            )  # fmt: skip
+        return (cell,) * (1 + (way == "bidirectional")), way == "reverse"
+
+    def _clips(self, operation: Operation, name: str) -> tuple[Clip, ...]:
+        given = operation.inputs.get("clip")
+        if not given:
+            return ()
+        bound, _ = self.constant(given[0], "clip")
+        return found.cell_clips(
+            self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.made.warnings
+        )
+
+    def _states(
+        self, operation: Operation, name: str, ways: int, recurrent: Array
+    ) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
+        """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""
+        states: dict[str, Array] = {}
+        odd = []
+        width = ways * recurrent.shape[-1] if recurrent.ndim == 2 else 0
+        for parameter in ("initial_h", "initial_c")[: 2 if operation.type == "lstm" else 1]:
+            given = operation.inputs.get(parameter)
+            if not given or self.zero(given[0]):
+                continue
+            source = given[0]
+            maker = self.makers.get(source) if isinstance(source, str) else None
+            if isinstance(source, str) and maker is None:
+                self.made.warnings.append(f"{name}: its {parameter} is given at run time. Pass it yourself")
+                continue
+            try:
+                rows, _ = self.constant(source, parameter)
+            except UnknownError:
+                reason = f"{parameter} is made by {maker.type if maker else 'something'}"
+                odd.append(Unconvertible("initial_state", "an initial state made in the program", reason))
+                continue
+            if rows.ndim != 2 or rows.shape[1] != width or (rows != rows[:1]).any():
+                reason = f"{parameter} has the shape {rows.shape}, and rows that differ"
+                odd.append(Unconvertible("initial_state", "an initial state for one batch", reason))
+                continue
+            states[parameter] = rows[:1].astype(recurrent.dtype, copy=False)
+        return states, tuple(odd)

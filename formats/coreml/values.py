@@ -1,0 +1,223 @@
+"""The values of a Core ML program: those that it states, and those that operations make of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rnnconvert.containers.reading import charging
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.package import Weights
+
+TYPES = {
+    10: "<f2",
+    11: "<f4",
+    12: "<f8",
+    21: "i1",
+    22: "<i2",
+    23: "<i4",
+    24: "<i8",
+    31: "u1",
+    32: "<u2",
+    33: "<u4",
+    34: "<u8",
+}
+"""The element types of MIL.proto that are read, by their numbers."""
+_BOOL = 1
+_AXES = 8
+UNCHANGED = ("cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index")
+"""Operations that change no number."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation: its type, the names or values that it reads, by parameter, the names that it gives, and its own message."""
+
+    type: str
+    name: str
+    inputs: Mapping[str, list[str | Message]]
+    outputs: list[str]
+    message: Message
+
+    def values(self) -> list[str]:
+        """Return the names that it reads."""
+        return [one for given in self.inputs.values() for one in given if isinstance(one, str)]
+
+
+class Values:
+    """The operations of a function by the names of what they give, and what these are where it is constant.
+
+    used  the constants that were asked for
+    """
+
+    def __init__(self, path: object, weights: Weights) -> None:
+        self.path, self.weights = path, weights
+        self.makers: dict[str, Operation] = {}
+        self.used: set[str] = set()
+
+    def operation(self, message: Message) -> Operation:
+        inputs: dict[str, list[str | Message]] = {}
+        for parameter, argument in message.entries(2):
+            inputs[parameter] = [
+                one.text(1) if 1 in one else one.one(2) or Message(memoryview(b""), self.path)
+                for one in argument.every(1)
+            ]
+        attributes = dict(message.entries(5))
+        outputs = [one.text(1) for one in message.every(3)]
+        name = self.text(attributes["name"]) if "name" in attributes else ""
+        return Operation(message.text(1), name or next(iter(outputs), ""), inputs, outputs, message)
+
+    def type(self, value: Message) -> tuple[tuple[int, ...], int]:
+        """Return the shape of a value, and the number of its element type; 0 where it is not a tensor of a fixed shape."""
+        tensor = value.within(2, 1)
+        if tensor is None:
+            return (), 0
+        shape = []
+        for dimension in tensor.every(3):
+            constant = dimension.one(1)
+            if constant is None:
+                return (), 0
+            shape.append(constant.number(1))
+        if len(shape) > _AXES or any(length >= 1 << 40 for length in shape):
+            raise UnreadableError(self.path, f"a value has the shape {shape[:_AXES]}")
+        return tuple(shape), tensor.number(1)
+
+    def text(self, value: Message) -> str:
+        """Return the text of a value, or "" where it is not a text."""
+        texts = value.within(3, 1, 4)
+        found = texts.texts(1) if texts is not None else []
+        return found[0] if len(found) == 1 else ""
+
+    def array(self, value: Message, what: str) -> Array:
+        """Return the numbers of a value. Raises UnreadableError where they are damaged, UnknownError for a type that is unknown here."""
+        shape, kind = self.type(value)
+        blob = value.one(5)
+        if blob is not None:
+            array = self.weights.array(blob.text(1), blob.number(2), shape, what)
+            if kind in TYPES and array.dtype.itemsize == np.dtype(TYPES[kind]).itemsize:
+                return array.view(TYPES[kind])
+            raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
+        if kind == _BOOL or kind not in TYPES:
+            raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
+        tensor = value.within(3, 1)
+        held = next(iter(tensor.fields), 0) if tensor is not None else 0
+        content = tensor.one(held) if tensor is not None and held in (1, 2, 5, 6, 7) else None
+        if content is None:
+            raise UnreadableError(self.path, f"{what} has no numbers")
+        if held == 1:
+            numbers = content.reals(1)
+        elif held in (6, 7):
+            raw = content.content(1) or memoryview(b"")
+            dtype = np.dtype("<f8" if held == 6 else TYPES[kind])
+            if len(raw) % dtype.itemsize:
+                raise UnreadableError(self.path, f"{what} has {len(raw)} bytes, which are not numbers of {dtype}")
+            numbers = np.frombuffer(raw, dtype)
+        else:
+            numbers = np.array(content.whole(1), np.int64)
+        if numbers.size != int(np.prod(shape, dtype=object)):
+            raise UnreadableError(self.path, f"{what} of shape {shape} has {numbers.size} numbers")
+        with np.errstate(all="ignore"):
+            return numbers.astype(TYPES[kind], copy=False).reshape(shape)
+
+    def constant(self, given: str | Message, what: str, depth: int = 0) -> tuple[Array, str]:
+        """Return a constant, and how it is stored where operations make it of something else.
+
+        Raises UnknownError where the program computes it from what is not constant.
+        """
+        if isinstance(given, Message):
+            return self.array(given, what), ""
+        operation = self.makers.get(given)
+        if operation is None or depth > 16:
+            raise UnknownError(f"its {what} is computed at run time, so the file lacks it")
+        self.used.add(given)
+        if operation.type == "const":
+            value = dict(operation.message.entries(5)).get("val")
+            if value is None:
+                raise UnreadableError(self.path, f"the constant {given!r} has no value")
+            return self.array(value, given), ""
+
+        def take(parameter: str) -> Array:
+            source = operation.inputs.get(parameter)
+            attribute = dict(operation.message.entries(5)).get(
+                parameter
+            )  # constexpr operations of iOS 16 have attributes
+            if source:
+                return self.constant(source[0], what, depth + 1)[0]
+            if attribute is None:
+                raise UnreadableError(self.path, f"{operation.type} {given!r} has no {parameter}")
+            return self.array(attribute, f"{parameter} of {given}")
+
+        if operation.type in ("cast", "constexpr_cast"):
+            array = take("x" if operation.type == "cast" else "source_val")
+            return array, f"{array.dtype}"
+        if operation.type == "constexpr_affine_dequantize":
+            codes = take("quantized_data")
+            scale, zero, axis = take("scale"), take("zero_point"), int(take("axis").reshape(-1)[0])
+            return self._affine(codes, scale, zero, axis, what), f"{codes.dtype}"
+        if operation.type == "constexpr_lut_to_dense":
+            return self._table(take("indices"), take("lut"), take("shape"), what), "a table"
+        raise UnknownError(f"its {what} is made by {operation.type}, which is not read")
+
+    def _affine(self, codes: Array, scale: Array, zero: Array, axis: int, what: str) -> Array:
+        """Return scale * (code - zero), along an axis."""
+        if not 0 <= axis < max(codes.ndim, 1) or any(one.size not in (1, codes.shape[axis]) for one in (scale, zero)):
+            raise UnreadableError(
+                self.path, f"{what} of shape {codes.shape} has {scale.size} scales and {zero.size} zero points"
+            )
+        charging(codes.nbytes).memory(24 * codes.size, self.path)
+        spread = [1] * codes.ndim
+        spread[axis] = -1
+        wide = [one.astype(np.float64).reshape(spread) for one in (scale, zero)]
+        with np.errstate(all="ignore"):
+            return (wide[0] * (codes - wide[1])).astype(np.float32)
+
+    def _table(self, packed: Array, table: Array, shape: Array, what: str) -> Array:
+        """Return the numbers of a table that packed indices name, the lowest bits first."""
+        lengths = [int(one) for one in shape.reshape(-1)[:_AXES]]
+        count, bits = 1, max(table.size - 1, 1).bit_length()
+        for length in lengths:
+            count *= max(length, 0)
+        if packed.dtype != np.uint8 or table.size != 1 << bits or bits > 8 or packed.size != -(-count * bits // 8):
+            raise UnreadableError(
+                self.path, f"{what} has {packed.size} bytes of indices into a table of {table.size} numbers"
+            )
+        charging(packed.size).memory(16 * count, self.path)
+        lying = np.unpackbits(packed.reshape(-1), count=count * bits, bitorder="little").reshape(count, bits)
+        return table.reshape(-1)[lying @ (1 << np.arange(bits)).astype(np.uint8)].reshape(lengths)
+
+    def said(self, operation: Operation, parameter: str, default: str) -> str:
+        """Return a text that an operation is given."""
+        given = operation.inputs.get(parameter)
+        if not given:
+            return default
+        source = given[0]
+        if isinstance(source, str):
+            maker = self.makers.get(source)
+            value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else None
+        else:
+            value = source
+        said = self.text(value) if value is not None else ""
+        if not said:
+            raise UnknownError(f"its {parameter} is not a text of the file")
+        return said
+
+    def zero(self, given: str | Message, depth: int = 0) -> bool:
+        """Return whether a value is zeros: a constant, or what `fill` and operations on shapes make of them."""
+        if isinstance(given, str) and depth < 16:
+            maker = self.makers.get(given)
+            if maker is not None and maker.type == "fill":
+                value = maker.inputs.get("value")
+                return not value or self.zero(value[0], depth + 1)
+            if maker is not None and maker.type in (*UNCHANGED, "concat", "tile", "stack"):
+                sources = [one for key in ("x", "values") for one in maker.inputs.get(key, [])]
+                return bool(sources) and all(self.zero(one, depth + 1) for one in sources)
+        try:
+            array, _ = self.constant(given, "initial state")
+        except UnknownError:
+            return False
+        return not array.any()

@@ -1,0 +1,153 @@
+"""A Core ML neural network that holds recurrent layers alone: a .mlmodel, in version 1 of the specification.
+
+A stack is a chain of layers from the input `x`, (steps, 1, width) with the axes that Core ML adds, to the output `y`. Each layer has
+inputs and outputs for its states, NAME_h_in and NAME_h_out, which may be left out. With several stacks each name is preceded by the
+stack's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rnnconvert.containers.files import replacing, write_pieces
+from rnnconvert.containers.wire import field, prefix
+from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.adapter import Job, unique
+from rnnconvert.formats.coreml import encode
+from rnnconvert.formats.coreml.encode import number, real, text
+from rnnconvert.formats.coreml.network import FUNCTIONS, GRU_FIELDS, LSTM_FIELDS, RNN_FIELDS, WITH_CONSTANTS
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack
+from rnnconvert.rewrites import split_stack
+
+_FIELDS = {one: place for place, one in FUNCTIONS.items()}
+_UNCLIPPED = 50000.0
+Message = list["bytes | Array | Pieced"]
+"""A message as pieces: bytes, and arrays whose numbers stand between them."""
+
+
+def write(path: Path, job: Job) -> list[str]:
+    """Write the model; return what a user should know."""
+    notes: list[str] = []
+    layers: Message = []
+    inputs: list[bytes] = []
+    outputs: list[bytes] = []
+    names: list[str] = []
+    for part in job.parts:
+        prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
+        notes += _turned(part.stack)
+        inputs.append(encode.feature(f"{prefix}x", (part.stack.input_size,), encode.DOUBLE))
+        below, singles = f"{prefix}x", split_stack(part.stack)
+        for place, single in enumerate(singles, 1):
+            name = unique(single.name or single.cell.kind, names)
+            names.append(name)
+            made = f"{prefix}y" if place == len(singles) else f"{name}_out"
+            given, ends = _states(single, name)
+            layers += _field(1, [*_header(name, [below, *given], [made, *ends]), *_layer(part.layout, single, job)])
+            inputs += [encode.feature(one, (single.hidden_size,), encode.DOUBLE, optional=True) for one in given]
+            outputs += [encode.feature(one, (single.hidden_size,), encode.DOUBLE) for one in ends]
+            below = made
+        outputs.insert(0, encode.feature(f"{prefix}y", (part.stack.layers[-1].output_size,), encode.DOUBLE))
+        notes.append(
+            f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y"
+        )
+    said = encode.described(inputs, outputs, {"written by": "rnnconvert"})
+    job.recipe.extend(
+        ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
+    )
+    if not job.dry_run:
+        with replacing(path) as file:
+            for piece in [number(1, 1) + field(2, said), *_field(500, layers)]:
+                if isinstance(piece, bytes):
+                    file.write(piece)
+                else:
+                    write_pieces(file, piece)
+    return notes
+
+
+def _turned(stack: Recurrent) -> list[str]:
+    """Return what follows a layer that reads from the end: its outputs stay in processing order.
+
+    Raises RefusedError where another layer would read them so.
+    """
+    if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
+        return []
+    if len(stack.layers) > 1:
+        raise RefusedError(
+            "layers above or below one that reads from the end", "coreml_nn",
+            "it gives the outputs of such a layer in processing order, and the next layer would read that",
+            "Write each layer on its own: --set stack=split and --layer; or write an ML program, a .mlpackage.", stack.name,
+        )  # fmt: skip
+    return (
+        []
+        if stack.output_order == "processing"
+        else [f"{stack.name} gives its outputs in processing order: turn y around"]
+    )
+
+
+def _size(message: Message) -> int:
+    return sum(len(one) if isinstance(one, bytes) else nbytes(one) for one in message)
+
+
+def _field(place: int, message: Message) -> Message:
+    return [prefix(place, _size(message)), *message]
+
+
+def _header(name: str, inputs: list[str], outputs: list[str]) -> Message:
+    return [text(1, name) + b"".join(text(2, one) for one in inputs) + b"".join(text(3, one) for one in outputs)]
+
+
+def _states(single: Recurrent, name: str) -> tuple[list[str], list[str]]:
+    """Return the names of a layer's states, those that it reads and those that it gives."""
+    letters = "hc" if single.cell.kind == "lstm" else "h"
+    ways = ("", "_rev")[: len(single.layers[0].directions)]
+    inner = [f"{name}_{letter}{{}}{way}" for way in ways for letter in letters]
+    return [one.format("_in") for one in inner], [one.format("_out") for one in inner]
+
+
+def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:
+    """Return the field of a layer's parameters."""
+    directions, cell = single.layers[0].directions, single.cell
+    packed = pack(layout, single, job.dtype, job.watch)
+    sizes = number(1, single.input_size) + number(2, single.hidden_size)
+    biases = any(local.lower().endswith("biasvector") for local in packed)
+    reverse = number(100, 1) if len(directions) == 1 and directions[0].reverse else b""
+    flags = number(15, 1) + (number(20, 1) if biases else b"")
+    if cell.kind == "rnn":
+        return _field(
+            400, [sizes + field(10, _function(cell.activation)) + flags, *_weights(packed, RNN_FIELDS), reverse]
+        )
+    if cell.kind == "gru":
+        functions = b"".join(field(10, _function(one)) for one in (cell.gate_activation, cell.activation))
+        return _field(410, [sizes + functions + flags, *_weights(packed, GRU_FIELDS), reverse])
+    roles = (cell.gate_activation, cell.activation, cell.output_activation)
+    both = len(directions) == 2
+    functions = b"".join(field(way, _function(one)) for way in (10, 11)[: 1 + both] for one in roles)
+    said = number(10, 1) + (number(20, 1) if biases else b"")
+    said += number(40, 1) if any(local.endswith("PeepholeVector") for local in packed) else b""
+    said += number(50, 1) if cell.coupled else b""
+    said += real(60, cell.clips[0].high if cell.clips else _UNCLIPPED)
+    weights: Message = []
+    for way in ("forward/", "backward/") if both else ("",):
+        own = {local.removeprefix(way): array for local, array in packed.items() if local.startswith(way)}
+        weights += _field(20, _weights(own, LSTM_FIELDS))
+    return _field(430 if both else 420, [sizes + functions + field(15, said), *weights, reverse])
+
+
+def _weights(packed: Mapping[str, Pieced], fields: Mapping[str, int]) -> Message:
+    """Return the fields of the arrays that a layer has, each a message with one packed list of float32 numbers."""
+    made: Message = []
+    for local, place in fields.items():
+        if local in packed:
+            made += _field(place, _field(1, [packed[local]]))
+    return made
+
+
+def _function(one: Activation) -> bytes:
+    place = _FIELDS[one.name]
+    constants = real(1, one.alpha or 0.0) + real(2, one.beta or 0.0) if place in WITH_CONSTANTS else b""
+    return field(place, constants)

@@ -1,0 +1,113 @@
+"""madmom's networks: pickles, read as data; arrays by their attributes, and the functions with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import pickles
+from rnnconvert.containers.files import map_file
+from rnnconvert.containers.numpy_values import numpy_value
+from rnnconvert.containers.pickle_values import Foreign, Global
+from rnnconvert.containers.reading import charging
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+
+_LAYERS = ("RecurrentLayer", "GRULayer", "LSTMLayer", "BidirectionalLayer")
+_STATES = ("init", "hid_init", "cell_init")
+_SCRATCH = ("cell", "_tmp")
+"""Arrays in which compiled gates kept what they computed last."""
+_DEEPEST = 32
+
+
+def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield what objects have as attributes, by the path to it; an object itself as its class."""
+    charging(0).work(1, path)
+    if depth > _DEEPEST:
+        raise UnreadableError(path, f"its objects are nested more than {_DEEPEST} deep")
+    array = numpy_value(value) if isinstance(value, Foreign) else None
+    if array is not None or isinstance(value, Global):
+        yield name, value if array is None else array
+    elif isinstance(value, Foreign):
+        yield name, str(value.args[0] if value.args else value.made_by)
+        yield from _walk(path, value.state, name, depth + 1)
+    elif isinstance(value, dict | list | tuple):
+        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _walk(path, one, f"{name}.{key}" if name else str(key), depth + 1)
+
+
+class Madmom(ArrayFiles):
+    """The adapter of madmom: see rnnconvert.files.adapter."""
+
+    def recognise(self, file: Opened) -> Seen | None:
+        """Recognize a pickle that names madmom's classes."""
+        return Seen(STATED, "a pickle that names classes of madmom") if self.kind(file) else None
+
+    def kind(self, file: Opened) -> str:
+        """Return what sort of file this is, in words; "" if it does not belong to madmom."""
+        return "a pickle of madmom" if "pickle" in file.kinds and b"madmom." in file.head else ""
+
+    def stored(self, file: Opened) -> Stored:
+        """Return the arrays by their attributes, and the classes and functions next to them."""
+        tree, _ = pickles.load(map_file(file.path), file.path)
+        found = dict(_walk(file.path, tree, "", 0))
+        classes = {name: value.rpartition(".")[2] for name, value in found.items() if isinstance(value, str)}
+        functions = {name: value.name.lstrip("_") for name, value in found.items() if isinstance(value, Global)}
+        arrays = {name: value for name, value in found.items() if name not in classes and name not in functions}
+        for name in [*arrays]:
+            above, _, local = name.rpartition(".")
+            gate = classes.get(above) in ("Gate", "Cell", "GRUCell")
+            if (gate and local in (*_SCRATCH, *_STATES)) or (local in _STATES and not arrays[name].any()):
+                del arrays[
+                    name
+                ]  # nothing reads the states of a gate, and a layer without a learned one starts from zeros
+            elif local == "hid_init":
+                arrays[f"{above}.init"] = arrays.pop(name)
+            elif (
+                local == "bias" and not arrays[name].ndim and f"{above}.recurrent_weights" in arrays
+            ):  # one number for all units
+                arrays[name] = arrays[name].repeat(arrays[f"{above}.recurrent_weights"].shape[-1])
+        return Stored(arrays, {"classes": classes, "functions": functions})
+
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+        """Return the recurrent layers, and what is unsettled about them; dense layers have arrays of the same names."""
+        groups, doubts = super().found(path, stored, options)
+        own = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
+        return [one for one in groups if one.name in own], [one for one in doubts if one.partition(": ")[0] in own]
+
+    def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
+        """Return what a layer computes. Raises UnreadableError for functions that differ where they are one here."""
+        kind, layout = group.layout.kind, group.layout
+        spelt = dict(zip(layout.letters.split(), (gate for gate, _ in layout.order), strict=False))
+        found: dict[str, set[str]] = {}
+        for full, function in stored.metadata["functions"].items():
+            inside = full.removeprefix(f"{group.name}.").split(".")
+            if full.startswith(f"{group.name}.") and inside[-1] == "activation_fn":
+                gate = spelt.get(inside[-2] if len(inside) > 1 else "", "")
+                role = (
+                    "activation"
+                    if gate in ("g", "n") or kind == "rnn"
+                    else "gate_activation"
+                    if gate
+                    else "output_activation"
+                )
+                found.setdefault(role, set()).add(function)
+        if any(len(one) > 1 for one in found.values()):
+            raise UnreadableError(group.name, f"its functions differ: {sorted(map(sorted, found.values()))}")
+        return layout.cell.replace(
+            **{
+                role: Activation(one.pop())
+                for role, one in found.items()
+                if role != "output_activation" or kind == "lstm"
+            }
+        )
+
+
+ADAPTERS = (Madmom("madmom", registry.endings("madmom"), "."),)

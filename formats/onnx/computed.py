@@ -1,0 +1,241 @@
+"""Recurrent layers that a graph computes in other operators: in a Loop, in a Scan, or step by step.
+
+Each is recognized by what its steps compute, and read only once the operators and the layer give the same numbers on random
+inputs; both are computed here, in double precision.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.onnx import turned
+from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
+from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse_found import Found, Use
+from rnnconvert.formats.onnx.fuse_graph import reads
+from rnnconvert.formats.onnx.fuse_inputs import Cut, cut
+from rnnconvert.formats.onnx.fuse_loops import loops
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
+from rnnconvert.formats.onnx.fuse_steps import repeats, steps
+from rnnconvert.formats.onnx.fuse_uses import Graph
+from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import States
+from rnnconvert.judging.judging import compare
+
+ODD = (
+    KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RecursionError, MemoryError,
+)  # fmt: skip
+"""What code that looks through nodes raises where one is not as its operator asks."""
+_SHAKES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A layer that other operators compute.
+
+    stack     the layer
+    found     what was recognized
+    nodes     the operators that compute it
+    reads     the values that it reads; before a node turns one around, where it therefore reads from the end
+    warnings  what the user should know of it
+    """
+
+    stack: Recurrent
+    found: Found
+    nodes: Sequence[onnx.NodeProto]
+    reads: Sequence[str]
+    warnings: Sequence[str] = ()
+
+    def renamed(self, name: str) -> Computed:
+        """Return the layer under another name."""
+        said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
+        return replace(self, stack=self.stack.replace(name=name), warnings=said)
+
+    @property
+    def gives(self) -> dict[str, bool]:
+        """The values that it gives, and whether each is a final state."""
+        return {use.value: use.kind in ("hidden", "cell") for use in self.found.uses}
+
+
+@dataclass(eq=False)
+class Looked:
+    """What was found in a graph.
+
+    layers   the layers by name
+    reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
+    scope    the graph
+    """
+
+    layers: dict[str, Computed] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    scope: Scope | None = None
+
+    @property
+    def nodes_by_name(self) -> set[str]:
+        """The names of the nodes of all layers."""
+        return {label_of(node) for one in self.layers.values() for node in one.nodes}
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes of all layers, by id."""
+        return {id(node) for one in self.layers.values() for node in one.nodes}
+
+
+def label_of(node: onnx.NodeProto) -> str:
+    """Return what a node is known by: its name, or the first value that it gives."""
+    return node.name or next(iter(node.output), "")
+
+
+def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str], likely: bool) -> Looked:
+    """Return the layers of a graph that other operators than RNN, GRU and LSTM compute.
+
+    taken   names of other layers
+    likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
+    """
+    done = Looked(scope=scope)
+    if not (likely or repeats(Graph(scope, Shapes(model)))):
+        return done
+    shapes = Shapes(model)
+    names = set(taken)
+    used = {one.name for one in scope.graph.output} | {name for node in scope.nodes for name in reads(node)}
+    looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
+    found = itertools.chain(((label_of(node), one) for node, one in looped), steps(scope, shapes))
+    for label, forms in _guarded(found, done):
+        problem: object = forms
+        for one in forms if not isinstance(forms, UnmatchedError) else ():
+            try:
+                if one.steps is not None and one.direction.cell.activation.name == "linear":
+                    raise UnmatchedError(
+                        "products and sums without a function between them need not be a layer's steps"
+                    )
+                own = cut(scope, shapes, one)
+                _prove(scope, one, own)
+                name = unique(one.label, names)
+                names.add(name)
+                done.layers[name] = _layer(path, (scope, shapes), name, one, own)
+                break
+            except UnmatchedError as error:
+                problem = error
+            except ODD as error:
+                if isinstance(error, RnnConvertError):
+                    raise
+                problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
+        else:
+            done.reasons.setdefault(label, str(problem))
+    return done
+
+
+def _guarded(
+    found: Iterable[tuple[str, list[Found] | UnmatchedError]], done: Looked
+) -> Iterable[tuple[str, list[Found] | UnmatchedError]]:
+    """Yield what is found, until a node is not as its operator asks."""
+    try:
+        yield from found
+    except ODD as error:
+        if isinstance(error, RnnConvertError):
+            raise
+        done.reasons.setdefault("", f"a node is not as its operator asks ({type(error).__name__}: {error})")
+
+
+def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut) -> Computed:
+    scope, shapes = place
+    direction = found.direction
+    states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
+    for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+        if letter in found.states:
+            states.add(part, found.states[letter])
+    order: Literal["time", "processing"] = "processing" if found.processing else "time"
+    given = [name for read in found.reads for name in (read.steps or (read.value,))]
+    whole = not direction.reverse and not any(read.steps or read.window for read in found.reads)
+    sources = [turned.before(scope, shapes, read.value, read.axis) if whole else "" for read in found.reads]
+    if all(sources):
+        sequences = [use for use in found.uses if use.kind == "sequence"]
+        back = bool(sequences) and all(
+            use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences
+        )
+        given, order = sources, "time" if back else "processing"
+        direction = direction.replace(reverse=True)
+    stack = Recurrent(
+        name, (Layer((direction.with_arrays(states.learned[0]),)),),
+        output_order=order, unconvertible=tuple(states.unconvertible),
+    )  # fmt: skip
+    return Computed(stack, found, own.nodes, given, tuple(states.warnings))
+
+
+def _prove(scope: Scope, found: Found, own: Cut) -> None:
+    """Raise UnmatchedError unless the operators and the layer give the same numbers."""
+    outputs = [use.value for use in found.uses]
+    budget = Budget()
+    compared = 0
+    for number, trial in enumerate(own.trials):
+        truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)
+        if not all(np.isfinite(one).all() for one in truth):
+            continue
+        given = _given(scope, found, trial)
+        if len(given.y) < 2 and not set(found.states.values()) & trial.keys():
+            raise UnmatchedError("it runs one step from a stored state, which does not show its recurrent matrices")
+        shaken = [
+            Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs)
+            for seed in range(_SHAKES)
+        ]
+        for place, use in enumerate(found.uses):
+            new = _form(found, use, given)
+            if new.shape != truth[place].shape:
+                raise UnmatchedError(
+                    f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
+                )
+            floors = [other[place] for other in shaken]
+            one = compare(f"trial {number}", use.value, new, truth[place], floors, found.direction.dtype)
+            if not one.passed:
+                raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
+            compared += new.size
+    if not compared:
+        raise UnmatchedError(f"recognized as {found.operator}, but nothing could be compared")
+
+
+def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.Outputs:
+    """Return what the layer gives for random inputs."""
+    sequences = []
+    for read in found.reads:
+        whole = (
+            np.stack([trial[name] for name in read.steps])
+            if read.steps
+            else np.moveaxis(trial[read.value], read.axis, 0)
+        )
+        sequences.append(whole[slice(*read.window)] if read.window is not None else whole)
+    x = np.concatenate(sequences, axis=2).astype(np.float64)
+    size = found.direction.hidden_size
+    states = {}
+    for letter, name in found.states.items():
+        state = trial[name] if name in trial else scope.constant(name)
+        if state is None:
+            raise UnmatchedError(f"{name!r}, its first state, is not known")
+        states[letter] = np.broadcast_to(
+            np.asarray(state, np.float64), (*[1] * (found.rank - 2), x.shape[1], size)
+        ).reshape(-1, size)
+    stack = Recurrent(
+        found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time"
+    )
+    hidden, cell = ((states[letter],) if letter in states else None for letter in "hc")
+    return reference.run(stack, x, hidden, cell)
+
+
+def _form(found: Found, use: Use, given: reference.Outputs) -> Array:
+    """Return what the layer gives in the form in which it is used."""
+    if use.kind == "sequence":
+        whole = given.y[:, None] if use.rank == 3 else given.y
+        return np.moveaxis(whole, 0, use.axis)
+    one = given.y[use.step] if use.kind == "step" else (given.hidden if use.kind == "hidden" else given.cell)[0]
+    return one[None] if use.rank == 3 else one

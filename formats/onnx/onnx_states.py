@@ -1,0 +1,119 @@
+"""What a recurrent layer of an ONNX graph begins with: stored, zeros of any batch, or given at run time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Key, Unconvertible
+from rnnconvert.formats.onnx.onnx_scopes import Scope
+
+
+class States:
+    """The initial states of a layer in the making.
+
+    learned        of each direction
+    unconvertible  states that have no canonical form
+    warnings       states that the caller has to pass
+    """
+
+    def __init__(self, path: Path, scope: Scope, layer: str, sizes: tuple[int, int], like: Array | None) -> None:
+        """Begin.
+
+        sizes  directions, and units
+        like   an array of the layer, for its element type
+        """
+        self.path, self.scope, self.layer, self.like = path, scope, layer, like
+        self.number, self.size = sizes
+        self.learned: list[dict[Key, Source]] = [{} for _ in range(self.number)]
+        self.unconvertible: list[Unconvertible] = []
+        self.warnings: list[str] = []
+
+    def add(self, part: str, name: str, batch_first: bool = False) -> None:
+        """Take in a state (directions, batch, units); without its first axis where the layer has one direction."""
+        value = self._value(name)
+        if value is None:
+            if given_at_run_time(self.scope, name):
+                self.warnings.append(f"{self.layer}: its initial state {name!r} is given at run time. Pass it yourself")
+            else:
+                reason = f"{name!r} is made by nodes that cannot be evaluated here"
+                self.unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))
+            return
+        value = value.swapaxes(0, 1) if batch_first and value.ndim == 3 else value
+        if value.ndim == 2 and self.number == 1:
+            value = value[None]
+        if value.ndim != 3 or value.shape[0] != self.number or value.shape[2] != self.size or not value.shape[1]:
+            raise UnreadableError(self.path, f"the state {name!r} of node {self.layer!r} has shape {value.shape}")
+        if not value.any():
+            return
+        if (value != value[:, :1]).any():
+            reason = f"the rows of {name!r}, one for each sequence of a batch of {value.shape[1]}, are not the same"
+            self.unconvertible.append(Unconvertible("initial_state", "an initial state for one batch", reason))
+            return
+        for direction in range(self.number):
+            self.learned[direction][part, ""] = value[direction, 0]
+
+    def _value(self, name: str) -> Array | None:
+        value = learned(self.scope, name)
+        if value is not None and value.ndim < 2 and value.size and (value == value.flat[0]).all():
+            return np.full((self.number, 1, self.size), value.flat[0])  # one number for all units
+        level = everywhere(self.scope, name) if value is None and self.like is not None else None
+        if level is not None and self.like is not None:
+            value = np.full((self.number, 1, self.size), level, self.like.dtype)
+        return value
+
+
+def learned(scope: Scope, name: str) -> Array | None:
+    """Return a state that is constant, or constant up to its spreading over the batch."""
+    value = scope.constant(name)
+    producer = scope.producer(name)
+    if value is not None or producer is None:
+        return value
+    node = producer[0]
+    if node.op_type == "Expand":
+        return learned(scope, node.input[0])
+    if node.op_type == "Gather" and all(a.name == "axis" and a.i == 0 for a in node.attribute):
+        spread, rows = learned(scope, node.input[0]), scope.constant(node.input[1])
+        if spread is not None and rows is not None and rows.ndim == 1 and (rows < len(spread)).all():
+            return spread[rows]
+    return None
+
+
+_RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
+
+
+def everywhere(scope: Scope, name: str) -> float | None:
+    """Return the one number that a state consists of, where its shape depends on the batch."""
+    producer = scope.producer(name)
+    for _ in range(100):
+        if producer is None:
+            return None
+        node = producer[0]
+        if node.op_type == "ConstantOfShape":
+            attribute = scope.attributes(node).get("value")
+            return 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
+        if node.op_type not in _RESHAPING:
+            return None
+        producer = scope.producer(node.input[0])
+    return None
+
+
+def given_at_run_time(scope: Scope, name: str) -> bool:
+    """Return whether a value depends on what the model is given, and not only on the shapes of it."""
+    waiting, seen = [name], set()
+    while waiting:
+        value = waiting.pop()
+        if not value or value in seen or scope.constant(value) is not None:
+            continue
+        seen.add(value)
+        producer = scope.producer(value)
+        if producer is None or any(attribute.HasField("g") for attribute in producer[0].attribute):
+            return True  # an input of the graph, a value of the graph around it, or what a branch decides
+        if producer[0].op_type not in ("Shape", "Size"):
+            waiting += list(producer[0].input)
+    return False

@@ -1,0 +1,412 @@
+"""A frozen graph as one of ONNX's: its while loops as Loop nodes, its functions in place of their calls.
+
+Loops are those of TensorFlow 1 (Enter, Merge, Switch, NextIteration, Exit), and While with functions. A list of tensors that is
+read or written element by element is its elements as one tensor.
+
+Sources: tensorflow/core/ops/{control_flow_ops,functional_ops,list_ops,data_flow_ops}.cc; python/ops/while_v2.py; Keras's
+backend.rnn (keras/src/backend/tensorflow/rnn.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.block import Block, needed
+from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
+from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.formats.tensorflow1.tensorflow_graph import Function, Graph, Node
+
+_DEEPEST = 20
+_MOST = 200_000
+"""The most operations that are written, those of a function once for each call."""
+
+
+@dataclass(eq=False)
+class _Space:
+    """Operations and the names by which they know values: the graph's own, or those of a function.
+
+    nodes   the operations by name
+    known   values that others give: arguments, states of a loop
+    block   the graph that they are written into
+    prefix  what the names of their values begin with there
+    depth   how many functions are around
+    """
+
+    nodes: Mapping[str, Node]
+    known: dict[str, str]
+    block: Block
+    prefix: str = ""
+    depth: int = 0
+    done: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _Variable:
+    """A variable of a loop.
+
+    before  its first value, and its type
+    name    what the body calls it
+    after   what the body gives for it
+    final   the value that the loop gives; "" if nothing reads it
+    """
+
+    before: str
+    kind: int
+    name: str
+    after: str
+    final: str
+
+
+class Lowering:
+    """A graph on its way."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.arrays: dict[str, Array] = {}
+        self.main = Block("", self.arrays)
+        self.space = _Space(graph.nodes, {}, self.main)
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.written = 0
+        self.frames = Frames(graph)
+
+    def model(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
+        """Return the model, and its stored numbers."""
+        for name in self.graph.nodes:
+            if not self.frames.holds(name):
+                self._write(self.space, name)
+        made = onnx.ModelProto(ir_version=8)
+        made.opset_import.append(helper.make_opsetid("", 12))
+        made.graph.node.extend(self.main.nodes)
+        made.graph.initializer.extend(self.main.tensors())
+        made.graph.input.extend(self.inputs)
+        used = {name for node in self.main.nodes for name in node.input}
+        ends = [
+            name
+            for node in self.main.nodes
+            for name in node.output
+            if name and name not in used and node.op_type != "Loop"
+        ]
+        made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
+        return made, self.arrays
+
+    # Operations ---------------------------------------------------------------------------------------------
+
+    def _value(self, space: _Space, source: str) -> str:
+        """Return the name that a value has in the new graph; its operation is written already."""
+        if source in space.known:
+            return space.known[source]
+        name, *rest = source.split(":")
+        if not rest and f"{name}:0" in space.known:
+            return space.known[f"{name}:0"]
+        number = int(rest[-1]) if rest and rest[-1].isdigit() else 0
+        if len(rest) == 2 and rest[0] in _SECOND:
+            number = _SECOND[rest[0]]
+        known = f"{name}:{number}"
+        if known in space.known:
+            return space.known[known]
+        return f"{space.prefix}{known}"
+
+    def _write(self, space: _Space, name: str) -> None:
+        """Write an operation, after all that it reads."""
+        waiting = [(name, False)]
+        entered: set[str] = set()
+        while waiting:
+            name, ready = waiting.pop()
+            node = space.nodes.get(name)
+            if name in space.done or node is None:
+                continue
+            if ready:
+                space.done.add(name)
+                self._write_node(space, node)
+                continue
+            if name in entered:
+                continue
+            entered.add(name)
+            waiting.append((name, True))
+            waiting += [(before, False) for before in self._before(space, node)]
+
+    def _before(self, space: _Space, node: Node) -> list[str]:
+        """Return the operations that must be written before one."""
+        if node.op == "Exit" and space is self.space:
+            frame = self.frames.of(node)
+            return [
+                source.partition(":")[0]
+                for enter in self.frames.enters(frame)
+                for source in enter.inputs
+                if source[:1] != "^"
+            ]
+        found = []
+        for source in node.inputs:
+            name = source.partition(":")[0]
+            if source.startswith("^") or source in space.known or (f"{name}:0" in space.known and ":" not in source):
+                continue
+            found.append(name)
+        return found
+
+    def _write_node(self, space: _Space, node: Node) -> None:
+        self.written += 1
+        if self.written > _MOST:
+            raise OverflowError(f"its functions are more than {_MOST} operations")
+        sources = [source for source in node.inputs if not source.startswith("^")]
+        if node.op == "Const":
+            array = node.tensor
+            if array is not None:
+                space.block.constant(array, f"{space.prefix}{node.name}:0")
+            return
+        if node.op == "Placeholder":
+            self._placeholder(space, node)
+            return
+        if node.op == "Exit" and space is self.space:
+            self._frame(node)
+            return
+        inputs = [self._value(space, source) for source in sources]
+        outputs = [f"{space.prefix}{node.name}:{number}" for number in range(self._outputs(node))]
+        if node.op in ("While", "StatelessWhile") and space.block is self.main:
+            self._while(node, inputs, outputs)
+            return
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < _DEEPEST:
+            function = self.graph.functions.get(node.called("f"))
+            if function is not None and len(function.inputs) == len(inputs):
+                given = self._call(function, inputs, space.block, f"{space.prefix}{node.name}/", space.depth + 1)
+                for name, value in zip(outputs, given, strict=False):
+                    space.block.add("Identity", [value], [name])
+                return
+        if node.op in _ARRAYS:
+            kept = _ARRAYS[node.op]
+            inputs = [inputs[index] for index in kept if index < len(inputs)]
+            operator = "Gather" if node.op == "TensorArrayReadV3" else "Identity"
+            space.block.add(operator, inputs[::-1] if operator == "Gather" else inputs, outputs, node.name)
+            return
+
+        def numbers(index: int) -> Array | None:
+            return self._numbers(space, sources[index]) if index < len(sources) else None
+
+        Step(space.block, node, inputs, outputs, numbers).write()
+
+    def _numbers(self, space: _Space, source: str) -> Array | None:
+        """Return the stored numbers that a value is."""
+        for _ in range(_DEEPEST):
+            node = space.nodes.get(source.partition(":")[0])
+            if node is None or (node.op not in PASSING and node.op != "Const"):
+                return None
+            if node.op == "Const":
+                return node.tensor
+            source = next((one for one in node.inputs if not one.startswith("^")), "")
+        return None
+
+    def _outputs(self, node: Node) -> int:
+        """Return how many values an operation gives, as far as that matters."""
+        if node.op in ("Split", "SplitV"):
+            return max(1, min(int(node.number("num_split", 1)), 1000))
+        if node.op == "Unpack":
+            return max(1, min(int(node.number("num", 1)), 100_000))
+        if node.op in ("While", "StatelessWhile"):
+            return len([source for source in node.inputs if not source.startswith("^")])
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
+            function = self.graph.functions.get(node.called("f"))
+            return len(function.outputs) if function is not None else 1
+        return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
+
+    def _placeholder(self, space: _Space, node: Node) -> None:
+        name = f"{space.prefix}{node.name}:0"
+        dims = node.shape("shape")
+        kind = TYPES.get(int(node.number("dtype", 1)), 1)
+        shape = None if dims is None else [None if one < 0 else one for one in dims]
+        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+
+    def _call(self, function: Function, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
+        """Write what a function computes; return the values that it gives."""
+        known = dict(zip(function.inputs, inputs, strict=True))
+        space = _Space(function.nodes, known, block, prefix, depth)
+        for source in function.outputs:
+            self._write(space, source.partition(":")[0])
+        return [self._value(space, source) for source in function.outputs]
+
+    # Loops --------------------------------------------------------------------------------------------------
+
+    def _while(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        body, ends = (self.graph.functions.get(node.called(key)) for key in ("body", "cond"))
+        if body is None or ends is None or not len(body.inputs) == len(body.outputs) == len(ends.inputs) == len(inputs):
+            self.main.add(node.op, inputs, outputs, node.name, domain=DOMAIN)
+            return
+        kinds = node.integers("T")
+        kinds = kinds if len(kinds) == len(inputs) else [1] * len(inputs)
+        prefix = f"{node.name}/body/"
+        states = [f"{prefix}state_{number}" for number in range(len(inputs))]
+        variables = [_Variable(*one) for one in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
+
+        def step(block: Block) -> _Space:
+            space = _Space(body.nodes, dict(zip(body.inputs, states, strict=True)), block, prefix, 1)
+            for source in body.outputs:
+                self._write(space, source.partition(":")[0])
+            return space
+
+        def going(values: Sequence[str], block: Block, name: str) -> str:
+            return self._call(ends, values, block, f"{node.name}/{name}/", 1)[0]
+
+        self._loop(node.name, variables, step, going)
+
+    def _frame(self, end: Node) -> None:
+        """Write a loop of TensorFlow 1's kind, when one of the values that it gives is met."""
+        name = self.frames.of(end)
+        inside = self.frames.inside(name)
+        others = self.frames.exits(name)
+        for node in others:
+            self.space.done.add(node.name)
+        finals = {node.inputs[0].partition(":")[0]: f"{node.name}:0" for node in others if node.inputs}
+        parts = self.frames.parts(name)
+        if parts is None:
+            self.main.add("Loop", [], list(finals.values()), name, domain=DOMAIN)
+            return
+        merges, switches, condition = parts
+        prefix = f"{name}/body/"
+        variables, known = [], {}
+        for number, merge in enumerate(merges):
+            enter, again = (inside[source.partition(":")[0]] for source in merge.inputs[:2])
+            switch = switches.get(merge.name, "")
+            state = f"{prefix}state_{number}"
+            before = self._value(self.space, enter.inputs[0])
+            variables.append(
+                _Variable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, ""))
+            )
+            known[f"{switch}:1"] = state
+        constant = {
+            f"{enter.name}:0": self._value(self.space, enter.inputs[0]) for enter in self.frames.enters(name)
+            if not any(enter.name == merge.inputs[0].partition(":")[0] for merge in merges)
+        }  # fmt: skip
+
+        def step(block: Block) -> _Space:
+            space = _Space(self.graph.nodes, {**known, **constant}, block, prefix, 1)
+            for one in variables:
+                self._write(space, one.after.partition(":")[0])
+            return space
+
+        def going(values: Sequence[str], block: Block, local: str) -> str:
+            given = {f"{merge.name}:0": value for merge, value in zip(merges, values, strict=True)}
+            space = _Space(self.graph.nodes, {**given, **constant}, block, f"{name}/{local}/", 1)
+            self._write(space, condition.partition(":")[0])
+            return self._value(space, condition)
+
+        self._loop(name, variables, step, going)
+
+    def _loop(
+        self, name: str, variables: Sequence[_Variable], step: Callable[[Block], _Space],
+        going: Callable[[Sequence[str], Block, str], str],
+    ) -> None:  # fmt: skip
+        """Write a loop: a Loop with the variables that change, and what it collects at each step."""
+        block = Block(f"{name}/body/", self.arrays)
+        space = step(block)
+        after = [self._value(space, one.after) for one in variables]
+        states: list[tuple[_Variable, str]] = []
+        collected: list[tuple[str, str]] = []
+        single: list[tuple[_Variable, str]] = []
+        counters = {one.name for one in variables if self._counts(space, one)}
+        for one, value in zip(variables, after, strict=True):
+            item = self._collected(space, one, counters)
+            if item is None:
+                states.append((one, value))
+            elif item[1]:
+                collected.append((item[0], one.final))
+            else:
+                single.append((one, item[0]))
+        first = [one.before for one in variables]
+        begin = going(first, self.main, "first")
+        on = going(after, block, "next")
+        inner = onnx.GraphProto(name="body")
+        inner.node.extend(
+            needed(block.nodes, [on, *(value for _, value in (*states, *single)), *(value for value, _ in collected)])
+        )
+        inner.initializer.extend(block.tensors())
+        inner.input.append(helper.make_tensor_value_info(f"{name}/body/iteration", onnx.TensorProto.INT64, []))
+        inner.input.append(helper.make_tensor_value_info(f"{name}/body/going", onnx.TensorProto.BOOL, []))
+        inner.output.append(onnx.ValueInfoProto(name=on))
+        inputs, outputs = ["", begin], []
+        nothing = self.main.constant(np.zeros((), np.float32)) if single else ""
+        for one, value in [*states, *single]:
+            kind = TYPES.get(one.kind, onnx.TensorProto.FLOAT)
+            inner.input.append(onnx.ValueInfoProto(name=one.name))
+            inner.input[-1].type.tensor_type.elem_type = kind
+            inner.output.append(onnx.ValueInfoProto(name=value))
+            inputs.append(one.before if not any(one is other for other, _ in single) else nothing)
+            outputs.append(one.final)
+        for number, (one, _) in enumerate(single):  # a list of one element, which each step replaces
+            outputs[len(states) + number] = f"{name}/last_{number}" if one.final else ""
+        for value, final in collected:
+            inner.output.append(onnx.ValueInfoProto(name=value))
+            outputs.append(final)
+        self.main.nodes.append(helper.make_node("Loop", inputs, outputs, name, body=inner))
+        for number, (one, _) in enumerate(single):
+            if one.final:
+                self.main.add("Unsqueeze", [f"{name}/last_{number}"], [one.final], axes=[0])
+
+    def _counts(self, space: _Space, one: _Variable) -> bool:
+        """Return whether a variable is the number of the step: 0, 1, 2 and so on."""
+        first = self.arrays.get(one.before)
+        node = space.nodes.get(self._passed(space, one.after).partition(":")[0])
+        if first is None or first.size != 1 or first.any() or node is None or node.op not in ("Add", "AddV2"):
+            return False
+        sources = [source for source in node.inputs if not source.startswith("^")]
+        steps = [self._numbers(space, source) for source in sources]
+        own = [self._origin(space, source) == one.name for source in sources]
+        return sorted(own) == [False, True] and any(
+            step is not None and step.size == 1 and step.dtype.kind == "i" and int(step.reshape(())) == 1
+            for step in steps
+        )
+
+    def _passed(self, space: _Space, source: str) -> str:
+        for _ in range(_DEEPEST):
+            node = space.nodes.get(source.partition(":")[0])
+            if node is None or node.op not in PASSING or not node.inputs:
+                break
+            source = node.inputs[0]
+        return source
+
+    def _collected(self, space: _Space, one: _Variable, counters: set[str]) -> tuple[str, bool] | None:
+        """Return what a loop puts into a list at each step, and whether each element has a place of its own.
+
+        None for any other variable.
+        """
+        source = one.after
+        for _ in range(_DEEPEST):
+            node = space.nodes.get(source.partition(":")[0])
+            sources = [given for given in node.inputs if not given.startswith("^")] if node is not None else []
+            if node is None or node.op not in (*PASSING, *_WRITES) or not sources:
+                return None
+            if node.op in _WRITES:
+                array, index, item = (sources[at] for at in _WRITES[node.op])
+                if self._origin(space, array) != one.name:
+                    return None
+                fixed = self._numbers(space, index)
+                if fixed is None and self._origin(space, index) not in counters:
+                    return None
+                return self._value(space, item), fixed is None
+            source = sources[0]
+        return None
+
+    def _origin(self, space: _Space, source: str) -> str:
+        """Return the value that an operation passes on."""
+        for _ in range(_DEEPEST):
+            node = space.nodes.get(source.partition(":")[0])
+            if node is None or node.op not in PASSING or self._value(space, source) in space.known.values():
+                break
+            source = node.inputs[0]
+        return self._value(space, source)
+
+
+_WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}
+"""Operations that put an element into a list: which of their inputs are the list, the place and the element."""
+_ARRAYS = {
+    "TensorListStack": (0,),
+    "TensorArrayGatherV3": (2,),
+    "TensorArrayReadV3": (1, 2),
+    "TensorArrayScatterV3": (2,),
+}
+"""Operations on lists whose elements lie one after another, and the inputs that matter: a list is its elements as one tensor."""
+_SECOND = {"flow": 1}
+"""Names of second outputs."""

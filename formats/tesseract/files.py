@@ -1,0 +1,169 @@
+"""Tesseract's networks: the LSTM of a .traineddata, or a .lstm alone, layer in layer.
+
+Source: tesseract, src/ccutil/tessdatamanager.cpp for the components; src/lstm/network.cpp, plumbing.cpp and the DeSerialize of each kind.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.files import lowered, map_file, view
+from rnnconvert.containers.reading import charging
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.opened import STATED, Opened, Seen
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+
+_COMPONENT, _MOST, _DEEPEST = 17, 64, 32
+_PLUMBING = (
+    "Series",
+    "Parallel",
+    "Replicated",
+    "ParBidiLSTM",
+    "DepParUDLSTM",
+    "Par2dLSTM",
+    "RTLReversed",
+    "TTBReversed",
+    "XYTranspose",
+)
+_DENSE = ("Logistic", "LinLogistic", "LinTanh", "Tanh", "Relu", "Linear", "Softmax", "SoftmaxNoCTC")
+_FIXED = {"Input": 20, "Convolve": 8, "Maxpool": 8, "Reconfig": 8}
+"""Kinds without weights, and how many bytes they have of their own."""
+_GATES = ("CI", "GI", "GF1", "GO", "GFS")
+_OWN_RATES, _INT8, _DOUBLES = 64, 1, 128
+
+
+class _Walk:
+    """A network on its way to arrays by names."""
+
+    def __init__(self, data: Array, path: Path) -> None:
+        self.data, self.path, self.at = data, path, 0
+        self.arrays: dict[str, Array] = {}
+        self.unread: list[str] = []
+        self.integers = False
+
+    def take(self, size: int) -> bytes:
+        """Return the bytes that follow. Raises UnreadableError."""
+        if not 0 <= size <= self.data.size - self.at:
+            raise UnreadableError(self.path, f"its network ends at byte {self.data.size}, within a layer")
+        self.at += size
+        return self.data[self.at - size : self.at].tobytes()
+
+    def numbers(self, form: str) -> Any:
+        """Return numbers of a form; one by itself."""
+        found = struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
+        return found[0] if len(found) == 1 else found
+
+    def text(self) -> str:
+        """Return a text behind its length."""
+        return self.take(self.numbers("I")).decode("latin1")
+
+    def layer(self, above: str, depth: int) -> None:
+        """Read a layer, and those in it."""
+        charging(0).work(10, self.path)
+        if depth > _DEEPEST:
+            raise UnreadableError(self.path, f"its layers are nested more than {_DEEPEST} deep")
+        kind = self.text() if self.numbers("b") == 0 else "of a number"
+        _, _, flags, width, _, _ = self.numbers("bbIiii")
+        name = f"{above}/{self.text() or kind}".strip("/")
+        name = name if kind not in ("RTLReversed", "TTBReversed", "XYTranspose") else f"{name}({kind})"
+        if kind in _PLUMBING:
+            for _ in range(self.numbers("I")):
+                self.layer(name, depth + 1)
+            if flags & _OWN_RATES:
+                self.take(4 * self.numbers("I"))
+        elif kind in _FIXED:
+            self.take(_FIXED[kind])
+        elif kind in _DENSE:
+            self.arrays[f"{name}/weights"] = self.matrix()
+        elif kind in ("LSTM", "SummLSTM"):
+            self.lstm(name, width)
+        else:
+            raise UnreadableError(self.path, f"it has a layer {name!r} of the kind {kind!r}, which is not read")
+
+    def lstm(self, name: str, width: int) -> None:
+        """Read the gates of an LSTM: the last one is there in two dimensions only."""
+        inputs, matrices = self.numbers("i"), [self.matrix()]
+        units = matrices[0].shape[0]
+        both = inputs == width + 2 * units
+        matrices += [self.matrix() for _ in range(3 + both)]
+        if not both and (inputs != width + units or {one.shape for one in matrices} != {(units, inputs + 1)}):
+            raise UnreadableError(
+                self.path, f"the gates of {name!r} do not fit together: {[one.shape for one in matrices]}"
+            )
+        if both:
+            self.unread.append(f"{name}: an LSTM over two dimensions, which no other system here computes")
+        parts = {"input": slice(0, width), "recurrent": slice(width, inputs), "bias": inputs}
+        for gate, matrix in zip(_GATES, matrices, strict=False):
+            self.arrays |= {f"{name}/{gate}/{part}": matrix[:, columns] for part, columns in parts.items() if not both}
+
+    def matrix(self) -> Array:
+        """Read a matrix: numbers of 64 bits, or of 8 with a scale for each row."""
+        mode = self.numbers("B")
+        if not mode & _DOUBLES:
+            raise UnreadableError(
+                self.path, "its weights are in the form of the first files of Tesseract 4, which is not read"
+            )
+        dtype: np.dtype[Any] = np.dtype("i1" if mode & _INT8 else "<f8")
+        rows, columns = self.numbers("ii")
+        self.take(dtype.itemsize)  # what an empty place of the array holds
+        found = view(self.data, self.at, (rows, columns), dtype, self.path, "a matrix of weights")
+        self.at += found.nbytes
+        if not mode & _INT8:
+            return found
+        self.integers = True
+        scales = np.frombuffer(self.take(8 * self.numbers("I")), "<f8")[:rows]
+        if scales.size != rows:
+            raise UnreadableError(self.path, f"a matrix of {rows} rows has {scales.size} scales")
+        charging(found.size).memory(12 * found.size, self.path)
+        with np.errstate(all="ignore"):
+            return np.asarray(found * scales[:, None], np.float32)
+
+
+class Tesseract(ArrayFiles):
+    """The adapter of Tesseract: see rnnconvert.files.adapter."""
+
+    def recognise(self, file: Opened) -> Seen | None:
+        """Recognize a file by its ending; it has no other mark."""
+        return Seen(STATED, self.kind(file)) if self.kind(file) else None
+
+    def kind(self, file: Opened) -> str:
+        """Return what sort of file this is, in words; "" if it does not belong to Tesseract."""
+        end = lowered(file.path).suffix
+        return f"a file of Tesseract, by its ending {end}" if end in self.SUFFIXES else ""
+
+    def stored(self, file: Opened) -> Stored:
+        """Return the weights of the network, by names. Raises UnreadableError for a file without one."""
+        data = map_file(file.path)
+        if lowered(file.path).suffix == ".traineddata":
+            count = struct.unpack("<i", data[:4].tobytes().ljust(4, b"\0"))[0]
+            if not _COMPONENT < count <= _MOST or data.size < 4 + 8 * count:
+                raise UnreadableError(file.path, "it has no network: files before Tesseract 4 have none")
+            places = struct.unpack(f"<{count}q", data[4 : 4 + 8 * count].tobytes())
+            begin = places[_COMPONENT]
+            end = min((one for one in (*places, data.size) if one > begin), default=0)
+            if not 0 < begin < end <= data.size:
+                raise UnreadableError(file.path, "it has no network, or one outside the file")
+            data = data[begin:end]
+        walk = _Walk(data, file.path)
+        walk.layer("", 0)
+        return Stored(walk.arrays, {"unread": walk.unread, "integers": walk.integers})
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Return every LSTM; warnings name what its integers lose."""
+        found = super().read(path, options)
+        unread: Any = found.metadata["unread"]
+        said = ("its weights are stored as int8, and are read as the float32 numbers that these stand for",)
+        warnings = (*found.warnings, *unread, *(said if found.metadata["integers"] else ()))
+        return found.replace(warnings=warnings, unread=(*found.unread, *unread))
+
+
+ADAPTERS = (Tesseract("tesseract", registry.endings("tesseract"), "/"),)

@@ -1,0 +1,112 @@
+"""Gradients as a framework gives them, brought to the canonical form beside the reference's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.reference import Gradients
+from rnnconvert.core.weights import Key
+from rnnconvert.judging.cases import Case, shaken
+from rnnconvert.language.fitting import fit
+from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.packing import unpack
+from rnnconvert.language.places import shapes
+from rnnconvert.language.registry import layouts_of
+from rnnconvert.rewrites.fit_to_layout import Fitted
+
+
+@dataclass(frozen=True)
+class Graded:
+    """Gradients of one case: an executor's own, the float64 truth, and the same in the element type of the weights."""
+
+    found: Gradients
+    truth: Gradients
+    floor: Gradients
+
+
+def graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> Graded:
+    """Return an answer's gradients beside the reference's. Raises ValueError for gradients of other shapes."""
+    assert case.cotangents is not None
+    hidden, cell = case.hidden or (), case.cell or ()
+    found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
+    try:
+        truth, floor = (
+            reference.gradients(stack, case.x, hidden, cell, case.lengths, case.cotangents, arithmetic)
+            for stack, arithmetic in (
+                (part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding)
+            )
+        )  # fmt: skip
+    except ImportError:
+        raise MissingPackageError("torch", "know the true gradients") from None
+    mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
+    if mine != true:
+        raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
+    return Graded(found, *(_placed(one, part.layout) for one in (truth, floor)))
+
+
+def _placed(gradients: Gradients, layout: Layout) -> Gradients:
+    """Leave out gradients of weights that a layout has no place for: such biases are zero there and never learned."""
+    return replace(gradients, weights=tuple(_with_place(arrays, layout) for arrays in gradients.weights))
+
+
+def _with_place(arrays: Mapping[Key, Array], layout: Layout) -> dict[Key, Array]:
+    return {key: array for key, array in arrays.items() if key in layout.keys}
+
+
+def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple[dict[Key, Array], ...]:
+    """Return a framework's own arrays of gradients, by layer and name, as arrays by direction and (part, gate).
+
+    A direction of its own is spelled "forward/kernel", "backward/kernel".
+
+    Raises UsageError if they are not those of the layout.
+    """
+    found: list[dict[Key, Array]] = []
+    for arrays in weights.values():
+        if _is_whole(arrays, part):
+            found += _canonical(arrays, part)
+            continue
+        if any("/" in tensor.name for tensor in part.layout.tensors):  # paths in a tree: each cell is one direction
+            found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
+            continue
+        ways = {name.rpartition("/")[0] for name in arrays}
+        for way in sorted(ways, key=lambda way: way.startswith("backward")):
+            own = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
+            found += _canonical(own, part)
+    if len(found) != sum(1 for _ in part.stack.directions()):
+        raise UsageError(f"gradients of {len(found)} directions for {part.stack.describe()}")
+    return tuple(found)
+
+
+def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
+    """Return the layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
+    named = {name: tuple(array.shape) for name, array in arrays.items()}
+    kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
+    return next((one for one in [usual, *kin] if fit(one, named)), usual)
+
+
+def _is_whole(arrays: Mapping[str, Array], part: Fitted) -> bool:
+    """Return whether these are all arrays of the stack under the names of its layout, which may contain slashes."""
+    try:
+        expected = shapes(part.layout, Sizes.of(part.stack))
+    except ValueError:
+        return False
+    return {name: tuple(array.shape) for name, array in arrays.items()} == expected
+
+
+def _canonical(own: Mapping[str, Array], part: Fitted) -> list[dict[Key, Array]]:
+    # One flat buffer shows no sizes: they are the stack's.
+    fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()})
+    sizes = Sizes.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
+    try:
+        by_place = unpack(part.layout, sizes, own)
+    except ValueError as error:
+        raise UsageError(f"these gradients are not those of {part.layout.class_name}: {error}") from None
+    found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
+    return [_with_place(arrays, part.layout) for arrays in found]

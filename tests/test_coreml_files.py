@@ -1,0 +1,460 @@
+"""Core ML: what coremltools makes is read, and coremltools reads what is written. Predictions run on Apple's systems only."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import logging
+import random
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, SIGMOID, Cell, Clip
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
+from rnnconvert.language.packing import pack
+from tests.drawn import drawn, each
+from tests.requirements import needed
+from tests.stacks import BOTH, PLAIN, random_stack
+
+GOLDEN = Path(__file__).parent / "golden" / "coreml"
+NUMBERS = np.load(GOLDEN / "numbers.npz")
+INPUT = PLAIN | {"input_bias"}
+X = np.random.default_rng(1).uniform(-1, 1, (6, 1, 3)).astype(np.float32)
+RNN, GRU, LSTM = Cell("rnn"), Cell("gru", False), Cell("lstm")
+
+
+def sigmoid(a: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-a)))
+
+
+def hard_sigmoid(a: Array) -> Array:
+    return np.clip(0.2 * a + 0.5, 0, 1)
+
+
+def chained(found: Checkpoint, x: Array) -> Array:
+    """What layers give that read one another in the order of the file."""
+    before = None
+    for name, layer in found.layers.items():
+        assert layer.reads is None if before is None else layer.reads and layer.reads.layers == (before,)
+        x, before = reference.run(layer, x).y, name
+    return x
+
+
+# What coremltools makes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "close"), [("torch.mlpackage", 1e-6), ("torch.mlmodel", 1e-6), ("half.mlpackage", 3e-3)]
+)
+def test_a_model_of_torch_computes_what_torch_computed(name: str, close: float) -> None:
+    found = rc.load(GOLDEN / name)
+    assert not found.unread and not found.questions and len(found.layers) == 4
+    assert [layer.cell.kind for layer in found.layers.values()] == ["lstm", "lstm", "rnn", "rnn"]
+    y = chained(found, NUMBERS["torch/x"]) @ NUMBERS["torch/head.weight"].T + NUMBERS["torch/head.bias"]
+    np.testing.assert_allclose(y, NUMBERS["torch/y"], rtol=0, atol=close)
+    assert {str(layer.dtype) for layer in found.layers.values()} == {"float16" if "half" in name else "float32"}
+
+
+def test_a_gru_of_torch_is_a_loop_and_is_named() -> None:
+    found = rc.load(GOLDEN / "loop.mlpackage")
+    assert not found.layers and len(found.unread) == 1 and "while_loop" in found.unread[0]
+
+
+def lstm(arrays: dict[str, Any], x: Array, **how: Any) -> Array:
+    """An LSTM by the text of coremltools' lstm: rows i, f, o, z; the clip is of the cell, before the output's peephole."""
+    gate, out = how.get("gate", sigmoid), how.get("out", np.tanh)
+    h, c = how.get("h", np.zeros((1, 4))), how.get("c", np.zeros((1, 4)))
+    peeps = np.split(arrays["peephole"], 3) if "peephole" in arrays else [np.zeros(4)] * 3
+    rows = [np.split(arrays[name], 4) for name in ("weight_ih", "weight_hh", "bias")]
+    done = []
+    for step in x:
+        i, f, o, z = (step @ w.T + h @ r.T + b for w, r, b in zip(*rows, strict=True))
+        i, f, z = gate(i + peeps[0] * c), gate(f + how.get("add", 0) + peeps[1] * c), np.tanh(z)
+        f = 1 - i if how.get("coupled") else f
+        c = np.clip(f * c + i * z, -how.get("clip", 1e9), how.get("clip", 1e9))
+        h = gate(o + peeps[2] * c) * out(c)
+        done.append(h)
+    return np.stack(done)
+
+
+def gru(arrays: dict[str, Any], x: Array) -> Array:
+    """A GRU as Apple's numerical tests compute it: rows r, o, z; the reset gate multiplies the state."""
+    rows = [np.split(arrays[name], 3) for name in ("weight_ih", "weight_hh", "bias")]
+    (wr, wo, wz), (rr, ro, rz), (br, bo, bz) = rows
+    h, done = np.zeros((1, wr.shape[0])), []
+    for step in x:
+        z, r = sigmoid(step @ wz.T + h @ rz.T + bz), sigmoid(step @ wr.T + h @ rr.T + br)
+        h = (1 - z) * np.tanh(step @ wo.T + (h * r) @ ro.T + bo) + z * h
+        done.append(h)
+    return np.stack(done)
+
+
+def given(name: str) -> dict[str, Array]:
+    return {key.partition("/")[2]: NUMBERS[key] for key in NUMBERS.files if key.startswith(f"{name}/")}
+
+
+def test_operations_are_read_with_all_that_they_state() -> None:
+    found = rc.load(GOLDEN / "operations.mlpackage")
+    assert not found.warnings and not found.unread and [*found.layers] == ["peeping", "backwards", "gru", "rnn"]
+    for name, layer in found.layers.items():
+        packed = {
+            local: np.asarray(array)
+            for local, array in pack(registry.layouts()[f"coreml.{layer.cell.kind}"], layer).items()
+        }
+        assert {local: array.tolist() for local, array in packed.items()} == {
+            local: one.tolist() for local, one in given(name).items()
+        }
+    peeping, back = given("peeping"), given("backwards")
+    expected = [
+        lstm(
+            peeping,
+            X,
+            gate=hard_sigmoid,
+            out=lambda c: np.maximum(c, 0),
+            h=peeping["initial_h"],
+            c=peeping["initial_c"],
+            clip=0.3,
+        )
+    ]
+    expected.append(lstm(back, expected[-1][::-1]))  # its outputs stay in processing order
+    expected.append(gru(given("gru"), expected[-1]))
+    rnn, h, last = given("rnn"), np.zeros((1, 4)), []
+    for step in expected[-1]:
+        h = sigmoid(step @ rnn["weight_ih"].T + h @ rnn["weight_hh"].T + rnn["bias"])
+        last.append(h)
+    y = X
+    for layer, one in zip(found.layers.values(), [*expected, np.stack(last)], strict=True):
+        y = reference.run(layer, y).y
+        np.testing.assert_allclose(y, one, rtol=0, atol=1e-6)
+
+
+def network(name: str, gates: str, into: str) -> dict[str, Array]:
+    """The arrays that a layer of a network was given, one for each gate, in the rows of an operation."""
+    order = [gates.index(gate) for gate in into]
+    local = {"W": "weight_ih", "R": "weight_hh", "b": "bias"}
+    made = {
+        local[key]: np.concatenate([one[place] for place in order]) for key, one in given(name).items() if key in local
+    }
+    return made | ({"peephole": given(name)["p"].reshape(-1)} if "p" in given(name) else {})
+
+
+@pytest.mark.parametrize("name", ["layers.mlmodel", "bits16.mlmodel"])
+def test_layers_are_read_with_all_that_they_state(name: str) -> None:
+    found = rc.load(GOLDEN / name)
+    close = 1e-6 if name == "layers.mlmodel" else 3e-3
+    assert not found.unread and [*found.layers] == ["peeping", "coupled", "both", "gru", "rnn"]
+    assert [one for one in found.warnings if "clipped to [-50000, 50000]" in one] == list(found.warnings) and len(
+        found.warnings
+    ) == 2
+    ways = [network(one, "ifoz", "ifoz") for one in ("nn_both", "nn_both_back")]
+    expected = [lstm(network("nn_peeping", "ifoz", "ifoz"), X, gate=hard_sigmoid, out=sigmoid, add=1, clip=2.5)]
+    expected.append(lstm(network("nn_coupled", "ifoz", "ifoz"), expected[-1][::-1], coupled=True))
+    below = expected[-1]
+    expected.append(np.concatenate([lstm(ways[0], below), lstm(ways[1], below[::-1])[::-1]], -1))
+    expected.append(gru(network("nn_gru", "zro", "roz"), expected[-1]))
+    y = X
+    for layer, one in zip(found.layers.values(), expected, strict=False):
+        y = reference.run(layer, y).y
+        np.testing.assert_allclose(y, one, rtol=0, atol=close)
+    rnn = found.layers["rnn"]
+    assert rnn.cell.activation == RELU and rnn.cell.clips == (Clip("gates", -50.0, 50.0),)
+    np.testing.assert_allclose(np.asarray(rnn.first.arrays["recurrent", "n"]), NUMBERS["nn_rnn/R"], rtol=0, atol=close)
+
+
+@pytest.mark.parametrize("name", ["linear", "table"])
+def test_compressed_weights_of_a_program_are_what_coremltools_makes_of_them(name: str) -> None:
+    found = rc.load(GOLDEN / f"{name}.mlpackage")
+    assert len(found.warnings) == 4 and all("are stored as" in one for one in found.warnings)
+    seen = 0
+    for layer, stack in found.layers.items():
+        packed = pack(registry.layouts()[f"coreml.{stack.cell.kind}"], stack)
+        for local, array in packed.items():
+            (own,) = [NUMBERS[key] for key in NUMBERS.files if key.startswith(f"{name}/{layer}_{local}_0")]
+            np.testing.assert_allclose(np.asarray(array), own, rtol=0, atol=2e-7)
+            seen += "weight" in local and not np.array_equal(own, given(layer)[local])
+    assert seen == 8
+
+
+@pytest.mark.parametrize(("name", "bits"), [("bits8", 8), ("bits3", 3)])
+def test_quantized_weights_of_a_network_are_what_coremltools_makes_of_them(name: str, bits: int) -> None:
+    found = rc.load(GOLDEN / f"{name}.mlmodel")
+    assert sum(f"integers of {bits} bits" in one for one in found.warnings) == 5
+    arrays = found.layers["gru"].first.arrays
+    np.testing.assert_allclose(np.asarray(arrays["input", "r"]).reshape(-1), NUMBERS[f"{name}/W_r"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(arrays["input_bias", "n"]), NUMBERS[f"{name}/b_o"], rtol=0, atol=1e-6)
+
+
+# What is written ---------------------------------------------------------------------------------------------
+
+
+def tools() -> Any:
+    """Coremltools, imported without the frameworks that it would load."""
+    kept = {name: sys.modules.get(name) for name in ("tensorflow", "torch")}
+    logging.getLogger("coremltools").setLevel(logging.CRITICAL)
+    try:
+        if "coremltools" not in sys.modules:
+            sys.modules.update({name: None for name, one in kept.items() if one is None})  # type: ignore[misc]
+        return needed("coremltools", "coremltools")
+    finally:
+        for name, one in kept.items():
+            if one is None and sys.modules.get(name, kept) is None:
+                del sys.modules[name]
+
+
+def of(cell: Cell, layers: int = 1, ways: int = 1, more: frozenset[str] = frozenset(), parts: Any = INPUT) -> Recurrent:
+    return random_stack(Sizes(cell.kind, 3, 5, layers, ways, parts=parts | more), 5, np.float32, cell).replace(
+        name="rnn"
+    )
+
+
+def made(path: Path, stack: Recurrent, **options: Any) -> Path:
+    if path.is_dir():
+        shutil.rmtree(path)
+    rc.save(Checkpoint("memory", "", {"rnn": stack}), path, force=True, **options)
+    return path
+
+
+def backwards(stack: Recurrent, order: Any) -> Recurrent:
+    layers = (Layer(tuple(one.replace(reverse=True) for one in layer.directions)) for layer in stack.layers)
+    return stack.replace(layers=tuple(layers), output_order=order)
+
+
+STATES = frozenset({"initial_hidden", "initial_cell"})
+BOTH_KINDS = [
+    *(of(cell, layers) for cell, layers in itertools.product((RNN, GRU, LSTM), (1, 2))), of(LSTM, 2, 2), of(LSTM, parts=PLAIN),
+    of(GRU, parts=PLAIN), of(LSTM, 1, 2, frozenset({"peephole"})), of(LSTM.replace(clips=(Clip("cell", -0.25, 0.25),)), 1, 2),
+    of(LSTM.replace(gate_activation=HARD_SIGMOID_KERAS_2, output_activation=SIGMOID)), of(RNN.replace(activation=SIGMOID)),
+    *(backwards(of(cell), "processing") for cell in (RNN, GRU, LSTM)),
+]  # fmt: skip
+PROGRAMS = [
+    of(LSTM, 2, 2, STATES), of(GRU, more=frozenset({"initial_hidden"})), of(RNN.replace(activation=RELU)),
+    *(backwards(of(cell, 2), "time") for cell in (RNN, GRU, LSTM)),
+]  # fmt: skip
+NETWORKS = [of(LSTM.replace(coupled="f"))]
+
+
+@pytest.mark.drawn(20)
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    def check(case: tuple[str, Recurrent]) -> None:
+        end, stack = case
+        read = rc.load(made(tmp_path / f"m{end}", stack))
+        assert not read.unread and all("50000" in one for one in read.warnings)
+        one = stack.replace(layers=tuple(layer for found in read.layers.values() for layer in found.layers))
+        assert [layer.directions[0].cell for layer in one.layers] == [
+            layer.directions[0].cell for layer in stack.layers
+        ]
+        y = chained(read, X)
+        expected = reference.run(stack, X).y
+        assert np.abs(y - expected).max() < 1e-6
+        assert {found.output_order for found in read.layers.values()} == {stack.output_order}
+        assert str(read.layers[next(iter(read.layers))].dtype) == "float32"
+
+    cases = [(".mlpackage", one) for one in (*BOTH_KINDS, *PROGRAMS)] + [
+        (".mlmodel", one) for one in (*BOTH_KINDS, *NETWORKS)
+    ]
+    each(drawn(cases, 20, "coreml"), check, lambda case: f"{case[0]} {case[1]}")
+
+
+def loaded_program(path: Path) -> list[Any]:
+    """The operations of a program as coremltools loads it, which infers and compares the types of all values."""
+    ct = tools()
+    load = importlib.import_module("coremltools.converters.mil.frontend.milproto.load")
+    model = ct.models.MLModel(str(path), skip_model_load=True)
+    spec = model.get_spec()
+    program = load.load(spec, specification_version=spec.specificationVersion, file_weights_dir=str(model.weights_dir))
+    return list(program.functions["main"].operations)
+
+
+def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
+    tools()
+
+    def check(stack: Recurrent) -> None:
+        path = made(tmp_path / "m.mlpackage", stack)
+        found = [one for one in loaded_program(path) if one.op_type == stack.cell.kind]
+        assert len(found) == stack.num_layers
+        layout = registry.layouts()[f"coreml.{stack.cell.kind}"]
+        for operation, layer in zip(found, stack.layers, strict=True):
+            for local, array in pack(layout, stack.replace(layers=(layer,))).items():
+                np.testing.assert_array_equal(operation.inputs[local].val, np.asarray(array))
+            way = (
+                "bidirectional"
+                if len(layer.directions) == 2
+                else "reverse"
+                if layer.directions[0].reverse
+                else "forward"
+            )
+            assert operation.direction.val == way and operation.output_sequence.val
+            assert (
+                operation.activation.val
+                == (stack.cell.output_activation if stack.cell.kind == "lstm" else stack.cell.activation).name
+            )
+            if stack.cell.clips:
+                assert operation.clip.val == np.float32(0.25)
+        assert found[-1].outputs[0].shape[1:] == (1, stack.layers[-1].output_size)
+        turned = [one for one in loaded_program(path) if one.op_type == "reverse"]
+        assert len(turned) == (stack.num_layers if stack.output_order == "time" and stack.first.reverse else 0)
+
+    each(drawn([*BOTH_KINDS, *PROGRAMS], 6, "coreml programs"), check, str)
+
+
+def test_float16_is_written_for_ios_17(tmp_path: Path) -> None:
+    stack = of(LSTM.replace(clips=(Clip("cell", -0.25, 0.25),)), 1, 2, STATES)
+    path = made(tmp_path / "m.mlpackage", stack, dtype="float16")
+    (read,) = rc.load(path).layers.values()
+    assert read.dtype == np.float16 and read.cell.clips == stack.cell.clips
+    tools()
+    (operation,) = [one for one in loaded_program(path) if one.op_type == "lstm"]
+    assert operation.weight_ih.val.dtype == operation.clip.val.dtype == np.float16
+
+
+def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
+    ct = tools()
+
+    def check(stack: Recurrent) -> None:
+        spec = ct.models.MLModel(str(made(tmp_path / "m.mlmodel", stack)), skip_model_load=True).get_spec()
+        layers = spec.neuralNetwork.layers
+        assert len(layers) == stack.num_layers
+        kinds = {
+            "rnn": "simpleRecurrent",
+            "gru": "gru",
+            "lstm": "biDirectionalLSTM" if stack.num_directions == 2 else "uniDirectionalLSTM",
+        }
+        below = "x"
+        for layer, own in zip(layers, stack.layers, strict=True):
+            assert layer.WhichOneof("layer") == kinds[stack.cell.kind] and layer.input[0] == below
+            below = layer.output[0]
+            said = getattr(layer, kinds[stack.cell.kind])
+            single = stack.replace(layers=(own,))
+            assert (said.inputVectorSize, said.outputVectorSize) == (single.input_size, single.hidden_size)
+            for local, array in pack(registry.layouts()[f"coreml_nn.{stack.cell.kind}"], single).items():
+                way, _, name = local.rpartition("/")
+                weights = said if stack.cell.kind != "lstm" else said.weightParams
+                weights = weights[way == "backward"] if way else weights
+                np.testing.assert_array_equal(
+                    np.array(getattr(weights, name).floatValue, np.float32), np.asarray(array).reshape(-1)
+                )
+        assert next(one.name for one in spec.description.input) == "x" and below == "y"
+
+    each(drawn([*BOTH_KINDS, *NETWORKS], 6, "coreml networks"), check, str)
+
+
+@pytest.mark.parametrize(
+    ("stack", "end", "why"),
+    [(of(Cell("gru", True), parts=BOTH), ".mlpackage", "reset"), (of(Cell("gru", True)), ".mlmodel", "reset"),
+     (of(RNN.replace(activation=RELU)), ".mlmodel", "relu"), (of(GRU, 1, 2), ".mlpackage", "two directions"),
+     (of(RNN, 1, 2), ".mlmodel", "two directions"), (of(LSTM.replace(coupled="f", clips=(Clip("gates", -1, 1),))), ".mlmodel", "clip"),
+     (of(LSTM, more=STATES), ".mlmodel", "initial"), (backwards(of(LSTM, 2), "time"), ".mlmodel", "processing order")],
+    ids=str,
+)  # fmt: skip
+def test_what_core_ml_cannot_hold_is_refused(stack: Recurrent, end: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=why):
+        made(tmp_path / f"m{end}", stack)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_package_is_never_replaced(tmp_path: Path) -> None:
+    path = made(tmp_path / "m.mlpackage", of(LSTM))
+    before = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    with pytest.raises(UsageError, match="folder"):
+        rc.save(Checkpoint("memory", "", {"rnn": of(GRU)}), path, force=True)
+    assert {one: one.read_bytes() for one in path.rglob("*") if one.is_file()} == before and len(
+        list(tmp_path.iterdir())
+    ) == 1
+
+
+# Changed and damaged files -----------------------------------------------------------------------------------
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    """The layers of coremltools with another specification."""
+    tools()
+    proto = importlib.import_module("coremltools.proto.Model_pb2")
+    spec = proto.Model.FromString((GOLDEN / "layers.mlmodel").read_bytes())
+    change({layer.name: getattr(layer, layer.WhichOneof("layer")) for layer in spec.neuralNetwork.layers}, spec)
+    (tmp_path / "m.mlmodel").write_bytes(spec.SerializeToString())
+    return tmp_path / "m.mlmodel"
+
+
+CHANGES = {
+    "forget bias": lambda layers, _: setattr(layers["peeping"].params, "forgetBias", False),
+    "coupled": lambda layers, _: setattr(layers["coupled"].params, "coupledInputAndForgetGate", False),
+    "clip": lambda layers, _: setattr(layers["peeping"].params, "cellClipThreshold", 0),
+    "no peepholes": lambda layers, _: setattr(layers["peeping"].params, "hasPeepholeVectors", False),
+    "no biases": lambda layers, _: setattr(layers["gru"], "hasBiasVectors", False),
+    "reverse": lambda layers, _: setattr(layers["gru"], "reverseInput", True),
+    "function": lambda layers, _: layers["rnn"].activation.tanh.MergeFromString(b""),
+    "slope": lambda layers, _: setattr(layers["peeping"].activations[0].sigmoidHard, "alpha", 0.3),
+    "width": lambda layers, _: setattr(layers["gru"], "inputVectorSize", 7),
+    "no matrix": lambda layers, _: layers["gru"].ClearField("resetGateWeightMatrix"),
+    "odd function": lambda layers, _: layers["rnn"].activation.softplus.MergeFromString(b""),
+    "no function": lambda layers, _: layers["rnn"].ClearField("activation"),
+    "state": lambda layers, spec: state(spec),
+}
+
+
+def state(spec: Any) -> None:
+    layer = spec.neuralNetwork.layers.add()
+    layer.name, layer.output[:] = "constant", ["a_h_in"]
+    layer.loadConstantND.shape[:] = [1, 1, 4]
+    layer.loadConstantND.data.floatValue[:] = [0, 0, 1, 0]
+    spec.neuralNetwork.layers.insert(0, spec.neuralNetwork.layers.pop())
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
+    plain = {one: repr(layer) for one, layer in rc.load(GOLDEN / "layers.mlmodel").layers.items()}
+    try:
+        found = rc.load(changed(tmp_path, CHANGES[name]))
+    except UnreadableError:
+        return
+    assert found.unread or {one: repr(layer) for one, layer in found.layers.items()} != plain
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("../outside", "not in the package"), ("/etc/passwd", "not in the package"), ("com.apple.CoreML", "not a file"),
+     ("com.apple.CoreML/none", "No such file"), (7, "where the model"), ("link", "not a file in the package")],
+)  # fmt: skip
+def test_a_package_names_files_of_its_own_only(place: object, why: str, tmp_path: Path) -> None:
+    path = made(tmp_path / "m.mlpackage", of(GRU))
+    (tmp_path / "outside").write_bytes(b"\x08\x01")
+    (path / "Data" / "link").symlink_to(tmp_path / "outside")
+    said = json.loads((path / "Manifest.json").read_text())
+    said["itemInfoEntries"][said["rootModelIdentifier"]]["path"] = place
+    (path / "Manifest.json").write_text(json.dumps(said))
+    with pytest.raises(UnreadableError, match=why):
+        rc.load(path, "coreml")
+
+
+@pytest.mark.parametrize("name", ["operations.mlpackage", "linear.mlpackage", "layers.mlmodel", "bits3.mlmodel"])
+def test_a_damaged_file_ends_in_an_error_of_ours(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    (shutil.copytree if (GOLDEN / name).is_dir() else shutil.copy)(GOLDEN / name, path)
+    parts = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
+    whole, rng, ends = {one: one.read_bytes() for one in parts}, random.Random(1), set()
+    for _ in range(80):
+        part = rng.choice(parts)
+        one = bytearray(whole[part])
+        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
+            one[place] = rng.randrange(256)
+        part.write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
+        try:
+            rc.load(path, "coreml" if path.is_dir() else "coreml_nn")
+            ends.add("read")
+        except UnreadableError:
+            ends.add("unreadable")
+        part.write_bytes(whole[part])
+    assert ends == {"read", "unreadable"}
