@@ -194,7 +194,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 file.flush()
     made = [done[seed] for seed in range(given.cases)]
     for kind in ("rnn", "gru", "lstm", ""):
-        own = [one for one in made if kind in one["layout"]]
+        own = [one for one in made if kind in ("", registry.layouts()[one["layout"]].kind)]
         print(f"{kind or 'all':5}", dict(Counter(one["outcome"] for one in own).most_common()))
     taken = sorted(one["seconds"] for one in made)
     print(

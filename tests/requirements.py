@@ -39,6 +39,8 @@ NAMES = frozenset(
         "chainer",
         "mkdocs",
         "browser",
+        "dask",
+        "ray",
     }
 )
 
