@@ -41,6 +41,8 @@ NAMES = frozenset(
         "chainer",
         "mkdocs",
         "browser",
+        "dask",
+        "ray",
     }
 )
 
