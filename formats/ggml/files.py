@@ -62,4 +62,4 @@ class Ggml(ArrayFiles):
         return Stored(arrays, {"version": struct.unpack_from("<3i", file.head, len(_BEGIN))})
 
 
-ADAPTERS = (Ggml("ggml", (".bin",), "."),)
+ADAPTERS = (Ggml("ggml", (), "."),)
