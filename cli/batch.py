@@ -44,7 +44,10 @@ _WORDS = {
 @click.option("--out", "folder", required=True, metavar="FOLDER|URL", help="Write each file there, under its own name.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes; by default one for each core.")
 @click.option(
-    "--on", default="", metavar="dask://HOST:PORT", help="Work on a Dask cluster, which reaches sources and targets."
+    "--on",
+    default="",
+    metavar="dask://HOST:PORT|ray://HOST:PORT",
+    help="Work on a Dask or Ray cluster, which reaches sources and targets.",
 )
 @click.option("--journal", type=click.Path(path_type=Path), help="Where to keep what is done; by default in FOLDER.")
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")
@@ -66,7 +69,8 @@ def batch(
 
     from rnnconvert.batch import manifest, stores
     from rnnconvert.batch.journal import Journal
-    from rnnconvert.batch.run import Workers, run
+    from rnnconvert.batch.run import run
+    from rnnconvert.batch.workers import Workers
     from rnnconvert.containers.files import replacing
 
     wish = Wish.of(target_format)

@@ -53,6 +53,12 @@ def identify(weights: str, sample: str | None, output: str | None, seconds: floa
     with incoming(weights) as (path,):
         found = room.identify(path, io=sample, seconds=seconds)
     if output is not None and found.verdict == "identified":
+        if not found.functions[0].layout:
+            names = " or ".join(found.functions[0].names[:3]) or "none that is known"
+            raise UsageError(
+                f"no layout file describes these arrays: one of them is several gates at once, or the input is read unweighted. "
+                f"Read them with --from; they have the layout {names}"
+            )
         with replacing(Path(output)) as file:
             file.write(found.functions[0].layout.encode())
     if as_json:
@@ -60,7 +66,12 @@ def identify(weights: str, sample: str | None, output: str | None, seconds: floa
     else:
         for line in found.lines():
             put(line)
-        if output is None and found.verdict == "identified" and not found.functions[0].names:
+        if (
+            output is None
+            and found.verdict == "identified"
+            and not found.functions[0].names
+            and found.functions[0].layout
+        ):
             say("a layout file that --layout accepts:")
             put(found.functions[0].layout, wrap=False)
     click.get_current_context().exit(0 if found.verdict in ("identified", "candidates") else 1)

@@ -97,7 +97,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
     from rnnconvert.formats.tflite import graph as tflite_graph
     from rnnconvert.formats.torch7 import torch7_file
 
-    if path.is_dir():
+    if path.is_dir() or path.name.startswith("steps_"):  # layers that other operators compute: looked for each time
         return None
     with path.open("rb") as file:
         head = file.read(16)

@@ -285,6 +285,8 @@ _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
 
 def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the small files that other frameworks wrote for the tests."""
+    for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
+        yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted(GOLDEN.rglob("*")):
         if (
             path.is_file()

@@ -298,7 +298,7 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         # A layer runs its recurrentModule; its own list of modules holds that one again. A copy in another type is equal.
         copy = len(case.path) > at + 1 and (case.path[at] in _AGAIN or case.what == "float64")
         return listed or again or copy or "size" in case.path
-    if format == "cudnn" and case.value is GONE and case.name == "sha256":  # a description may go without
+    if format == "cudnn" and case.value is GONE and case.name == "crc32":  # a description may go without
         return True
     if format == "rtneural":  # of a shape the width alone is read, and a function that is not stated is tanh
         around = case.path[0] == "layers" and len(case.path) > 2 and tree["layers"][case.path[1]]["type"] == "dense"

@@ -42,7 +42,15 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
     "formats.keras.whole_onnx": "rnnconvert.formats.onnx",  # whole Keras models become ONNX graphs
-    "formats.tensorflow1.loops": "rnnconvert.formats.onnx",  # frozen graphs are read as ONNX graphs
+    **dict.fromkeys(  # graphs are read as ONNX graphs, in which layers are recognized
+        (
+            "formats.tensorflow1.loops",
+            "formats.tensorflow1.lowering",
+            "formats.tensorflow1.as_onnx",
+            "formats.tflite.loops",
+        ),
+        "rnnconvert.formats.onnx",
+    ),
     "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are exported as ONNX operators
 }
 """The rooms that know another framework's room."""

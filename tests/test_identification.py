@@ -89,12 +89,15 @@ def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, l
 
 def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:
     tried = 0
-    for seed in drawn(range(400), 6, "layout files"):
+    for seed in drawn(range(400), 12, "layout files"):
         case = hidden(seed)
         found = rc.identify(case.arrays, io=case.io, seconds=2)
         if found.verdict != "identified" or len(found.functions[0].binding) < len(case.arrays):
             continue
         function = found.functions[0]
+        if not function.layout:
+            assert found.functions[0].stack.first.skip_input or "mgu" in case.what, case.what
+            continue
         renamed = {
             line[4:].split(" -> ")[0]: line.split(" -> ")[1]
             for line in function.layout.splitlines()

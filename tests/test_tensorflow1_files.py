@@ -128,6 +128,21 @@ def test_a_frozen_graph_gives_what_tensorflow_gave() -> None:
     np.testing.assert_allclose(reference.run(found.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
 
 
+def test_loops_of_a_frozen_graph_give_what_keras_gave() -> None:
+    for name in ("gru_while", "stack_frames"):
+        found = rc.load(GOLDEN.parent / "frozen" / f"{name}.pb")
+        assert not found.unread and not found.tensors
+        with np.load(GOLDEN.parent / "frozen" / f"{name}.npz") as kept:
+            x, truth = kept["x"].swapaxes(0, 1), kept["y"]
+        for one in found.layers.values():
+            given = reference.run(one, x)
+            x = given.y
+        y = x.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+        np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
+    masked = rc.load(GOLDEN.parent / "frozen" / "masked_while.pb")
+    assert not masked.layers and "lengths of sequences alone" in masked.unread[0]
+
+
 def test_a_frozen_classifier_gives_what_tensorflow_gave() -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "tf2onnx-fixtures" / "lstm_frozen.pb"

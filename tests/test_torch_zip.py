@@ -23,7 +23,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rnnconvert.containers import zips
+from rnnconvert.containers import stored_zip, zips
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.pytorch import torch_legacy, torch_walk, torch_zip, torch_zip_writer
@@ -262,11 +262,11 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 
 @pytest.mark.parametrize("mapped", [False, True])
-@pytest.mark.parametrize("zip64_from", [torch_zip_writer.ZIP64_FROM, 1])
+@pytest.mark.parametrize("zip64_from", [stored_zip.ZIP64_FROM, 1])
 def test_what_is_written_is_a_state_dict_for_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, zip64_from: int
 ) -> None:
-    monkeypatch.setattr(torch_zip_writer, "ZIP64_FROM", zip64_from)
+    monkeypatch.setattr(stored_zip, "ZIP64_FROM", zip64_from)
     path = tmp_path / "written.pt"
     torch_zip_writer.write(path, ARRAYS)
     loaded = torch.load(path, weights_only=True, mmap=mapped)

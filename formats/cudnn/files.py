@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
 from rnnconvert.core.arguments import unknown
@@ -47,6 +48,11 @@ BIAS_MODES: dict[str, tuple[str, ...]] = {
 _CELLS = {"lstm": ("lstm", None, TANH), "gru": ("gru", True, TANH), "rnn_tanh": ("rnn", None, TANH)}
 CELLS: dict[str, tuple[Any, bool | None, Any]] = {**_CELLS, "rnn_relu": ("rnn", None, RELU)}
 _CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "input_mode": ("linear", "skip")}
+_CHECKSUMS: dict[str, Callable[[Array], str]] = {
+    "crc32": lambda data: f"{Crc32().part(data.data):08x}",
+    "sha256": lambda data: hashlib.sha256(data.data).hexdigest(),
+}
+"""What a description may state of its buffer; the first is written."""
 _MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
 
 
@@ -218,12 +224,14 @@ def read(path: Path, options: Options) -> Checkpoint:
     if data.size % dtype.itemsize:
         raise UnreadableError(path, f"{data.size} bytes are not a multiple of the size of {dtype}")
     name = str(description.get("name", path.stem))
-    if description.get("sha256", "") not in ("", hashlib.sha256(data.data).hexdigest()):
-        raise UnreadableError(
-            path,
-            f"{_beside(path).name} describes another buffer: the sha256 that it states is not that of these bytes",
-            "Writing the two files may have been interrupted. Write them again, or remove the entry sha256 if you changed the buffer.",
-        )
+    for word, found in _CHECKSUMS.items():
+        if description.get(word, "") not in ("", found(data)):
+            raise UnreadableError(
+                path,
+                f"{_beside(path).name} describes another buffer: the {word} that it states is not that of these bytes",
+                f"Writing the two files may have been interrupted. Write them again, or remove the entry {word} if you changed the "
+                "buffer.",
+            )
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
     return Checkpoint(
         str(path),
@@ -268,7 +276,7 @@ def _stack(
             )
     stated = {**description, **_asked(name, description, options)} if described else description
     facts = options.facts(
-        name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", "sha256")
+        name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS)
     )
     try:
         return stack_of(name, facts, buffer, single_rec)
@@ -379,9 +387,9 @@ def write(path: Path, job: Job) -> list[str]:
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
             raise UsageError("raw buffers are little-endian, but this machine is not")
-        digest = hashlib.sha256()
-        write_pieces(numbers, packed, digest.update)
+        check = Crc32()
+        write_pieces(numbers, packed, check)
         # Two files cannot be replaced in one step: the description tells its own buffer from the one before.
-        entries[0]["sha256"] = digest.hexdigest()
+        entries[0]["crc32"] = f"{check.value:08x}"
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
     return notes

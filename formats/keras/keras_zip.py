@@ -17,10 +17,12 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers import hdf5, json_text
+from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import map_file, replacing, write_pieces
 from rnnconvert.containers.hdf5_write import lay_out
 from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
@@ -33,8 +35,6 @@ MEMBERS = 100_000
 JSON_BYTES = 256 << 20
 _LOCAL_HEADER = 30
 _BLOCK = 8 << 20
-# A file must not say when it was written: the same model gives the same bytes.
-_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -141,32 +141,31 @@ def write(
         texts = {METADATA: json.dumps(metadata).encode(), CONFIG: json.dumps(config).encode()}
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: the configuration cannot be written as JSON: {error}") from None
-    with replacing(path) as file, _scratch(path) as frame, zipfile.ZipFile(file, "w") as archive:
+    with replacing(path) as file, _scratch(path) as frame:
         places = lay_out(path, frame, arrays, attributes or {})
+        archive = StoredZip(file)
         for name, text in texts.items():
-            archive.writestr(zipfile.ZipInfo(name, _DATE), text)
-        info = zipfile.ZipInfo(WEIGHTS, _DATE)
-        info.file_size = frame.seek(0, os.SEEK_END)
-        info.extra = _padding(file.tell() + _LOCAL_HEADER + len(WEIGHTS), info.file_size)
-        with archive.open(info, "w", force_zip64=info.file_size > zipfile.ZIP64_LIMIT) as member:
-            _merge(member, frame, [(offset, arrays[name]) for offset, name in places])
+            archive.add(name, text)
+        numbers = [(offset, arrays[name]) for offset, name in places]
+        archive.add_filled(WEIGHTS, frame.seek(0, os.SEEK_END), lambda out, check: _merge(out, check, frame, numbers))
+        archive.finish()
 
 
-def _padding(start: int, size: int) -> bytes:
-    """Return an extra field that makes the member begin at a multiple of 64, where its arrays are aligned."""
-    if size > zipfile.ZIP64_LIMIT:
-        start += 20  # zipfile puts its own field of 20 bytes here
-    return struct.pack("<HH", 0xD935, -(start + 4) % 64) + bytes(-(start + 4) % 64)
-
-
-def _merge(target: IO[bytes], frame: IO[bytes], places: list[tuple[int, Array | Pieced]]) -> None:
+def _merge(target: IO[bytes], check: Crc32, frame: IO[bytes], places: list[tuple[int, Array | Pieced]]) -> None:
     """Write the frame's bytes with the arrays' numbers in their places, in one pass."""
-    frame.seek(0)
+
+    def copy(size: int) -> None:
+        while data := frame.read(min(size, _BLOCK)):
+            target.write(data)
+            check.append(check.part(memoryview(data)), len(data))
+            size -= len(data)
+
+    end, at = frame.seek(0, os.SEEK_END), frame.seek(0)
     for offset, array in places:
-        target.write(frame.read(offset - frame.tell()))
-        write_pieces(target, array)
-        frame.seek(offset + nbytes(array))
-    shutil.copyfileobj(frame, target)
+        copy(offset - at)
+        write_pieces(target, array, check)
+        at = frame.seek(offset + nbytes(array))
+    copy(end - at)
 
 
 @contextlib.contextmanager

@@ -83,6 +83,11 @@ class Looked:
     scope: Scope | None = None
 
     @property
+    def nodes_by_name(self) -> set[str]:
+        """The names of the nodes of all layers."""
+        return {label_of(node) for one in self.layers.values() for node in one.nodes}
+
+    @property
     def nodes(self) -> set[int]:
         """The nodes of all layers, by id."""
         return {id(node) for one in self.layers.values() for node in one.nodes}
@@ -179,6 +184,8 @@ def _prove(scope: Scope, found: Found, own: Cut) -> None:
         if not all(np.isfinite(one).all() for one in truth):
             continue
         given = _given(scope, found, trial)
+        if len(given.y) < 2 and not set(found.states.values()) & trial.keys():
+            raise UnmatchedError("it runs one step from a stored state, which does not show its recurrent matrices")
         shaken = [
             Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs)
             for seed in range(_SHAKES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +10,7 @@ from typing import IO, Any
 
 import onnx
 
+from rnnconvert.containers.checksums import Both
 from rnnconvert.containers.files import old_data, remove_old_data, replacing, replacing_with_data, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -74,11 +74,11 @@ def write(
     places = _places(marked, outside)
 
     def fill(data: IO[bytes]) -> str:
-        digest = hashlib.sha256()
+        check = Both()
         for name, offset in places.items():
             data.seek(offset)
-            write_pieces(data, arrays[name], digest.update)
-        return digest.hexdigest()
+            write_pieces(data, arrays[name], check)
+        return check.digits
 
     with replacing_with_data(path, fill) as (file, location):
         for tensor in marked.graph.initializer:

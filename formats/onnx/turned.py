@@ -28,7 +28,7 @@ def before(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:
         node = producer[0]
         if node.op_type in _TURNING:
             return node.input[0] if turns(scope, shapes, node, axis) else ""
-        if node.op_type not in _PASSING:
+        if node.op_type not in _PASSING and not _swaps(scope, shapes, node):
             return ""
         axis = _moved(scope, node, axis)
         value = node.input[0]
@@ -43,9 +43,10 @@ def is_turned(scope: Scope, shapes: Shapes, value: str, axis: int) -> bool:
     if not readers:
         return False
     for node in readers:
-        if node.op_type in _PASSING:
+        if node.op_type in _PASSING or _swaps(scope, shapes, node):
             order = _order(scope, node)
-            if not is_turned(scope, shapes, node.output[0], order.index(axis) if order else axis):
+            after = 1 - axis if node.op_type == "Reshape" else order.index(axis) if order else axis
+            if not is_turned(scope, shapes, node.output[0], after):
                 return False
         elif node.op_type not in _TURNING or node.input[0] != value or not turns(scope, shapes, node, axis):
             return False
@@ -61,7 +62,19 @@ def _order(scope: Scope, node: onnx.NodeProto) -> list[int]:
     return list(attributes["perm"].ints) if node.op_type == "Transpose" and "perm" in attributes else []
 
 
+def _swaps(scope: Scope, shapes: Shapes, node: onnx.NodeProto) -> bool:
+    """Return whether a Reshape swaps time and batch, of which one has length 1."""
+    if node.op_type != "Reshape":
+        return False
+    one, two = shapes.dims(scope, node.input[0]), shapes.dims(scope, node.output[0])
+    if one is None or two is None or len(one) != 3 or len(two) != 3 or None in one or None in two:
+        return False
+    return 1 in one[:2] and [one[1], one[0], one[2]] == list(two)
+
+
 def _moved(scope: Scope, node: onnx.NodeProto, axis: int) -> int:
+    if node.op_type == "Reshape":
+        return 1 - axis
     order = _order(scope, node)
     return order[axis] if axis < len(order) else axis
 

@@ -17,14 +17,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.core.arrays import Array, Pieced, pieces
+from rnnconvert.core.arrays import Array, Pieced, byte_bounds, pieces
 from rnnconvert.core.errors import UsageError
-
-try:
-    from numpy.lib.array_utils import byte_bounds
-except ImportError:  # before numpy 2
-    from numpy import byte_bounds  # type: ignore[attr-defined,no-redef]
-
 
 _STEP = 1 << 24
 

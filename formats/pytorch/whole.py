@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from rnnconvert.formats.pytorch.live import from_torch, numbers
 from rnnconvert.formats.pytorch.names import Read, plain_name
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
+from rnnconvert.models.kept import Kept
 from rnnconvert.models.model import (
     Group,
     Model,
@@ -207,26 +210,50 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
     import torch
 
     ready = {name: _as_tensor(array) for name, array in new.items()}
-    before = {name: tensors[name].detach().clone() for name in ready}
+    memory = {name: found for name in ready if (found := _memory(tensors[name])) is not None}
+    before = {name: tensors[name].detach().clone() for name in ready if name not in memory}
+    with contextlib.closing(Kept(memory.values())) as kept:
 
-    def copy(values: Mapping[str, Any]) -> None:
-        for name, tensor in values.items():
-            tensors[name].copy_(tensor)
+        def undo() -> None:
+            kept.put_back()
+            copy(before)
 
-    with torch.no_grad(), all_or_none(lambda: copy(before)):
-        copy(ready)
+        def copy(values: Mapping[str, Any]) -> None:
+            for name, tensor in values.items():
+                tensors[name].copy_(tensor)
+
+        with torch.no_grad(), all_or_none(undo):
+            copy(ready)
     return module
 
 
-def _as_tensor(array: Array) -> Any:
-    """Return an array as a torch tensor, on the CPU."""
+def _memory(tensor: Any) -> Array | None:
+    """Return the memory of a tensor that lies in one piece on the CPU, as bytes; None for another one."""
     import torch
 
-    # torch takes no memory that may not be written, such as a mapped file's.
-    plain = array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
-    if plain.dtype == BFLOAT16:
-        return torch.from_numpy(plain.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(plain)
+    plain = tensor.detach()
+    if (
+        plain.device.type != "cpu"
+        or plain.layout is not torch.strided
+        or not plain.is_contiguous()
+        or not plain.numel()
+    ):
+        return None
+
+    found: Array = plain.reshape(-1).view(torch.uint8).numpy()
+    return found
+
+
+def _as_tensor(array: Array) -> Any:
+    """Return an array as a torch tensor, on the CPU, that is only read."""
+    import torch
+
+    plain = array if array.flags.c_contiguous else np.array(array, order="C")
+    numbers_ = plain.view(np.int16) if plain.dtype == BFLOAT16 else plain
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of memory that may not be written, such as a mapped file's
+        made = torch.from_numpy(numbers_)
+    return made.view(torch.bfloat16) if plain.dtype == BFLOAT16 else made
 
 
 def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.block import Block
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Node
 
 DOMAIN = "tensorflow"
@@ -34,51 +34,6 @@ _SAME = {
 }  # fmt: skip
 """Operations that are an operator of ONNX with the same inputs."""
 _FLOATS = (1, 2, 14, 19)
-
-
-class Block:
-    """A graph of ONNX's in the making.
-
-    prefix   what the names of its own values begin with
-    arrays   numbers by the names of values, for all graphs of the model together
-    """
-
-    def __init__(self, prefix: str, arrays: dict[str, Array]) -> None:
-        self.prefix, self.arrays = prefix, arrays
-        self.nodes: list[onnx.NodeProto] = []
-        self.stored: list[str] = []
-        self._made = 0
-
-    def add(
-        self, operator: str, inputs: Sequence[str], outputs: int | Sequence[str] = 1, name: str = "", **extra: Any
-    ) -> str:
-        """Add a node; return its first output."""
-        if isinstance(outputs, int):
-            self._made += 1
-            outputs = [f"{self.prefix}made_{self._made}:{number}" for number in range(outputs)]
-        self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), name, **extra))
-        return outputs[0]
-
-    def constant(self, array: Array, name: str = "") -> str:
-        """Add stored numbers."""
-        if not name:
-            self._made += 1
-            name = f"{self.prefix}stored_{self._made}"
-        if name not in self.arrays:
-            self.arrays[name] = array
-            self.stored.append(name)
-        return name
-
-    def tensors(self) -> list[onnx.TensorProto]:
-        """Return its stored numbers as initializers, whose numbers are in `arrays`."""
-        return [
-            onnx.TensorProto(name=name, dims=self.arrays[name].shape, data_type=_code(self.arrays[name]))
-            for name in self.stored
-        ]
-
-
-def _code(array: Array) -> int:
-    return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
 
 
 class Step:

@@ -7,17 +7,12 @@ The graph becomes one of ONNX's in memory, in which loops are Loop nodes; there 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-import onnx
-
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.formats.onnx.block import in_memory
 from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
 from rnnconvert.formats.onnx.fuse_graph import reads
-from rnnconvert.formats.onnx.onnx_file import OnnxFile
 from rnnconvert.formats.onnx.onnx_scopes import walk
 from rnnconvert.formats.onnx.unread import looks_recurrent
 from rnnconvert.formats.tensorflow1.lowering import Lowering
@@ -28,15 +23,6 @@ __all__ = ["Looked", "constants", "read"]
 _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+)?(/while_context|/while|/MatMul)?$")
 
 
-class _InMemory(OnnxFile):
-    """A model whose numbers are arrays that are there already."""
-
-    arrays: Mapping[str, Array]
-
-    def tensor(self, proto: onnx.TensorProto) -> Array:
-        return self.arrays[proto.name] if proto.name in self.arrays else super().tensor(proto)
-
-
 def read(path: Path, graph: Graph) -> Looked:
     """Return the layers that a graph computes; their names are the scopes of their operations."""
     try:
@@ -45,8 +31,7 @@ def read(path: Path, graph: Graph) -> Looked:
         if isinstance(error, RnnConvertError):
             raise
         return Looked(reasons={"": f"the graph is not as its operations ask ({type(error).__name__}: {error})"})
-    file = _InMemory(path, message, np.zeros(0, np.uint8))
-    object.__setattr__(file, "arrays", arrays)
+    file = in_memory(path, message, arrays)
     scopes = list(walk(file))  # kept: nodes are known by their identity
     scope = scopes[0]
     found = look(path, scope, message, (), looks_recurrent(scope))

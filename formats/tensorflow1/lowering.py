@@ -9,7 +9,7 @@ backend.rnn (keras/src/backend/tensorflow/rnn.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,8 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Block, Step
+from rnnconvert.formats.onnx.block import Block, needed
+from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.tensorflow_graph import Function, Graph, Node
 
@@ -305,8 +306,9 @@ class Lowering:
         states: list[tuple[_Variable, str]] = []
         collected: list[tuple[str, str]] = []
         single: list[tuple[_Variable, str]] = []
+        counters = {one.name for one in variables if self._counts(space, one)}
         for one, value in zip(variables, after, strict=True):
-            item = self._collected(space, one)
+            item = self._collected(space, one, counters)
             if item is None:
                 states.append((one, value))
             elif item[1]:
@@ -318,7 +320,7 @@ class Lowering:
         on = going(after, block, "next")
         inner = onnx.GraphProto(name="body")
         inner.node.extend(
-            _needed(block.nodes, [on, *(value for _, value in (*states, *single)), *(value for value, _ in collected)])
+            needed(block.nodes, [on, *(value for _, value in (*states, *single)), *(value for value, _ in collected)])
         )
         inner.initializer.extend(block.tensors())
         inner.input.append(helper.make_tensor_value_info(f"{name}/body/iteration", onnx.TensorProto.INT64, []))
@@ -343,7 +345,29 @@ class Lowering:
             if one.final:
                 self.main.add("Unsqueeze", [f"{name}/last_{number}"], [one.final], axes=[0])
 
-    def _collected(self, space: _Space, one: _Variable) -> tuple[str, bool] | None:
+    def _counts(self, space: _Space, one: _Variable) -> bool:
+        """Return whether a variable is the number of the step: 0, 1, 2 and so on."""
+        first = self.arrays.get(one.before)
+        node = space.nodes.get(self._passed(space, one.after).partition(":")[0])
+        if first is None or first.size != 1 or first.any() or node is None or node.op not in ("Add", "AddV2"):
+            return False
+        sources = [source for source in node.inputs if not source.startswith("^")]
+        steps = [self._numbers(space, source) for source in sources]
+        own = [self._origin(space, source) == one.name for source in sources]
+        return sorted(own) == [False, True] and any(
+            step is not None and step.size == 1 and step.dtype.kind == "i" and int(step.reshape(())) == 1
+            for step in steps
+        )
+
+    def _passed(self, space: _Space, source: str) -> str:
+        for _ in range(_DEEPEST):
+            node = space.nodes.get(source.partition(":")[0])
+            if node is None or node.op not in PASSING or not node.inputs:
+                break
+            source = node.inputs[0]
+        return source
+
+    def _collected(self, space: _Space, one: _Variable, counters: set[str]) -> tuple[str, bool] | None:
         """Return what a loop puts into a list at each step, and whether each element has a place of its own.
 
         None for any other variable.
@@ -359,6 +383,8 @@ class Lowering:
                 if self._origin(space, array) != one.name:
                     return None
                 fixed = self._numbers(space, index)
+                if fixed is None and self._origin(space, index) not in counters:
+                    return None
                 return self._value(space, item), fixed is None
             source = sources[0]
         return None
@@ -371,17 +397,6 @@ class Lowering:
                 break
             source = node.inputs[0]
         return self._value(space, source)
-
-
-def _needed(nodes: Sequence[onnx.NodeProto], values: Iterable[str]) -> list[onnx.NodeProto]:
-    """Return the nodes by which some values are computed, in their order."""
-    wanted = set(values)
-    found = []
-    for node in reversed(nodes):
-        if wanted & set(node.output):
-            found.append(node)
-            wanted |= set(node.input)
-    return found[::-1]
 
 
 _WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}

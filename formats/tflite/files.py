@@ -20,6 +20,7 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
+from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
 from rnnconvert.formats.tflite.write import build
@@ -62,15 +63,22 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[str] = []
     batch_first: dict[str, bool] = {}
+    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Looked()
+    own = looked.nodes_by_name
+    bodies = {
+        body for one in model.graphs[:1] for operator in one.operators
+        if operator.code == s.WHILE and _label(one, operator, "") in own for body in tflite_loops.bodies(operator)
+    }  # fmt: skip
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
         names: dict[int, str] = {}
         used: set[int] = set()
         for operator in graph.operators:
-            if operator.code in (s.WHILE, s.STABLEHLO_WHILE):
+            if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
+                why = looked.reasons.get(_label(graph, operator, where), "")
                 unread.append(
                     f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
-                    "their own; it is not read"
+                    f"their own; it is not read{': ' + why if why else ''}"
                 )
             if operator.code not in s.NAMES:
                 continue
@@ -86,8 +94,23 @@ def read(path: Path, options: Options) -> Checkpoint:
             used |= set(operator.inputs)
             evidence.append(f"{one.name}: an operator {s.NAMES[operator.code]}")
             warnings += one.warnings()
+        if not number:
+            for name, found in looked.layers.items():
+                layer = found.renamed(unique(name, layers))
+                layers[layer.stack.name] = layer.stack
+                warnings += layer.warnings
+                evidence.append(
+                    f"{layer.stack.name}: {found.found.what}, by what its steps compute; proved on random inputs"
+                )
+                used |= tflite_loops.tensors(found)
         for place, tensor in enumerate(graph.tensors):
-            if place not in used and tensor.stored is not None and not tensor.odd and is_float(tensor.stored):
+            if (
+                number not in bodies
+                and place not in used
+                and tensor.stored is not None
+                and not tensor.odd
+                and is_float(tensor.stored)
+            ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),

@@ -23,6 +23,8 @@ class Tensor:
     zeros     the integers that stand for 0
     variable  whether it keeps its value from call to call
     odd       why its numbers cannot be read, or ""
+    dims      its axes, None for those of any length
+    kind      its element type, by the schema's number
     """
 
     name: str
@@ -33,6 +35,8 @@ class Tensor:
     axis: int
     variable: bool
     odd: str = ""
+    dims: tuple[int | None, ...] = ()
+    kind: int = 0
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,17 @@ class Operator:
 
 
 class Graph:
-    """A subgraph: its tensors, its operators, and which of its tensors are its inputs."""
+    """A subgraph: its tensors, its operators, and which of its tensors are its inputs and outputs."""
 
-    def __init__(self, name: str, tensors: list[Tensor], operators: list[Operator], inputs: tuple[int, ...]) -> None:
-        self.name, self.tensors, self.operators, self.inputs = name, tensors, operators, inputs
+    def __init__(
+        self,
+        name: str,
+        tensors: list[Tensor],
+        operators: list[Operator],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
+    ) -> None:
+        self.name, self.tensors, self.operators, self.inputs, self.outputs = name, tensors, operators, inputs, outputs
         self._producers = {tensor: one for one in operators for tensor in one.outputs}
         self._consumers: dict[int, list[Operator]] = {}
         for one in operators:
@@ -108,8 +119,10 @@ def _code(table: Table) -> int:
 def _graph(path: Path, table: Table, buffers: list[Array], codes: list[int]) -> Graph:
     tensors = [_tensor(path, one, buffers) for one in table.tables(s.SUBGRAPH["tensors"])]
     operators = [_operator(path, one, codes, len(tensors)) for one in table.tables(s.SUBGRAPH["operators"])]
-    inputs = _known(path, table.vector(s.SUBGRAPH["inputs"], "<i4").tolist(), len(tensors))
-    return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs)
+    inputs, outputs = (
+        _known(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs")
+    )
+    return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
 
 
 def _known(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
@@ -162,9 +175,10 @@ def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:
             stored = _numbers(path, name, buffer, np.dtype(dtype), shape) if not odd else buffer
     elif odd == "its numbers lie in another file":
         stored = buffer
-    return Tensor(
-        name, shape, stored, scales, zeros, axis, bool(table.number(s.TENSOR["is_variable"], "?", False)), odd
-    )
+    stated = table.vector(s.TENSOR["shape_signature"], "<i4").tolist() or shape
+    dims = tuple(None if one < 0 else int(one) for one in stated)
+    variable = bool(table.number(s.TENSOR["is_variable"], "?", False))
+    return Tensor(name, shape, stored, scales, zeros, axis, variable, odd, dims, kind)
 
 
 def _numbers(path: Path, name: str, buffer: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:

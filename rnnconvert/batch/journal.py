@@ -97,14 +97,14 @@ class Journal:
                 "Choose another with --journal, or remove it.",
             ) from None
 
-    def add(self, entry: Entry) -> None:
-        """Write what became of a file; it is on the disk when this returns."""
-        self.entries[entry.key] = entry
-        self._put(asdict(entry))
+    def add(self, *entries: Entry) -> None:
+        """Write what became of files; it is on the disk when this returns."""
+        self._put(*map(asdict, entries))
+        self.entries.update((entry.key, entry) for entry in entries)
 
-    def _put(self, document: dict[str, Any]) -> None:
+    def _put(self, *documents: dict[str, Any]) -> None:
         try:
-            self._file.write(json.dumps(document).encode() + b"\n")
+            self._file.write(b"".join(json.dumps(document).encode() + b"\n" for document in documents))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

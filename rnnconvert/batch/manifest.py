@@ -63,7 +63,7 @@ def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tup
     for word in words:
         if word.endswith((".jsonl", ".txt")) and not stores.is_url(word):
             found += _manifest(Path(word), folder, to, ending, settings)
-        elif any(letter in word for letter in "*?["):
+        elif stores.is_pattern(word):
             found += [Item(one, _target(one, folder, ending), to, settings=settings) for one in stores.matching(word)]
         else:
             found.append(Item(word, _target(word, folder, ending), to, settings=settings))
@@ -143,7 +143,7 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
 
 
 def _target(source: str, folder: str, ending: str) -> str:
-    name = source.partition("::")[0].rstrip("/").replace("\\", "/").rpartition("/")[2]
+    name = stores.place(source).partition("::")[0].rstrip("/").replace("\\", "/").rpartition("/")[2]
     known = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
     end = max(known, key=len, default=Path(name).suffix)
     return _join(folder, name[: len(name) - len(end)] + ending)

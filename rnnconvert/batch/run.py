@@ -5,8 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import contextvars
-import importlib
-import multiprocessing
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +16,21 @@ from typing import Any
 from rnnconvert.batch import stores
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
+from rnnconvert.batch.workers import Workers
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.verification.convert import convert
 
 WORST_FIRST = (70, 1, 3, 2, 4, 5, 0)
 """Exit codes, the worst news first."""
 _DEATHS = 2
 """How often a worker may die at a file before the file is given up."""
+_DIED = "a worker died at this file, twice: out of memory, or killed"
 _AHEAD = 4
-"""How many files wait for each worker: a journal of millions is not held by the pool."""
+"""How many tasks wait for each worker: a manifest of millions is not held by the pool."""
+_TASK = 0.5
+"""How many seconds a task should take: so small files are handed out many at a time."""
+_MOST_IN_TASK = 256
 
 Seen = Callable[[Entry, int, int], None]
 
@@ -66,41 +69,6 @@ class Done:
         }
 
 
-@dataclass(frozen=True)
-class Workers:
-    """Who works.
-
-    jobs  how many files at a time; 1 for this process alone, unless a cluster works
-    on    a cluster, "dask://HOST:PORT"; "" for processes of this machine
-    """
-
-    jobs: int = 1
-    on: str = ""
-
-    def pool(self, jobs: int) -> contextlib.AbstractContextManager[concurrent.futures.Executor]:
-        """Return what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
-        if not self.on:
-            return concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
-        return _cluster(self.on)
-
-
-@contextlib.contextmanager
-def _cluster(address: str) -> Iterator[concurrent.futures.Executor]:
-    kind, _, place = address.partition("://")
-    if kind != "dask" or not place:
-        raise UsageError(f"--on {address}: expected dask://HOST:PORT, the address of a Dask scheduler")
-    try:
-        distributed: Any = importlib.import_module("distributed")
-    except ImportError:
-        raise MissingPackageError("distributed", "work on a Dask cluster") from None
-    try:
-        client = distributed.Client(f"tcp://{place}", timeout=20)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--on {address}: no scheduler answers there: {error}") from None
-    with client, client.get_executor(pure=False) as executor:
-        yield executor
-
-
 def run(
     items: Sequence[Item], journal: Journal, workers: Workers, options: dict[str, Any],
     seen: Seen = lambda entry, done, total: None,
@@ -115,10 +83,13 @@ def run(
     keys = [key_of(item, options) for item in items]
     left = [item for item, key in zip(items, keys, strict=True) if not _is_done(journal.entries.get(key), item)]
     resumed = len(items) - len(left)
-    for number, (item, entry) in enumerate(_worked(left, workers, options), 1):
-        made = replace(entry, key=key_of(item, options))
-        journal.add(made)
-        seen(made, resumed + number, len(items))
+    done = resumed
+    for outcomes in _worked(left, workers, options):
+        made = [replace(entry, key=key_of(item, options)) for item, entry in outcomes]
+        journal.add(*made)
+        for entry in made:
+            done += 1
+            seen(entry, done, len(items))
     return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 
@@ -137,70 +108,102 @@ def _is_done(entry: Entry | None, item: Item) -> bool:
     return False
 
 
-def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[tuple[Item, Entry]]:
+Outcome = tuple[Item, Entry | None]
+"""What became of an item; None where a worker died while it was under way, so that nobody knows."""
+
+
+def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, Entry]]]:
+    """Yield what became of items, in groups as they are finished."""
     if workers.jobs == 1 and not workers.on:
         for item in items:
             # In a context of its own: what the files before it were charged with is not charged to it.
-            yield item, contextvars.Context().run(work, item, options)
+            yield [(item, contextvars.Context().run(work, item, options))]
         return
     waiting = list(reversed(items))
     deaths: Counter[Item] = Counter()
     alone: list[Item] = []
     while waiting or alone:
         # A file at which a worker died is tried with no other beside it: it may be the one that kills.
-        now, count = ([alone.pop()], 1) if alone else (waiting, workers.jobs)
-        for item, entry in _pooled(now, workers, count, options):
-            if entry is not None:
-                yield item, entry
-                continue
-            deaths[item] += 1
-            if count == 1 and deaths[item] >= _DEATHS:
-                yield (
-                    item,
-                    Entry(
-                        "", item.source, item.target, 70, "a worker died at this file, twice: out of memory, or killed"
-                    ),
-                )
-            else:
-                alone.append(item)
+        single = bool(alone)
+        for outcomes in _pooled(alone if single else waiting, workers, single, options):
+            known = [(item, entry) for item, entry in outcomes if entry is not None]
+            for item in [item for item, entry in outcomes if entry is None]:
+                deaths[item] += 1
+                if single and deaths[item] >= _DEATHS:
+                    known.append((item, Entry("", item.source, item.target, 70, _DIED)))
+                else:
+                    alone.append(item)
+            if known:
+                yield known
 
 
-def _pooled(
-    waiting: list[Item], workers: Workers, jobs: int, options: dict[str, Any]
-) -> Iterator[tuple[Item, Entry | None]]:
-    """Yield what became of items, taken from a list's end; None for each that was under way when a worker died."""
-    with workers.pool(jobs) as pool:
-        running: dict[concurrent.futures.Future[Entry], Item] = {}
+def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[str, Any]) -> Iterator[list[Outcome]]:
+    """Yield what became of items, taken from a list's end; when a worker dies, of those under way, and no more.
+
+    single  one at a time
+    """
+    with workers.pool(1 if single else workers.jobs) as pool:
+        running: dict[concurrent.futures.Future[list[Entry]], list[Item]] = {}
+        pace = _Pace()
         broken = False
         while running or (waiting and not broken):
-            while waiting and not broken and len(running) < jobs * _AHEAD:
+            most = 1 if single else pool.width() * _AHEAD
+            while waiting and not broken and len(running) < most:
+                size = 1 if single else pace.group(len(waiting), most)
                 try:
-                    future = pool.submit(work, waiting[-1], options)
+                    future = pool.executor.submit(work_several, waiting[: -size - 1 : -1], options)
                 except BrokenProcessPool:
                     broken = True
                     break
-                running[future] = waiting.pop()
+                running[future] = waiting[: -size - 1 : -1]
+                del waiting[-size:]
             finished, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            outcomes: list[Outcome] = []
             for future in finished:
-                item = running.pop(future)
+                group = running.pop(future)
                 try:
-                    yield item, future.result()
+                    entries = future.result()
                 except BrokenProcessPool:
                     broken = True
-                    yield item, None
-                except Exception as error:  # a cluster gave the file up
+                    outcomes += [(item, None) for item in group]
+                except Exception as error:
                     if not workers.on:
                         raise
-                    yield (
-                        item,
-                        Entry(
-                            "",
-                            item.source,
-                            item.target,
-                            70,
-                            f"the cluster gave it up: {type(error).__name__}: {error}"[:300],
-                        ),
-                    )
+                    outcomes += _given_up(group, single, error)
+                else:
+                    pace.took(entries)
+                    outcomes += zip(group, entries, strict=True)
+            yield outcomes
+
+
+def _given_up(group: Sequence[Item], single: bool, error: Exception) -> Iterator[Outcome]:
+    """Yield what becomes of items that a cluster gave up, as it does when workers died at them several times."""
+    message = f"the cluster gave it up: {type(error).__name__}: {error}"[:300]
+    for item in group:
+        yield item, Entry("", item.source, item.target, 70, message) if single or len(group) == 1 else None
+
+
+class _Pace:
+    """How long files take, and so how many of them make up a task that is worth its way to a worker and back."""
+
+    def __init__(self) -> None:
+        self._mean = 0.0
+
+    def took(self, entries: Sequence[Entry]) -> None:
+        """Take into account how long some files took."""
+        mean = sum(entry.seconds for entry in entries) / len(entries)
+        self._mean = max(1e-3, mean if not self._mean else 0.8 * self._mean + 0.2 * mean)
+
+    def group(self, waiting: int, tasks: int) -> int:
+        """Return how many files the next task has: at the end few, so that no worker is left alone with many."""
+        if not self._mean:
+            return 1
+        return max(1, min(int(_TASK / self._mean), waiting // (2 * tasks), _MOST_IN_TASK))
+
+
+def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
+    """Convert some files, one after another."""
+    return [contextvars.Context().run(work, item, options) for item in items]
 
 
 def work(item: Item, options: dict[str, Any]) -> Entry:
@@ -223,7 +226,7 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
 
 
 def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
-    before = stores.state(item.source)
+    before = stores.state(item.source, fresh=True)
     with stores.fetched(item.source, item.settings) as local, _target(item.target) as target:
         source_hash = "" if stores.is_url(item.source) else stores.digest(local)
         convert(
@@ -233,10 +236,10 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
         target_hash = stores.digest(target)
         if stores.is_url(item.target):
             stores.put(target, item.target)
-    if stores.state(item.source) != before:
+    if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
     return replace(
-        entry, state=before, written=stores.state(item.target), source_hash=source_hash, target_hash=target_hash
+        entry, state=before, written=stores.state(item.target, fresh=True), source_hash=source_hash, target_hash=target_hash
     )  # fmt: skip
 
 

@@ -7,9 +7,10 @@ import hashlib
 import importlib
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.temporary import new_folder
@@ -19,11 +20,32 @@ from rnnconvert.files.load import load
 _CHUNK = 1 << 22
 _NEAR = 1 << 16
 """Ranges with no more than so many bytes between them are fetched as one."""
+_PAUSES = (0.2, 0.8, 3.2)
+"""The seconds before a store that failed is asked again."""
+_FINAL = (
+    RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
+    NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError,
+)  # fmt: skip
+"""What a store says that it will say again."""
+_PASSING = (408, 425, 429)
+"""The answers of a server below 500 that may be others a moment later."""
+
+T = TypeVar("T")
 
 
 def is_url(name: str) -> bool:
     """Return whether a name is a URL, and not a path."""
     return "://" in name or "::" in name
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name stands for the files that it fits; in an address of the web a question mark begins a query."""
+    return any(letter in place(name) for letter in "*?[")
+
+
+def place(name: str) -> str:
+    """Return a name without the query of an address of the web."""
+    return name.partition("?")[0] if name.startswith(("http://", "https://")) else name
 
 
 def system(url: str) -> tuple[Any, str]:
@@ -78,8 +100,25 @@ def _named(url: str) -> Iterator[None]:
         raise UnreadableError(url, f"the store says: {type(error).__name__}: {error}"[:500]) from None
 
 
-def state(name: str) -> str:
-    """Return what changes when a file is written again, without reading it: its size, and its time or the store's tag."""
+def asked(action: Callable[[], T]) -> T:
+    """Return what an action on a store gives: where it fails as a connection or a busy server does, it is tried again."""
+    for pause in _PAUSES:
+        try:
+            return action()
+        except Exception as error:  # each store has errors of its own
+            status = getattr(error, "status", 0)
+            refused = isinstance(status, int) and 400 <= status < 500 and status not in _PASSING
+            if isinstance(error, _FINAL) or refused:
+                raise
+        time.sleep(pause)
+    return action()
+
+
+def state(name: str, fresh: bool = False) -> str:
+    """Return what changes when a file is written again, without reading it: its size, and its time or the store's tag.
+
+    fresh  ask the store, whatever a listing said before
+    """
     if not is_url(name):
         try:
             status = Path(name).stat()
@@ -87,8 +126,10 @@ def state(name: str) -> str:
             raise UnreadableError(name, str(error.strerror)) from None
         return f"{status.st_size} {status.st_mtime_ns}"
     store, path = system(name)
+    if fresh:
+        store.invalidate_cache(path.rpartition("/")[0])
     with _named(name):
-        about = store.info(path)
+        about = asked(lambda: store.info(path))
     tag = next(
         (
             str(about[key])
@@ -120,31 +161,68 @@ def fetched(name: str, needs: tuple[str, ...] = ()) -> Iterator[Path]:
         return
     store, path = system(name)
     with new_folder() as folder:
-        local = folder / (path.rstrip("/").rpartition("/")[2] or "file")
+        local = folder / (place(path).rstrip("/").rpartition("/")[2] or "file")
         with _named(name):
-            size = int(store.info(path).get("size") or 0)
+            size = int(asked(lambda: store.info(path)).get("size") or 0)
             if size > shutil.disk_usage(folder).free and not name.endswith(
                 ".safetensors"
             ):  # of which little is fetched
                 raise UnreadableError(
                     name, f"{size:,} bytes, more than the temporary folder has free", "Set TMPDIR to a larger disk."
                 )
-            ranged = name.endswith(".safetensors") and size >= 8 and len(store.cat_file(path, 0, 8)) == 8
+            ranged = name.endswith(".safetensors") and size >= 8 and len(asked(lambda: store.cat_file(path, 0, 8))) == 8
             if ranged:
                 _by_ranges(store, path, local, size, needs)
             else:  # another kind of file, or a store that sends all of it whatever is asked
-                with store.open(path, "rb", block_size=_CHUNK) as file, local.open("wb") as out:
-                    shutil.copyfileobj(file, out, _CHUNK)
+                _copied(store, path, local, size)
         yield local
+
+
+def _copied(store: Any, path: str, local: Path, size: int) -> None:
+    """Copy all of a file; a copy that was cut off goes on where it stopped, if the store can seek."""
+    with local.open("wb") as out:
+
+        def rest() -> None:
+            with store.open(path, "rb", block_size=_CHUNK) as file:
+                start = out.tell() if file.seekable() else 0
+                if start:
+                    file.seek(start)
+                out.seek(start)
+                out.truncate()
+                while block := file.read(_CHUNK):
+                    _written(out, block, local)
+            if size and out.tell() != size:
+                raise ConnectionError(f"it sent {out.tell():,} of {size:,} bytes")
+
+        asked(rest)
+
+
+def _written(out: Any, block: bytes, local: Path) -> None:
+    try:
+        out.write(block)
+    except OSError as error:
+        raise UsageError(f"{local}: cannot write: {error.strerror}. Set TMPDIR to a larger disk") from None
+
+
+def _range(store: Any, path: str, start: int, stop: int) -> bytes:
+    """Return some bytes of a file, all that are asked for."""
+
+    def once() -> bytes:
+        block = bytes(store.cat_file(path, start, stop))
+        if len(block) != stop - start:
+            raise ConnectionError(f"it sent {len(block):,} bytes in place of {stop - start:,}")
+        return block
+
+    return asked(once)
 
 
 def _by_ranges(store: Any, path: str, local: Path, size: int, needs: tuple[str, ...]) -> None:
     """Fetch the header of a safetensors file, then the bytes of its recurrent arrays; the rest is a hole in the copy."""
-    head = store.cat_file(path, 0, 8)
+    head = _range(store, path, 0, 8)
     length = int.from_bytes(head, "little")
-    if len(head) < 8 or length > min(safetensors.MAX_HEADER, size - 8):
+    if length > min(safetensors.MAX_HEADER, size - 8):
         raise UnreadableError(path, "it is not a whole safetensors file")
-    text = store.cat_file(path, 8, 8 + length)
+    text = _range(store, path, 8, 8 + length)
     probe = local.with_name(f"header {local.name}")
     for copy in (probe, local):
         with copy.open("wb") as out:
@@ -163,11 +241,8 @@ def _by_ranges(store: Any, path: str, local: Path, size: int, needs: tuple[str, 
     with local.open("r+b") as out:
         for start, stop in joined(ranges):
             for at in range(start, min(stop, size), _CHUNK):
-                block = store.cat_file(path, at, min(at + _CHUNK, stop, size))
-                if len(block) != min(at + _CHUNK, stop, size) - at:
-                    raise UnreadableError(path, f"the store sent {len(block)} bytes in place of those asked for")
                 out.seek(at)
-                out.write(block)
+                _written(out, _range(store, path, at, min(at + _CHUNK, stop, size)), local)
 
 
 def recurrent_arrays(path: Path, settings: tuple[str, ...] = ()) -> list[str]:
@@ -197,13 +272,13 @@ def put(local: Path, url: str) -> None:
     try:
         parent = path.rpartition("/")[0]
         if parent:
-            store.makedirs(parent, exist_ok=True)
+            asked(lambda: store.makedirs(parent, exist_ok=True))
         if {"s3", "s3a", "gs", "gcs", "abfs", "az"} & _protocols(store):
-            store.put_file(str(local), path)  # an object appears when its last part is there
+            _sent(store, local, path)  # an object appears when its last part is there
             return
         part = f"{path}.{os.urandom(4).hex()}.part"
         try:
-            store.put_file(str(local), part)
+            _sent(store, local, part)
             if store.exists(path):
                 store.rm_file(path)
             store.mv(part, path)
@@ -215,6 +290,19 @@ def put(local: Path, url: str) -> None:
         raise
     except Exception as error:
         raise UsageError(f"{url}: cannot write there: {type(error).__name__}: {error}"[:500]) from None
+
+
+def _sent(store: Any, local: Path, path: str) -> None:
+    """Send a file, and see that all of it has arrived."""
+
+    def once() -> None:
+        store.put_file(str(local), path)
+        store.invalidate_cache(path.rpartition("/")[0])
+        there = store.info(path).get("size")
+        if there not in (None, local.stat().st_size):
+            raise ConnectionError(f"{there:,} of {local.stat().st_size:,} bytes have arrived")
+
+    asked(once)
 
 
 def _protocols(store: Any) -> set[str]:

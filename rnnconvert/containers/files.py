@@ -12,7 +12,6 @@ import math
 import os
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +21,9 @@ import numpy as np
 from rnnconvert.containers import temporary
 from rnnconvert.containers.reading import check_sources, replaced
 from rnnconvert.containers.reading import map_file as map_file
-from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, nbytes, pieces
+from rnnconvert.containers.writing import counting as counting
+from rnnconvert.containers.writing import write_pieces as write_pieces
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 
@@ -109,26 +110,6 @@ def reaching_the_disk() -> Iterator[None]:
         yield
     finally:
         _to_disk.reset(token)
-
-
-_counters: contextvars.ContextVar[Callable[[int], None] | None] = contextvars.ContextVar("counter", default=None)
-
-
-@contextlib.contextmanager
-def counting(seen: Callable[[int], None]) -> Iterator[None]:
-    """Call a function with the bytes that arrays took so far, while the block writes files with `write_pieces`."""
-    done = 0
-
-    def add(count: int) -> None:
-        nonlocal done
-        done += count
-        seen(done)
-
-    token = _counters.set(add)
-    try:
-        yield
-    finally:
-        _counters.reset(token)
 
 
 @contextlib.contextmanager
@@ -313,43 +294,3 @@ def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple
     finally:
         if before is not None:
             temporary.drop(before)
-
-
-def write_pieces(file: IO[bytes], array: Array | Pieced, seen: Callable[[memoryview], None] | None = None) -> None:
-    """Write an array in C order and little-endian, straight from its memory where that is contiguous.
-
-    Of a large array, one piece is written while the next one is assembled.
-
-    seen  receives each piece's bytes after they were written, for a checksum
-    """
-
-    counter = _counters.get()
-
-    def put(piece: Array) -> None:
-        if _is_big_endian(piece.dtype):
-            piece = piece.byteswap()
-        data = piece.view(np.uint8).data  # bfloat16 arrays export no buffer of their own
-        file.write(data)
-        if seen is not None:
-            seen(data)
-        if counter is not None:
-            counter(data.nbytes)
-
-    if nbytes(array) <= 2 * PIECE_BYTES:
-        for piece in pieces(array):
-            put(piece)
-        return
-    from concurrent.futures import Future, ThreadPoolExecutor  # costs milliseconds, which small files need not pay
-
-    with ThreadPoolExecutor(1) as writer:
-        last: Future[None] | None = None
-        for piece in pieces(array):
-            if last is not None:
-                last.result()
-            last = writer.submit(put, piece)
-        if last is not None:
-            last.result()
-
-
-def _is_big_endian(dtype: np.dtype[Any]) -> bool:
-    return dtype.byteorder == ">" or (dtype.byteorder == "=" and sys.byteorder == "big")

@@ -12,7 +12,6 @@ import os
 import tokenize
 from collections.abc import Iterable
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -60,13 +59,12 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
     return stored.T if by_column else stored, behind
 
 
-def write_record(file: IO[bytes], array: Array | Pieced) -> None:
-    """Write an array after its header; equal arrays give equal bytes."""
+def header(array: Array | Pieced) -> bytes:
+    """Return what stands before an array's numbers; equal arrays give equal bytes."""
     head = io.BytesIO()
     dtype = _VOID if array.dtype == BFLOAT16 else array.dtype.newbyteorder("<")
     npy.write_array_header_1_0(head, {"descr": dtype.str, "fortran_order": False, "shape": tuple(array.shape)})
-    file.write(head.getvalue())
-    write_pieces(file, array)
+    return head.getvalue()
 
 
 def read_row(path: str | os.PathLike[str]) -> Stored:
@@ -94,4 +92,5 @@ def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | Pieced]) ->
     """Write a row of records. Raises UsageError if nothing can be written there."""
     with replacing(Path(path)) as file:
         for array in arrays:
-            write_record(file, array)
+            file.write(header(array))
+            write_pieces(file, array)

@@ -6,13 +6,16 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from rnnconvert.containers import npy
-from rnnconvert.containers.files import replacing
+from rnnconvert.containers.checksums import Crc32
+from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.zips import Archive
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array, Pieced, nbytes
 
 _SUFFIX = ".npy"
 _MODELS = {"data.pkl", "config.json", "configuration.json", "constants.pkl"}
@@ -66,7 +69,15 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) ->
 
     Raises UsageError if nothing can be written there.
     """
-    with replacing(Path(path)) as file, zipfile.ZipFile(file, "w") as archive:
+    with replacing(Path(path)) as file:
+        archive = StoredZip(file)
         for name, array in arrays.items():
-            with archive.open(zipfile.ZipInfo(name + _SUFFIX), "w", force_zip64=True) as entry:
-                npy.write_record(entry, array)
+            head = npy.header(array)
+
+            def fill(out: IO[bytes], check: Crc32, head: bytes = head, array: Array | Pieced = array) -> None:
+                out.write(head)
+                check.append(check.part(memoryview(head)), len(head))
+                write_pieces(out, array, check)
+
+            archive.add_filled(name + _SUFFIX, len(head) + nbytes(array), fill)
+        archive.finish()

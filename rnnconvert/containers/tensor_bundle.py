@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import sorted_table, wire
+from rnnconvert.containers.checksums import Crc32c
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
 from rnnconvert.containers.stored import Stored
@@ -229,16 +230,11 @@ def write(index: Path, arrays: Mapping[str, Array | Pieced], force: bool = False
     entries = [(b"", wire.varint(1 << 3) + wire.varint(1) + wire.field(3, wire.varint(1 << 3) + wire.varint(1)))]
     with replacing_both(index, beside) as (file, data):
         for key, array in sorted(keyed.items()):
-            begin, crc = data.tell(), 0
-
-            def seen(piece: memoryview) -> None:
-                nonlocal crc
-                crc = crc32c(piece, crc)
-
-            write_pieces(data, array, seen)
+            begin, check = data.tell(), Crc32c()
+            write_pieces(data, array, check)
             shape = b"".join(wire.field(2, wire.varint(1 << 3) + wire.varint(length)) for length in array.shape)
             said = {1: numbers[array.dtype.newbyteorder("=")], 4: begin, 5: data.tell() - begin}
             content = b"".join(wire.varint(number << 3) + wire.varint(value) for number, value in said.items() if value)
-            fixed = wire.varint(6 << 3 | wire.FIXED32) + struct.pack("<I", masked(crc))
+            fixed = wire.varint(6 << 3 | wire.FIXED32) + struct.pack("<I", masked(check.value))
             entries.append((key, content + wire.field(2, shape) + fixed))
         file.write(sorted_table.build(entries))

@@ -8,10 +8,15 @@ must: an array that is still to be assembled is anything with `shape`, `dtype` a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import ml_dtypes
 import numpy as np
+
+try:
+    from numpy.lib.array_utils import byte_bounds as byte_bounds
+except ImportError:  # before numpy 2
+    from numpy import byte_bounds as byte_bounds  # type: ignore[attr-defined,no-redef]
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -26,6 +31,9 @@ FLOATS: dict[str, np.dtype[Any]] = {
 
 PIECE_BYTES = 4 << 20
 """The most bytes that are assembled at a time, when a piece has to be assembled."""
+
+VIEW_BYTES = 512 << 10
+"""The most bytes of a piece that is a view: whoever looks at it and writes it finds it in the processor's cache the second time."""
 
 
 def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
@@ -63,6 +71,44 @@ class Pieced(Protocol):
         ...
 
 
+class Run(NamedTuple):
+    """A stretch of an array in C order, which can be made before or after any other one.
+
+    size  its number of elements
+    make  gives them, as a contiguous one-dimensional array: a view of where they lie, or of a buffer. It is called with
+          what gives a buffer of so many elements, and calls that only if it needs one.
+    """
+
+    size: int
+    make: Callable[[Callable[[int], Array]], Array]
+
+
+@runtime_checkable
+class Runs(Protocol):
+    """An array whose stretches can be made by several threads, in any order."""
+
+    dtype: np.dtype[Any]
+
+    def runs(self) -> Iterator[Run] | None:
+        """Yield the stretches in C order; None if they have to be made one after the other (see Pieced)."""
+        ...
+
+
+def in_order(found: Iterable[Run], dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Make one stretch after the other: a buffer is used again for the next but one."""
+    buffers = [np.empty(0, dtype), np.empty(0, dtype)]
+    turn = 0
+
+    def room(size: int) -> Array:
+        if buffers[turn].size < size:
+            buffers[turn] = np.empty(size, dtype)
+        return buffers[turn][:size]
+
+    for run in found:
+        yield run.make(room)
+        turn = 1 - turn
+
+
 Part: TypeAlias = Callable[[slice, slice], Array]
 """Computes some rows and columns of a matrix."""
 
@@ -84,6 +130,11 @@ class Deferred:
         self.dtype = dtype
         self._compute = compute
         self._part = part if len(shape) == 2 else None
+
+    @property
+    def by_parts(self) -> bool:
+        """Return whether a part costs less than all of it."""
+        return self._part is not None
 
     def __getitem__(self, window: tuple[slice, ...]) -> Array:
         """Compute a part of the numbers now."""
@@ -121,38 +172,50 @@ def pieces(array: Array | Pieced) -> Iterator[Array]:
     A piece may be a view of a buffer that the next piece but one overwrites: while a piece is being
     written, the next one can be made.
     """
-    if not isinstance(array, np.ndarray):
+    if isinstance(array, np.ndarray):
+        yield from in_order(runs_of(array), array.dtype)
+    else:
         yield from array.pieces()
-        return
+
+
+def runs_of(array: Array) -> Iterator[Run]:
+    """Yield the stretches of an array in memory, in C order; those of a contiguous one are views of it."""
     if array.size == 0:
         return
     step = max(1, PIECE_BYTES // array.dtype.itemsize)
     if array.flags.c_contiguous:
+        step = max(1, min(PIECE_BYTES, VIEW_BYTES) // array.dtype.itemsize)
         flat = array.reshape(-1)
         for start in range(0, flat.size, step):
-            yield flat[start : start + step]
+            part = flat[start : start + step]
+            yield Run(part.size, lambda room, part=part: part)  # type: ignore[misc]
         return
     rows = max(1, step // max(1, array[0].size))
-    buffers = np.empty((2, min(rows, len(array)), *array.shape[1:]), array.dtype)
     for start in range(0, len(array), rows):
         block = array[start : start + rows]
-        part = buffers[start // rows % 2, : len(block)]
-        copy_tiled(part, block)
-        yield part.reshape(-1)
+
+        def make(room: Callable[[int], Array], block: Array = block) -> Array:
+            buffer = room(block.size)
+            copy_tiled(buffer.reshape(block.shape), block)
+            return buffer
+
+        yield Run(block.size, make)
 
 
-_TILE = (256, 64)
+_TILE = (256, 256)
+_SMALL = 1 << 14
 _PAD = 16
 # Measured in warm memory on a transposed float32 matrix whose rows are a power of two: numpy's own runs at
 # 0.4 GB/s, the same in tiles at 3 GB/s, and at 7 GB/s if each tile is brought near first. Rows that
 # far apart fall on the same lines of the cache and drive each other out; the padding keeps them apart.
+# Tiles of a quarter of this size cost two threads a third more: they wait for one another at each.
 
 
 def copy_tiled(target: Array, source: Array) -> None:
     """Copy `source` into `target`, of the same shape; a transposed matrix goes tile by tile."""
     if target.ndim == 2 and abs(target.strides[0]) < abs(target.strides[1]):
         target, source = target.T, source.T
-    small = target.ndim != 2 or target.size <= _TILE[0] * _TILE[1]
+    small = target.ndim != 2 or target.size <= _SMALL
     if small or abs(source.strides[1]) <= abs(source.strides[0]):
         target[...] = source
         return

@@ -7,6 +7,7 @@ convert("model.h5", "model.safetensors")
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,17 +45,28 @@ if TYPE_CHECKING:
 
 
 class _Watch:
-    """Sees every piece that is written: counts, and notices what is not finite."""
+    """Sees every piece that is written: counts, and notices what is not finite.
+
+    Several threads may call it; it calls `progress` only in the one that made it.
+    """
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self.total, self.done, self.finite = total, 0, True
-        self._progress = progress
+        self._progress, self._told = progress, 0
+        self._lock, self._thread = threading.Lock(), threading.get_ident()
 
     def __call__(self, piece: Array) -> None:
-        if self.finite and piece.size:
-            self.finite = _finite(piece)
-        self.done += piece.nbytes
-        if self._progress is not None:
+        finite = not self.finite or not piece.size or _finite(piece)
+        with self._lock:
+            self.finite = self.finite and finite
+            self.done += piece.nbytes
+        if threading.get_ident() == self._thread:
+            self.tell()
+
+    def tell(self) -> None:
+        """Call `progress`, unless it knows already."""
+        if self._progress is not None and self._told != self.done:
+            self._told = self.done
             self._progress(self.done, self.total)
 
 
@@ -132,6 +144,7 @@ def _save(
         options.check_used(str(path), "write", "both")
     with resumed(checkpoint.sources):
         notes = writer.write(path, job)
+    watch.tell()
     kept = [name for name in carried if name not in job.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
     warnings = list(chosen.warnings)

@@ -35,7 +35,8 @@ class Function:
     """What arrays compute in one reading, or in several that compute the same for every input.
 
     names    the known layouts that keep these numbers at these places; none for a layout that is new
-    layout   a layout file that describes it, for --layout
+    layout   a layout file that describes it, for --layout; "" where an array is several gates at once or the input is read
+             unweighted, which no layout file describes
     stack    the layer in canonical form, as `rc.pack` and `rc.to_torch` take it
     binding  the arrays that it is made of
     gates    the order of the gates in the arrays
@@ -102,7 +103,9 @@ class Identification:
             "identified": "one function gives these outputs, to rounding",
             "ambiguous": f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
             if len(self.functions) > 1
-            else "one function was found that gives these outputs, but the sample does not show all of it",
+            else "one function was found that gives these outputs, but the sample does not show all of it"
+            if self.complete
+            else "one function was found that gives these outputs, but the time ran out before others were tried",
             "near": "no function gives these outputs to rounding; nearest",
             "unknown": "no function that was searched gives these outputs",
             "candidates": "without a sample of input and output nothing is decided"
@@ -237,7 +240,8 @@ def _decided(
     verdict: Verdict = "unknown"
     unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near else []
     if functions:
-        verdict = "near" if near else ("ambiguous" if len(functions) > 1 or unseen else "identified")
+        sure = len(functions) == 1 and not unseen and found.complete
+        verdict = "near" if near else ("identified" if sure else "ambiguous")
     return Identification(
         source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
         found.complete,
@@ -304,7 +308,9 @@ def _left_open(
     first = samples[0]
     if unseen:
         yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
-    if verdict == "ambiguous":
+    if verdict == "ambiguous" and not found.complete:
+        yield "more time: --seconds"
+    if verdict == "ambiguous" and (unseen or found.complete):
         if len(first.x) < 3:
             yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
         if first.zero_state:

@@ -130,7 +130,12 @@ def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Readin
 
 
 def layout_file(reading: Reading, name: str = "found") -> str:
-    """Return a layout file that `--layout` accepts and that describes this reading, with the arrays' own names."""
+    """Return a layout file that `--layout` accepts and that describes this reading, with the arrays' own names.
+
+    It is "" for what no layout file describes: an array that is several gates at once, an input that is read unweighted.
+    """
+    if reading.structure.layout.letters or reading.structure.sizes.skip_input:
+        return ""
     layout, renamed = described(reading, name)
     cell, sizes = reading.cell, reading.structure.sizes
     modes = {part for part, _ in layout.keys} & set(BIAS_PARTS)

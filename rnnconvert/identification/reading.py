@@ -81,11 +81,13 @@ class Reading:
 
     def identity(self, blocks: Blocks) -> object:
         """Return what two readings share that are the same numbers in the same equations, however they are written."""
+        where_of = {one[:3]: one[3:] for one in self.structure.where}
 
         def block(key: Key, at: tuple[int, int]) -> object:
-            array = blocks[at].get((key[0], self.orders.get(key[0], {}).get(key[1], key[1])))
+            own = key[0], self.orders.get(key[0], {}).get(key[1], key[1])
+            array = blocks[at].get(own)
             zero = array is None or (key[0] in BIAS_PARTS and not array.any())
-            return None if zero or array is None else (array.__array_interface__["data"][0], array.strides)
+            return None if zero else where_of.get((*at, own))
 
         keys = [(part, gate) for part in sorted(self.structure.sizes.parts) for gate in gates_of(self.cell.kind, part)]
         cell = self.cell

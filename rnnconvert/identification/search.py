@@ -18,35 +18,55 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, widest
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.weights import Key, Merge
-from rnnconvert.identification.first_step import Settled, choices, completed, functions, one_step, products, settle
+from rnnconvert.core.weights import Merge
+from rnnconvert.identification.bindings import bindings
+from rnnconvert.identification.many import errors
 from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve
+from rnnconvert.identification.rows import Rows, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
-from rnnconvert.identification.structures import Structure, Tier, known, possible, structures, templates
+from rnnconvert.identification.structures import (
+    Arranged,
+    Options,
+    Structure,
+    Tier,
+    arranged,
+    enough,
+    known,
+    possible,
+    templates,
+)
 from rnnconvert.language.layout import Layout, Sizes
+
+clock = time.monotonic
+"""What measures how long a search takes."""
 
 _UNITS = 48
 """On how many units the first step is judged."""
 _LOOSE, _LOOSEST = 2e-3, 0.05
 """How far off, in parts of the largest output, a reading may be and be tried further; rounding may ask for more, up to a limit."""
 _MOST_LAYERS = 8
+_ORDERED = ("input_bias", "recurrent_bias", "peephole")
 
 TIERS = (
     Tier(
         "the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh",
         known=True,
     ),
+    Tier("the same with other functions", known=True, plain=False),
     Tier("any order of axes"),
-    Tier("the places of every known layout, with other functions", known=True, plain=False),
+    Tier("the places of every known layout, with gates in another order in each array", known=True, tied=False),
     Tier("some of the arrays alone", known=True, whole=False),
     Tier("arrays of one shape in any order", known=True, usual=False),
+    Tier("gates in another order in each array, with other functions", known=True, tied=False, plain=False),
+    Tier("arrays of one shape in any order, with other functions", known=True, usual=False, plain=False),
+    Tier("some of the arrays alone, with other functions", known=True, whole=False, plain=False),
     Tier("any order of axes, with other functions", plain=False),
     Tier("any order of axes, of some of the arrays alone", whole=False),
     Tier("any order of axes and of arrays of one shape", usual=False),
-    Tier("gates in another order in each array", tied=False),
+    Tier("any order of axes, with gates in another order in each array", tied=False),
     Tier("gates and arrays in any order", usual=False, tied=False),
-    Tier("some of the arrays alone, with other functions", whole=False, plain=False),
-    Tier("gates in another order in each array, with other functions", tied=False, plain=False),
+    Tier("any order of axes, of gates in each array, and other functions", tied=False, plain=False),
+    Tier("any order of axes, of some of the arrays alone, with other functions", whole=False, plain=False),
 )
 
 
@@ -86,10 +106,16 @@ class Search:
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
         self.found = Found()
-        self._until = time.monotonic() + seconds
-        self._firsts: dict[object, list[Settled]] = {}
+        self._until = clock() + seconds
+        self._firsts: dict[object, Array] = {}
         self._met: set[object] = set()
-        self._halves: dict[object, tuple[Sample, Sample]] = {}
+        self._tried: set[object] = set()
+        self._dead: set[object] = set()
+        self._alive = False
+        self._options: Options = {}
+        self._arrangements: dict[object, list[tuple[Merge, Arranged]]] = {}
+        self._spans: dict[object, list[tuple[Sizes, Merge]]] = {}
+        self._halves: dict[object, Sample] = {}
         self._turned: dict[object, list[_Way]] = {}
 
     def run(self) -> Found:
@@ -99,10 +125,9 @@ class Search:
             self._firsts.clear()
             for reading, blocks in self._tier(tier):
                 self._judge(reading, blocks)
-                if time.monotonic() > self._until:
-                    self.found.complete = False
-                    return self.found
-            if self.found.readings:
+            if clock() > self._until:
+                self.found.complete = False
+            if self.found.readings or not self.found.complete:
                 break
         for reading in list(self.found.readings):
             self._otherwise(reading)
@@ -114,20 +139,12 @@ class Search:
         sample = next(one for one in self.samples if one.axes == reading.axes)
         ways = self._ways(sample, reading.structure.sizes.num_directions == 1)
         glimpse = next(way.glimpse for way in ways if (way.reverse, way.order) == (reading.reverse, reading.order))
-        constants: list[dict[str, float]] = [{}, {"f": 1.0}] if reading.cell.kind == "lstm" else [{}]
-        resets = (True, False) if reading.cell.kind == "gru" else (None,)
-        every = [f for plain in (True, False) for f in functions(reading.cell.kind, plain)]
-        for (gate, candidate, output), constant, reset in itertools.product(every, constants, resets):
-            cell = replace(
-                reading.cell, gate_activation=gate, activation=candidate, output_activation=output, constants=constant, reset_after=reset
-            )  # fmt: skip
-            other = replace(reading, cell=cell)
-            what = other.identity(blocks)
-            if what not in self._met and time.monotonic() < self._until:
-                self._met.add(what)
-                self.found.tried += 1
-                if self._gives(other, blocks, glimpse):
-                    self._judge(other, blocks)
+        for rows in varied(reading):
+            for other in self._passing(reading, rows, blocks, glimpse):
+                self._judge(other, blocks)
+            if clock() > self._until:
+                self.found.complete = False
+                return
 
     def unseen(self, reading: Reading) -> list[str]:
         """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same."""
@@ -153,18 +170,46 @@ class Search:
     def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
         """Yield the readings that pass the first three steps."""
         for sample in self.samples:
-            for layout in known() if tier.known else templates():
-                for sizes, merge in self._sizes(layout, sample):
-                    if not possible(layout, sizes, self.total, tier.whole):
-                        continue
-                    for structure in structures(layout, sizes, self.shapes, tier):
-                        if time.monotonic() > self._until:
-                            self.found.complete = False
-                            return
-                        yield from self._of(structure, sample, merge, tier)
+            for merge, one in self._arranged(sample, tier):
+                names, places = one.fed
+                about = id(sample), merge, one.layout.coupled, places, tier.tied, tier.plain
+                for binding in bindings(one.blocks, self.shapes, tier.usual):
+                    if clock() > self._until:
+                        self.found.complete = False
+                        return
+                    # Where no reading of W and the biases passes the first step, nothing that R may be matters.
+                    fed = about, tuple([binding[name] for name in names])
+                    if fed not in self._dead:
+                        yield from self._of(
+                            Structure(one.layout, one.sizes, binding, one.places), sample, merge, tier, fed
+                        )
 
-    def _sizes(self, layout: Layout, sample: Sample) -> Iterator[tuple[Sizes, Merge]]:
-        """Yield the sizes of stacks that read such an input and give such outputs."""
+    def _arranged(self, sample: Sample, tier: Tier) -> Iterator[tuple[Merge, Arranged]]:
+        """Yield how the arrays may be arranged; what was found for one round serves the others."""
+        key = id(sample), tier.known, tier.whole
+        if key in self._arrangements:
+            yield from self._arrangements[key]
+            return
+        made: list[tuple[Merge, Arranged]] = []
+        for layout in known() if tier.known else templates():
+            for sizes, merge in self._sizes(layout, sample):
+                if not possible(layout, sizes, self.total, tier.whole):
+                    continue
+                if not enough(layout, sizes, self.shapes, tier.whole):
+                    continue
+                for one in arranged(layout, sizes, self.shapes, tier.known, self._options):
+                    made.append((merge, one))
+                    yield merge, one
+        self._arrangements[key] = made
+
+    def _sizes(self, layout: Layout, sample: Sample) -> list[tuple[Sizes, Merge]]:
+        """Return the sizes of stacks that read such an input and give such outputs."""
+        key = id(sample), layout.kind, layout.part_names
+        if key not in self._spans:
+            self._spans[key] = list(self._spanned(layout, sample))
+        return self._spans[key]
+
+    def _spanned(self, layout: Layout, sample: Sample) -> Iterator[tuple[Sizes, Merge]]:
         skips = "input" not in layout.part_names
         states = len(sample.hn or sample.h0 or ())
         widths = [(1, sample.width, "concat")] if sample.width else []
@@ -205,22 +250,37 @@ class Search:
             sizes = {n // k for n in lengths for k in (1, 4, 8) if n % k == 0}
             yield from sorted(size for size in sizes | {width} if size >= width)
 
-    def _of(self, structure: Structure, sample: Sample, merge: Merge, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
+    def _of(
+        self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object
+    ) -> Iterator[tuple[Reading, Blocks]]:
+        key = (structure.where, structure.layout.coupled, sample.axes, merge, tier.tied, tier.plain)
+        if key in self._tried:
+            return
+        self._tried.add(key)
         try:
             blocks = blocks_of(structure, self.arrays)
         except ValueError:
             return
+        self._alive = False
         for way in self._ways(sample, structure.sizes.num_directions == 1):
             base = Reading(structure, Cell("rnn"), {}, False, merge, sample.axes, way.reverse, way.order)
-            for reading in self._begun(base, blocks, way, tier):
-                for whole in completed(reading, tier):
-                    what = whole.identity(blocks)
-                    if what in self._met or time.monotonic() > self._until:
-                        continue
-                    self._met.add(what)
-                    self.found.tried += 1
-                    if self._gives(whole, blocks, way.glimpse):
-                        yield whole, blocks
+            for rows in self._begun(base, blocks, way, tier):
+                self._alive = True
+                for reading in self._passing(base, rows, blocks, way.glimpse):
+                    yield reading, blocks
+        if not self._alive:
+            self._dead.add(fed)
+
+    def _passing(self, base: Reading, rows: Rows, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
+        """Yield those of some readings that give what a part of a sample shows, each once."""
+        self.found.tried += rows.number
+        off = errors(rows, base.structure, blocks, glimpse, base.merge)
+        for row in np.flatnonzero(off <= self.loose):
+            reading = reading_of(base, rows, int(row))
+            what = reading.identity(blocks)
+            if what not in self._met:
+                self._met.add(what)
+                yield reading
 
     def _ways(self, sample: Sample, one: bool) -> list[_Way]:
         """Return the sample as it is, and for a single direction, turned as a layer sees it that reads from the end."""
@@ -235,78 +295,57 @@ class Search:
             ]
         return self._turned[key]
 
-    def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Reading]:
+    def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Rows]:
         """Yield readings that pass the first step; all, where running the whole alone shows it."""
-        sizes, sample = base.structure.sizes, way.sample
-        parts = base.structure.sizes.parts
-        seen = sample.y is not None and sample.zero_state and not parts & {"initial_hidden", "initial_cell"}
-        if not seen or base.merge != "concat" or (sizes.num_layers > 1 and sizes.num_directions > 1):
-            yield from (settle(base, settled) for settled in choices(base.structure, blocks[0, 0], tier))
-        else:
-            yield from (settle(base, settled) for settled in self._both(base.structure, blocks, way, tier))
+        structure = base.structure
+        layout, sizes, sample = structure.layout, structure.sizes, way.sample
+        seen = sample.y is not None and base.merge == "concat"
+        zero = sample.zero_state and not sizes.parts & {"initial_hidden", "initial_cell"}
+        held = frozenset(part if part != "peephole" else gate for part, gate in blocks[0, 0] if part in _ORDERED)
+        for rows in begun(layout.kind, layout.coupled, bool(layout.letters), held, tier.tied, tier.plain):
+            if clock() > self._until:
+                return
+            if seen and zero and (sizes.num_layers == 1 or sizes.num_directions == 1):
+                left = self._first(structure, blocks, way, rows)
+                if left.number:
+                    yield completed(left, layout, tier)
+                continue
+            self._alive = True
+            if seen and sizes.num_directions == 1:
+                yield self._left(structure, blocks, way.first, completed(rows, layout, tier))
+            else:
+                yield completed(rows, layout, tier)
 
-    def _both(self, structure: Structure, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Settled]:
-        """Yield what the first steps of a layer settle, in each of its directions."""
-        if structure.sizes.num_directions == 1:
-            yield from self._first(structure, [blocks[at] for at in sorted(blocks)], way.first, tier)
-            return
-        width = structure.sizes.output_size
-        if (id(way), width) not in self._halves:
-            first = way.first.columns(0, width)
-            last = way.sample.columns(width, 2 * width).turned().few(2, 1)
-            self._halves[id(way), width] = first, last
-        first, last = self._halves[id(way), width]
-        passed = self._first(structure, [blocks[0, 0]], first, tier)
-        if passed:
-            backward = self._first(structure, [blocks[0, 1]], last, tier)
-            yield from (settled for settled in passed if settled in backward)
+    def _first(self, structure: Structure, blocks: Blocks, way: _Way, rows: Rows) -> Rows:
+        """Return the readings that pass the first step of each direction from a zero state, in which R has no part."""
+        sizes = structure.sizes
+        alone = replace(structure, sizes=replace(sizes, num_directions=1))
+        fed = tuple(one for one in structure.where if one[2][0] != "recurrent")
+        for direction in range(sizes.num_directions):
+            first = way.first if sizes.num_directions == 1 else self._half(way, sizes.output_size, direction)
+            key = fed, structure.layout.coupled, id(first), direction, rows[:2], rows.number
+            if key not in self._firsts:
+                own = {(layer, 0): blocks[layer, direction] for layer in range(sizes.num_layers)}
+                self._firsts[key] = self._rows_left(alone, *_of_units(own, first), rows)
+            rows = rows.chosen(self._firsts[key])
+        return rows
 
-    def _gives(self, reading: Reading, blocks: Blocks, turned: Sample) -> bool:
-        stack = reading.stack(blocks, forward=True)
-        return off(pairs(turned, solve(stack, turned), reading.merge)) <= self.loose
+    def _half(self, way: _Way, width: int, direction: int) -> Sample:
+        """Return the first step of one of two directions, which a layer gives side by side."""
+        key = id(way), width, direction
+        if key not in self._halves:
+            start = direction * width
+            own = (way.sample.turned() if direction else way.sample).columns(start, start + width)
+            self._halves[key] = own.few(2, 1)
+        return self._halves[key]
 
-    def _first(
-        self, structure: Structure, layers: Sequence[Mapping[Key, Array]], sample: Sample, tier: Tier
-    ) -> list[Settled]:
-        """Return what the first step settles; W and the biases alone decide, so what they gave is kept."""
-        used = [{key: value for key, value in own.items() if key[0] != "recurrent"} for own in layers]
-        key = (
-            structure.layout.kind, structure.layout.coupled, structure.layout.letters, id(sample),
-            tuple(
-                tuple(sorted((key, value.__array_interface__["data"][0], value.strides) for key, value in own.items() if value.any()))
-                for own in used
-            ),
-        )  # fmt: skip
-        if key not in self._firsts:
-            self._firsts[key] = list(self._settle(structure, used, sample, tier))
-        return self._firsts[key]
+    def _left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Rows:
+        return rows.chosen(self._rows_left(structure, blocks, sample, rows))
 
-    def _settle(
-        self, structure: Structure, layers: Sequence[Mapping[Key, Array]], sample: Sample, tier: Tier
-    ) -> Iterator[Settled]:
-        wanted = np.asarray(sample.y)[0]
-        hidden = structure.sizes.hidden_size
-        projected = ("projection", "") in layers[0]
-        units = np.arange(hidden)
-        if not projected and hidden > _UNITS:
-            units = np.linspace(0, hidden - 1, _UNITS).astype(int)
-            wanted = wanted[:, units]
-        scale = float(np.abs(wanted).max(initial=0.0)) or 1.0
-        # Of the last layer a few units show it; those below have to be computed.
-        last = {key: value if key[0] == "projection" else value[units] for key, value in layers[-1].items()}
-        below = [*layers[:-1], last]
-        x = sample.x[0].astype(np.float64)
-        given = products(x, below[0], units if len(below) == 1 else np.arange(hidden), structure.layout)
-        for settled in choices(structure, layers[0], tier):
-            self.found.tried += 1
-            reading = settle(Reading(structure, Cell("rnn"), {}), settled)
-            h = one_step(reading, settled, below[0], given)
-            for own in below[1:]:
-                h = one_step(reading, settled, own, products(h, own, units, structure.layout))
-            with np.errstate(all="ignore"):
-                error = float(np.abs(h - wanted).max())
-            if error <= self.loose * scale:
-                yield settled
+    def _rows_left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Array:
+        """Return which readings give what a part of the sample shows."""
+        self.found.tried += rows.number
+        return np.flatnonzero(errors(rows, structure, blocks, sample, "concat") <= self.loose)
 
     def _judge(self, reading: Reading, blocks: Blocks) -> None:
         sample = next(one for one in self.samples if one.axes == reading.axes)
@@ -319,6 +358,17 @@ class Search:
             self.found.readings.append(reading)
         else:
             self.found.near.append((error, reading))
+
+
+def _of_units(blocks: Blocks, first: Sample) -> tuple[Blocks, Sample]:
+    """Return a layer and its first step for some units of many; those below have to be computed."""
+    top = max(blocks)
+    hidden = len(blocks[top]["recurrent", next(gate for part, gate in blocks[top] if part == "recurrent")])
+    if hidden <= _UNITS or ("projection", "") in blocks[top]:
+        return blocks, first
+    units = np.linspace(0, hidden - 1, _UNITS).astype(int)
+    last = {key: value[units] for key, value in blocks[top].items()}
+    return {**blocks, top: last}, replace(first, y=np.asarray(first.y)[..., units])
 
 
 class _Way(NamedTuple):

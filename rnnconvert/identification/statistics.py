@@ -12,8 +12,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.reading import Blocks, blocks_of
-from rnnconvert.identification.structures import Structure, bindings, enough, template_of
+from rnnconvert.identification.structures import Structure, enough, template_of
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape, Sizes

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rnnconvert.core.cells import GATES
-from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, gates_of
+from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Layout, Shape, Sizes, Slot, Tensor
+from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, Slot, Tensor
 from rnnconvert.language.places import shapes, slots
 
 _WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
@@ -28,9 +28,6 @@ _OPTIONAL = (
     frozenset(BIAS_PARTS),
 )
 """What a layer may lack."""
-_MOST_BINDINGS = 400
-"""How many ways of telling arrays of one shape apart are tried."""
-_ALL_ORDERS = 720
 
 
 class Tier(NamedTuple):
@@ -67,6 +64,17 @@ class Structure:
     binding: Mapping[str, str]
     places: tuple[Slot, ...]
 
+    @functools.cached_property
+    def where(self) -> tuple[tuple[int, int, Key, str, Place, bool], ...]:
+        """Layer, direction, part and gate of every block, and where it is: what two structures share that read the same."""
+        return tuple(
+            sorted(
+                (one.layer, one.direction, one.key, self.binding[one.array], one.place, one.reinterpreted)
+                for one in self.places
+                if one.key[1] != UNUSED
+            )
+        )
+
 
 def _tensor(number: int, tensor: Tensor) -> Tensor:
     """Return a tensor of a registry's layout under a name of ours: its number, layer, direction and gate."""
@@ -99,11 +107,31 @@ def subsets(group: frozenset[str]) -> list[frozenset[str]]:
     return [frozenset(), *some, group]
 
 
-@functools.cache
 def known() -> tuple[Layout, ...]:
     """Return the places that the registry's layouts have, each once."""
+    return _made()[0]
+
+
+def templates() -> tuple[Layout, ...]:
+    """Return the ways of sharing arrays among parts: those of the registry, and those that mix their habits."""
+    return _made()[1]
+
+
+_MADE: list[tuple[Mapping[str, Layout], tuple[Layout, ...], tuple[Layout, ...]]] = []
+"""What was made last, and of which registry: users add layouts, and remove them."""
+
+
+def _made() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+    registered = registry.layouts()
+    if not _MADE or _MADE[0][0] is not registered:
+        places = _known(registered)
+        _MADE[:] = [(registered, places, _templates(places))]
+    return _MADE[0][1:]
+
+
+def _known(registered: Mapping[str, Layout]) -> tuple[Layout, ...]:
     found: dict[object, Layout] = {}
-    for layout in registry.layouts().values():
+    for layout in registered.values():
         for absent in itertools.product(*(subsets(group) for group in _OPTIONAL)):
             out = frozenset[str]().union(*absent)
             fewer = tuple(tensor for tensor in layout.tensors if not tensor.part_names <= out)
@@ -112,11 +140,9 @@ def known() -> tuple[Layout, ...]:
     return tuple(found.values())
 
 
-@functools.cache
-def templates() -> tuple[Layout, ...]:
-    """Return the ways of sharing arrays among parts: those of the registry, and those that mix their habits."""
+def _templates(places: Sequence[Layout]) -> tuple[Layout, ...]:
     found: dict[object, Layout] = {}
-    for made in known():
+    for made in places:
         found.setdefault(_what(made), made)
     for kind in GATES:
         for tensors in _mixed(kind):
@@ -169,27 +195,62 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
         yield [Tensor("", start + end, f"({section}layer direction part gate hidden in)")]
 
 
-def structures(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], tier: Tier) -> Iterator[Structure]:
-    """Yield the structures of a template for these sizes that arrays of these shapes may have."""
-    if not enough(layout, sizes, found, tier.whole):
-        return
-    choices = [_options(layout, tensor, sizes, found, tier.known) for tensor in layout.tensors]
-    if not all(choices):
-        return
+class Arranged(NamedTuple):
+    """A template with the order of axes of each array: its blocks with their shapes, and the place of every gate.
+
+    fed  the names of the blocks of which a step from a zero state depends, with their places: all but those of R alone
+    """
+
+    layout: Layout
+    sizes: Sizes
+    blocks: Mapping[str, Shape]
+    places: tuple[Slot, ...]
+    fed: tuple[tuple[str, ...], tuple[tuple[Slot, ...], ...]]
+
+
+class _Option(NamedTuple):
+    """How the axes of one family of arrays may lie: the shape of each, the place of each gate, and the habit it shows."""
+
+    tensor: Tensor
+    blocks: tuple[tuple[str, Shape], ...]
+    places: tuple[Slot, ...]
+    interleaved: bool | None
+
+
+Options = dict[object, list[_Option]]
+"""What was found for a family of arrays: templates have most of them in common."""
+
+
+def arranged(
+    layout: Layout, sizes: Sizes, found: Mapping[str, Shape], known: bool, options: Options
+) -> Iterator[Arranged]:
+    """Yield how arrays of these shapes may be arranged as a template of these sizes.
+
+    known    only as the registry's layouts arrange them
+    options  what was found before for the same arrays
+    """
+    choices = []
+    for tensor in layout.tensors:
+        key = layout.kind, layout.coupled, layout.gates, layout.letters, tensor, sizes, known
+        if key not in options:
+            options[key] = _options(layout, tensor, sizes, found, known)
+        if not options[key]:
+            return
+        choices.append(options[key])
     for chosen in itertools.product(*choices):
-        styles = {_interleaved(tensor) for tensor, _ in chosen} - {None}
+        styles = {one.interleaved for one in chosen} - {None}
         # The gates of a unit lie side by side in all arrays or in none, where the template does not mix them.
-        if (
-            tier.tied
-            and len(styles) > 1
-            and any(one.axes != own.axes for (one, _), own in zip(chosen, layout.tensors, strict=True))
+        if len(styles) > 1 and any(
+            one.tensor.axes != own.axes for one, own in zip(chosen, layout.tensors, strict=True)
         ):
             continue
-        blocks = {name: shape for _, own in chosen for name, shape in own}
-        made = replace(layout, tensors=tuple(tensor for tensor, _ in chosen))
-        places = tuple(slots(made, sizes))
-        for binding in bindings(blocks, found, tier.usual):
-            yield Structure(made, sizes, binding, places)
+        made = replace(layout, tensors=tuple(one.tensor for one in chosen))
+        blocks = {name: shape for one in chosen for name, shape in one.blocks}
+        fed = [one for one in chosen if one.tensor.part_names != {"recurrent"}]
+        yield Arranged(
+            made, sizes, blocks, tuple(slot for one in chosen for slot in one.places),
+            (tuple(name for one in fed for name, _ in one.blocks), tuple(one.places for one in fed)),
+        )  # fmt: skip
 
 
 def _interleaved(tensor: Tensor) -> bool | None:
@@ -246,10 +307,8 @@ def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
                     yield count
 
 
-def _options(
-    layout: Layout, tensor: Tensor, sizes: Sizes, found: Mapping[str, Shape], known: bool
-) -> list[tuple[Tensor, tuple[tuple[str, Shape], ...]]]:
-    """Return how the axes of one family of arrays may lie, with the shape of each."""
+def _options(layout: Layout, tensor: Tensor, sizes: Sizes, found: Mapping[str, Shape], known: bool) -> list[_Option]:
+    """Return how the axes of one family of arrays may lie."""
     words = [word for word in _WORDS if any(word in group for group in tensor.groups)]
     have = Counter(found.values())
     made: dict[tuple[tuple[str, Shape], ...], list[Tensor]] = {}
@@ -264,7 +323,11 @@ def _options(
                 continue
             if blocks and all(have[shape] >= count for shape, count in Counter(blocks.values()).items()):
                 made.setdefault(tuple(blocks.items()), []).append(other)
-    return [(other, blocks) for blocks, others in made.items() for other in others]
+    return [
+        _Option(other, blocks, tuple(slots(replace(one, tensors=(other,)), sizes)), _interleaved(other))
+        for blocks, others in made.items()
+        for other in others
+    ]
 
 
 def _ones(shape: Shape) -> tuple[int, ...]:
@@ -302,65 +365,6 @@ def _orders(words: tuple[str, ...]) -> list[tuple[str, ...]]:
 
 def _before(order: Sequence[str]) -> bool:
     return not {"section", "part"} <= set(order) or order.index("section") < order.index("part")
-
-
-def bindings(blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool) -> Iterator[dict[str, str]]:
-    """Yield the ways of taking one array for each block, by shapes; see Tier for `usual`."""
-    classes = []
-    for shape in dict.fromkeys(blocks.values()):
-        need = tuple(block for block, own in blocks.items() if own == shape)
-        have = tuple(name for name, own in found.items() if own == shape)
-        if len(have) < len(need):
-            return
-        classes.append((need, have))
-    written = _written(tuple(classes))
-    if usual:
-        yield from map(dict, written)
-        return
-    every = [
-        itertools.permutations(have, len(need))
-        for need, have in classes
-        if math.perm(len(have), len(need)) <= _ALL_ORDERS
-    ]
-    if len(every) == len(classes):
-        for chosen in itertools.islice(itertools.product(*every), 4 * _MOST_BINDINGS):
-            own = tuple(
-                sorted(
-                    pair for (need, _), one in zip(classes, chosen, strict=True) for pair in zip(need, one, strict=True)
-                )
-            )
-            if own not in written:
-                yield dict(own)
-
-
-@functools.lru_cache(4096)
-def _written(classes: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]) -> tuple[tuple[tuple[str, str], ...], ...]:
-    """Return the orders in which programs write arrays: layer by layer, part by part, gate by gate, in any nesting."""
-    made: dict[tuple[tuple[str, str], ...], None] = {}
-    for nesting in itertools.permutations(range(4)):
-        choices = []
-        for need, have in classes:
-            keys = [_key(block) for block in need]
-            numbers = sorted({key[0] for key in keys})
-            ways = []
-            for order in itertools.islice(itertools.permutations(numbers), 24):
-                at = {number: place for place, number in enumerate(order)}
-                ranked = sorted(
-                    zip(keys, need, strict=True),
-                    key=lambda one: [at[one[0][0]] if n == 0 else one[0][n] for n in nesting],
-                )
-                for window in itertools.islice(itertools.combinations(have, len(need)), 60):
-                    ways.append(tuple(zip((block for _, block in ranked), window, strict=True)))
-            choices.append(list(dict.fromkeys(ways)))
-        for chosen in itertools.islice(itertools.product(*choices), _MOST_BINDINGS):
-            made[tuple(sorted(pair for pairs in chosen for pair in pairs))] = None
-    return tuple(made)
-
-
-def _key(block: str) -> tuple[int, int, str, int]:
-    """Return tensor, layer, direction and gate of a block, as they are sorted."""
-    number, layer, direction, gate = block.split("|")
-    return int(number), int(layer or 0), "fb".find(direction or "f") * "x", "igforzn".find(gate or "i")
 
 
 def candidates_only(layout: Layout, part: str) -> bool:

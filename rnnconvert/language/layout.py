@@ -198,10 +198,10 @@ class Tensor:
             found.append([(m[1], tuple(m[2].split()) if m[2] is not None else None) for m in matches])
         return found
 
-    @property
-    def part_names(self) -> set[str]:
+    @cached_property
+    def part_names(self) -> frozenset[str]:
         """The parts that it may hold."""
-        return {part for section in self.sections for part, _ in section}
+        return frozenset(part for section in self.sections for part, _ in section)
 
 
 @dataclass(frozen=True)
@@ -328,10 +328,10 @@ class Layout:
         """Each stacked gate's canonical letter and sign."""
         return [(gate.lstrip("-"), -1 if gate[0] == "-" else 1) for gate in self.gates.split()]
 
-    @property
-    def part_names(self) -> set[str]:
+    @cached_property
+    def part_names(self) -> frozenset[str]:
         """The parts that it has a place for."""
-        return {part for tensor in self.tensors for part in tensor.part_names}
+        return frozenset(part for tensor in self.tensors for part in tensor.part_names)
 
     @cached_property
     def keys(self) -> frozenset[Key]:

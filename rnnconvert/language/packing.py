@@ -6,17 +6,23 @@ written, so that a conversion copies each element once and holds no matrix.
 
 from __future__ import annotations
 
+import functools
+import math
+import mmap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Source, copy_tiled, nbytes, pieces
+from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Run, Source, copy_tiled, in_order, nbytes, runs_of
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides
 from rnnconvert.language.places import shapes, slots
+
+Room: TypeAlias = Callable[[int], Array]
+"""Gives a buffer of so many elements."""
 
 
 class _Placed(NamedTuple):
@@ -41,6 +47,12 @@ class _Placed(NamedTuple):
             return None if values is None else values[window]
         return self.source[window]
 
+    @property
+    def computed(self) -> bool:
+        """Return whether a part of the numbers takes all of a matrix in memory."""
+        matrix = self.source is not None and len(self.source.shape) > 1
+        return matrix and (self.reinterpreted or (isinstance(self.source, Deferred) and not self.source.by_parts))
+
 
 class Packed:
     """A framework's array, assembled from the canonical arrays when it is written.
@@ -56,6 +68,34 @@ class Packed:
         self._placed = placed
         self._watch = watch
 
+    def in_file(self) -> Array | None:
+        """Return the array as a view of a mapped file that has it as it is here; None for one that has to be assembled."""
+        itemsize = self.dtype.itemsize
+        sources = [placed.source for placed in self._placed if placed.sign == 1 and not placed.reinterpreted]
+        if not sources or len(sources) < len(self._placed):
+            return None
+        starts = set()
+        for placed, source in zip(self._placed, sources, strict=True):
+            if not isinstance(source, np.ndarray) or source.dtype != self.dtype or source.flags.writeable:
+                return None
+            steps = zip(source.shape, source.strides, placed.place.strides(self.shape), strict=True)
+            if any(length > 1 and have != step * itemsize for length, have, step in steps):
+                return None
+            at: int = source.__array_interface__["data"][0] - placed.place.offset(self.shape) * itemsize
+            starts.add((id(_root(source)), at))
+        first = next(
+            (
+                source
+                for placed, source in zip(self._placed, sources, strict=True)
+                if not placed.place.offset(self.shape)
+            ),
+            None,
+        )
+        if len(starts) > 1 or not isinstance(first, np.ndarray) or not isinstance(_root(first), mmap.mmap):
+            return None
+        strides = tuple(step * itemsize for step in c_strides(self.shape))
+        return np.lib.stride_tricks.as_strided(first, self.shape, strides, writeable=False)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = np.empty(self.shape, self.dtype)
         for placed in self._placed:
@@ -67,14 +107,32 @@ class Packed:
 
     def pieces(self) -> Iterator[Array]:
         """Yield the elements in C order; see rnnconvert.core.arrays.Pieced."""
-        for piece in self._pieces():
-            if self._watch is not None:
-                self._watch(piece)
-            yield piece
+        return in_order(self._watched(), self.dtype)
 
-    def _pieces(self) -> Iterator[Array]:
+    def runs(self) -> Iterator[Run] | None:
+        """Yield the elements in C order, see rnnconvert.core.arrays.Runs; None where a run would compute a whole matrix."""
+        if any(placed.computed for placed in self._placed):
+            return None
+        return self._watched()
+
+    def _watched(self) -> Iterator[Run]:
+        """Yield the stretches; each is shown to the watch when it is made."""
+        watch = self._watch
+        if watch is None:
+            yield from self._runs()
+            return
+        for run in self._runs():
+
+            def make(room: Room, run: Run = run) -> Array:
+                piece = run.make(room)
+                watch(piece)
+                return piece
+
+            yield Run(run.size, make)
+
+    def _runs(self) -> Iterator[Run]:
         if nbytes(self) <= PIECE_BYTES // 8:
-            yield np.asarray(self).reshape(-1)
+            yield Run(math.prod(self.shape), lambda room: np.asarray(self).reshape(-1))
             return
         for band in self._bands():
             if len(band) == 1 and self._whole(band[0].place):
@@ -106,20 +164,22 @@ class Packed:
         if band:
             yield band
 
-    def _straight(self, placed: _Placed) -> Iterator[Array]:
+    def _straight(self, placed: _Placed) -> Iterator[Run]:
         """Yield a source that is one run of the array: its own memory, if nothing in it changes."""
         values: Source | None = placed.values() if placed.reinterpreted else placed.source
         if values is None:
             values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
-        if placed.sign == 1 and values.dtype == self.dtype:
-            yield from pieces(values)
-            return
-        for piece in pieces(values):
-            buffer = np.empty(piece.shape, self.dtype)
-            _fill(buffer, piece, placed.sign)
-            yield buffer
+        same = placed.sign == 1 and values.dtype == self.dtype
+        for run in runs_of(values) if isinstance(values, np.ndarray) else _computed(values):
+            yield run if same else Run(run.size, functools.partial(self._changed, run, values.dtype, placed.sign))
 
-    def _assembled(self, band: list[_Placed]) -> Iterator[Array]:
+    def _changed(self, run: Run, dtype: np.dtype[Any], sign: int, room: Room) -> Array:
+        """Make a stretch of a source, and change its sign or the type of its elements."""
+        buffer = room(run.size)
+        _fill(buffer, run.make(lambda size: np.empty(size, dtype)), sign)
+        return buffer
+
+    def _assembled(self, band: list[_Placed]) -> Iterator[Run]:
         """Yield sources that interleave, a few rows of all of them at a time."""
         strides = [placed.place.strides(self.shape) for placed in band]
         # The slowest axis that is stepped along; one of length 1 may have any stride.
@@ -137,27 +197,56 @@ class Packed:
             for placed, step, axis in zip(band, strides, axes, strict=True)
         )
         if not aligned:
-            buffer = np.empty(max(self._extent(placed.place)[1] for placed in band) - first, self.dtype)
-            for placed in band:
-                _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
-            yield buffer
+            size = max(self._extent(placed.place)[1] for placed in band) - first
+
+            def whole(room: Room) -> Array:
+                buffer = room(size)
+                for placed in band:
+                    _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
+                return buffer
+
+            yield Run(size, whole)
             return
         rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
-        buffers = np.empty((2, min(rows, length) * row), self.dtype)
         for start in range(0, length, rows):
-            buffer = buffers[start // rows % 2]
             count = min(rows, length - start)
-            for placed, axis in zip(band, axes, strict=True):
-                shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
-                part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
-                window = self._window(buffer, placed.place, first, shape)
-                _fill(window, placed.part(part), placed.sign)
-            yield buffer[: count * row]
+
+            def some(room: Room, start: int = start, count: int = count) -> Array:
+                buffer = room(count * row)
+                for placed, axis in zip(band, axes, strict=True):
+                    shape = tuple(count if i == axis else n for i, n in enumerate(placed.place.shape))
+                    part = tuple(slice(start, start + count) if i == axis else slice(None) for i in range(len(shape)))
+                    window = self._window(buffer, placed.place, first, shape)
+                    _fill(window, placed.part(part), placed.sign)
+                return buffer
+
+            yield Run(count * row, some)
 
     def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
         """Return a part of that shape, in a buffer that holds the array's elements from `first` on."""
         strides = tuple(step * self.dtype.itemsize for step in place.strides(self.shape))
         return np.lib.stride_tricks.as_strided(buffer[place.offset(self.shape) - first :], shape, strides)
+
+
+def _computed(values: Deferred) -> Iterator[Run]:
+    """Yield the stretches of a matrix that is computed: each when it is made, where a part costs less than all of it."""
+    if not values.by_parts:
+        yield from runs_of(np.ascontiguousarray(values).reshape(-1))
+        return
+    length, width = values.shape
+    rows = max(1, PIECE_BYTES // max(1, width * values.dtype.itemsize))
+    for start in range(0, length, rows):
+        window = (slice(start, min(start + rows, length)), slice(None))
+        size = (window[0].stop - start) * width
+        yield Run(size, lambda room, window=window: np.ascontiguousarray(values[window]).reshape(-1))  # type: ignore[misc]
+
+
+def _root(array: Array) -> Any:
+    """Return the object whose memory an array is a view of."""
+    base: Any = array
+    while (below := base.obj if isinstance(base, memoryview) else getattr(base, "base", None)) is not None:
+        base = below
+    return base
 
 
 def _fill(target: Array, values: Array | None, sign: int) -> None:

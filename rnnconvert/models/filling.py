@@ -200,7 +200,8 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
         packed = pack(narrow, single)
         for local, full in group.names.items():
             if local in packed:
-                _put(filling, one, target, full, np.asarray(packed[local]), made_of)
+                there = packed[local].in_file()
+                _put(filling, one, target, full, np.asarray(packed[local]) if there is None else there, made_of)
             else:
                 old = target.arrays[full]
                 _put(filling, one, target, full, np.zeros(old.shape, old.dtype), ())

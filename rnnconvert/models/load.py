@@ -5,7 +5,9 @@ report = load_into(torch_module, "model.h5")
 
 from __future__ import annotations
 
+import bisect
 import difflib
+import itertools
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -13,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.files import counting, only_replace
+from rnnconvert.containers.reading import reading, resumed
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, byte_bounds
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.differences import Difference, differences, unconvertible, unsaid
@@ -87,14 +91,30 @@ def load_into(
     Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and
     what `load` raises.
     """
-    giving = model_of(source, source_format, tuple(settings), **options)
-    taking = model_of(target)
-    if taking.fill is None:
-        raise UsageError(f"{taking.title} is not a live model. To fill a file, use rnnconvert.transplant_file")
-    wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
-    report, arrays = prepare(taking, giving, wishes)
-    filled = target if dry_run else taking.fill(arrays)
+    with resumed(source.sources) if isinstance(source, Checkpoint) else reading():
+        giving = model_of(source, source_format, tuple(settings), **options)
+        taking = model_of(target)
+        if taking.fill is None:
+            raise UsageError(f"{taking.title} is not a live model. To fill a file, use rnnconvert.transplant_file")
+        wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
+        report, arrays = prepare(taking, giving, wishes)
+        filled = target if dry_run else taking.fill(_apart(arrays, taking))
     return replace(report, model=filled, giver=source)
+
+
+def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:
+    """Return arrays that stay as they are while a target is filled: copies of those that lie in its own memory."""
+    taken = [byte_bounds(array) for array in target.arrays.values() if array.size]
+    taken.sort()
+    starts = [start for start, _ in taken]
+    ends = list(itertools.accumulate((end for _, end in taken), max))
+
+    def inside(array: Array) -> bool:
+        low, high = byte_bounds(array)
+        before = bisect.bisect_left(starts, high)  # those that begin before it ends
+        return before > 0 and ends[before - 1] > low
+
+    return {name: array.copy() if array.size and inside(array) else array for name, array in new.items()}
 
 
 def transplant_file(

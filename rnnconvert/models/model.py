@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.options import Question
@@ -313,9 +314,10 @@ def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dic
 
 @contextlib.contextmanager
 def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
-    """Change an object in the block; if the block fails, `undo` restores everything."""
+    """Change an object in the block; if the block fails, or a file was changed while it was read, `undo` restores everything."""
     try:
         yield
+        check_sources()
     except BaseException:  # an interrupt, too, leaves the object as it was
         undo()
         raise

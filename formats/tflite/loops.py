@@ -1,0 +1,351 @@
+"""Recurrent layers that a TFLite graph computes in other operators: WHILE, and steps that are written out.
+
+The graph becomes one of ONNX's in memory, in which loops are Loop nodes; there the layers are recognized and proved
+(formats/onnx/computed.py). Quantized tensors are left alone: no formula of theirs is exact.
+
+Source: tensorflow/lite/schema/schema.fbs; tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc, which turns a list
+of tensors into one tensor with slices before and behind each element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.formats.onnx.block import Block, in_memory, needed
+from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
+from rnnconvert.formats.onnx.fuse_graph import reads
+from rnnconvert.formats.onnx.onnx_scopes import walk
+from rnnconvert.formats.onnx.unread import looks_recurrent
+from rnnconvert.formats.tflite.graph import Graph, Model, Operator
+
+__all__ = ["Looked", "bodies", "read", "tensors"]
+
+_LATER = re.compile(r"(/while(_\d+)?(/LoopCond/_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
+_KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
+"""ONNX's element types by the schema's."""
+_SAME = {
+    14: "Sigmoid", 19: "Relu", 28: "Tanh", 47: "Exp", 55: "Max", 57: "Min", 58: "Less", 59: "Neg", 61: "Greater", 62: "GreaterOrEqual",
+    63: "LessOrEqual", 75: "Sqrt", 86: "And", 84: "Or", 101: "Abs", 111: "Elu", 123: "Where",
+}  # fmt: skip
+"""Operators that are one of ONNX's with the same inputs."""
+_SUMS = {0: "Add", 18: "Mul", 41: "Sub", 42: "Div"}
+"""Operators with a function of their result, which the first field of their options is."""
+_CONCATENATION, _FULLY_CONNECTED, _RESHAPE, _SLICE, _WHILE = 2, 9, 22, 65, 119
+
+
+def read(path: Path, model: Model) -> Looked:
+    """Return the layers that the main graph computes."""
+    try:
+        message, arrays = _Lowering(model).message()
+        scopes = list(walk(in_memory(path, message, arrays)))  # kept: nodes are known by their identity
+        found = look(path, scopes[0], message, (), looks_recurrent(scopes[0]))
+    except ODD as error:
+        if isinstance(error, RnnConvertError):
+            raise
+        return Looked(reasons={"": f"the graph is not as its operators ask ({type(error).__name__}: {error})"})
+    layers: dict[str, Computed] = {}
+    for name, one in found.layers.items():
+        shown = _LATER.sub("", name)
+        label = shown if shown and shown not in layers else name
+        layers[label] = one.renamed(label)
+    return Looked(layers, found.reasons, found.scope)
+
+
+def tensors(one: Computed) -> set[int]:
+    """Return the tensors of the main graph that a layer's operators read."""
+    return {int(name) for node in one.nodes for name in reads(node) if name.isdigit()}
+
+
+def bodies(operator: Operator) -> set[int]:
+    """Return the graphs of a WHILE, by their numbers."""
+    options = operator.options
+    return set() if options is None else {int(options.number(field, "i")) for field in (0, 1)}
+
+
+class _Lowering:
+    """A model on its way."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.arrays: dict[str, Array] = {}
+
+    def message(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
+        """Return the model, and its stored numbers."""
+        graph = self.model.graphs[0]
+        block = Block("", self.arrays)
+        self._constants(graph, block, "")
+        for operator in graph.operators:
+            self._write(graph, operator, block, "")
+        made = onnx.ModelProto(ir_version=8)
+        made.opset_import.append(helper.make_opsetid("", 12))
+        made.graph.node.extend(block.nodes)
+        made.graph.initializer.extend(block.tensors())
+        for place, tensor in enumerate(graph.tensors):
+            if str(place) not in self.arrays:
+                field = made.graph.input if place in graph.inputs else made.graph.value_info
+                field.append(helper.make_tensor_value_info(str(place), _KINDS.get(tensor.kind, 1), list(tensor.dims)))
+        made.graph.output.extend(onnx.ValueInfoProto(name=str(place)) for place in graph.outputs)
+        return made, self.arrays
+
+    def _constants(self, graph: Graph, block: Block, prefix: str) -> None:
+        for place, tensor in enumerate(graph.tensors):
+            if tensor.stored is not None and not tensor.odd and not tensor.scales.size:
+                block.constant(tensor.stored, f"{prefix}{place}")
+
+    def _write(self, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
+        """Add the nodes of an operator; one of another domain where it has no equivalent here."""
+        own = _Written(self, graph, operator, block, prefix)
+        if operator.code == _WHILE and not prefix and own.loop(self.model):
+            return
+        if not own.plain():
+            inputs = [own.name(place) for place in operator.inputs]
+            block.add(f"Operator{operator.code}", inputs, own.outputs, own.label, domain="tflite")
+
+
+class _Written:
+    """One operator, and the graph that it is written into."""
+
+    def __init__(self, whole: _Lowering, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
+        self.whole, self.graph, self.operator, self.block, self.prefix = whole, graph, operator, block, prefix
+        self.outputs = [self.name(place) for place in operator.outputs]
+        first = operator.outputs[0] if operator.outputs else -1
+        self.label = graph.tensors[first].name if first >= 0 else ""
+
+    def name(self, place: int) -> str:
+        """Return the name of a tensor."""
+        return f"{self.prefix}{place}" if place >= 0 else ""
+
+    def option(self, field: int, code: str, default: Any = 0) -> Any:
+        """Return an option of the operator."""
+        return default if self.operator.options is None else self.operator.options.number(field, code, default)
+
+    def numbers(self, index: int) -> Array | None:
+        """Return an input that is stored."""
+        place = self.operator.input(index)
+        tensor = self.graph.tensors[place] if place >= 0 else None
+        return None if tensor is None or tensor.odd or tensor.scales.size else tensor.stored
+
+    def _list(self, index: int) -> list[int] | None:
+        found = self.numbers(index)
+        return None if found is None or found.dtype.kind not in "iu" else [int(one) for one in found.reshape(-1)]
+
+    def _axis(self, index: int) -> int | None:
+        found = self._list(index)
+        return found[0] if found is not None and len(found) == 1 else None
+
+    def _add(self, operator: str, inputs: Sequence[str], **extra: Any) -> bool:
+        self.block.add(operator, inputs, self.outputs, self.label, **extra)
+        return True
+
+    def plain(self) -> bool:
+        """Write any operator but a loop; return whether it has an equivalent."""
+        code, inputs = self.operator.code, [self.name(place) for place in self.operator.inputs]
+        if any(self.graph.tensors[place].scales.size for place in self.operator.inputs if place >= 0):
+            return False
+        if code in _SAME:
+            return self._add(_SAME[code], inputs)
+        if code in _SUMS:
+            return self._function(_SUMS[code], inputs, 0)
+        rule = _RULES.get(code)
+        return rule is not None and rule(self, inputs)
+
+    def _function(self, operator: str, inputs: Sequence[str], field: int, **extra: Any) -> bool:
+        """Add an operator and the function of its result that its options state."""
+        function = int(self.option(field, "b"))
+        if not function:
+            return self._add(operator, inputs, **extra)
+        bounds: dict[str, float] = {2: {"min": -1.0, "max": 1.0}, 3: {"min": 0.0, "max": 6.0}}.get(function, {})
+        after = {1: "Relu", 2: "Clip", 3: "Clip", 4: "Tanh"}.get(function)
+        if after is None:
+            return False
+        return self._add(after, [self.block.add(operator, inputs, **extra)], **bounds)
+
+    def _connected(self, inputs: Sequence[str]) -> bool:
+        weights = self.block.add("Transpose", [inputs[1]], perm=[1, 0])
+        biased = len(inputs) > 2 and bool(inputs[2])
+        if self.option(1, "b") or len(self.graph.tensors[self.operator.input(1)].shape) != 2:
+            return False
+        if not biased:
+            return self._function("MatMul", [inputs[0], weights], 0)
+        return self._function("Add", [self.block.add("MatMul", [inputs[0], weights], name=self.label), inputs[2]], 0)
+
+    def _batched(self, inputs: Sequence[str]) -> bool:
+        if self.option(0, "?", False) or len(self.graph.tensors[self.operator.input(1)].shape) != 2:
+            return False
+        two = self.block.add("Transpose", [inputs[1]], perm=[1, 0]) if self.option(1, "?", False) else inputs[1]
+        return self._add("MatMul", [inputs[0], two])
+
+    def _reshape(self, inputs: Sequence[str]) -> bool:
+        shape = self._list(1)
+        if shape is None:
+            return False
+        return self._add("Reshape", [inputs[0], self.block.constant(np.array(shape, np.int64))])
+
+    def _split(self, inputs: Sequence[str]) -> bool:
+        axis = self._axis(0)
+        return axis is not None and self._add("Split", inputs[1:2], axis=axis)
+
+    def _split_v(self, inputs: Sequence[str]) -> bool:
+        sizes, axis = self._list(1), self._axis(2)
+        if sizes is None or axis is None or -1 in sizes:
+            return False
+        return self._add("Split", inputs[:1], axis=axis, split=sizes)
+
+    def _concatenation(self, inputs: Sequence[str]) -> bool:
+        return self._function("Concat", inputs, 1, axis=int(self.option(0, "i")))
+
+    def _transpose(self, inputs: Sequence[str]) -> bool:
+        order = self._list(1)
+        return order is not None and self._add("Transpose", inputs[:1], perm=order)
+
+    def _gather(self, inputs: Sequence[str]) -> bool:
+        return not self.option(1, "i") and self._add("Gather", inputs, axis=int(self.option(0, "i")))
+
+    def _unpack(self, inputs: Sequence[str]) -> bool:
+        for number, name in enumerate(self.outputs):
+            index = self.block.constant(np.array(number, np.int64))
+            self.block.add("Gather", [inputs[0], index], [name], axis=int(self.option(1, "i")))
+        return True
+
+    def _reverse(self, inputs: Sequence[str]) -> bool:
+        axis = self._axis(1)
+        return axis is not None and self._add(
+            "Slice", inputs[:1], starts=[-1], ends=[-(2**31)], axes=[axis], steps=[-1]
+        )
+
+    def _strided(self, inputs: Sequence[str]) -> bool:
+        begin, end, steps = (self._list(index) for index in (1, 2, 3))
+        low, high, ellipsis, new, single = (int(self.option(field, "i")) for field in range(5))
+        if begin is None or end is None or steps is None or ellipsis or new or set(steps) != {1}:
+            return False
+        gone = [axis for axis in range(len(begin)) if single >> axis & 1]
+        starts = [0 if low >> axis & 1 and axis not in gone else one for axis, one in enumerate(begin)]
+        ends = [
+            (begin[axis] + 1 or 2**31 - 1) if axis in gone else 2**31 - 1 if high >> axis & 1 else one
+            for axis, one in enumerate(end)
+        ]
+        extra: dict[str, Any] = {"starts": starts, "ends": ends, "axes": list(range(len(begin)))}
+        if not gone:
+            return self._add("Slice", inputs[:1], **extra)
+        return self._add(
+            "Squeeze", [self.block.add("Slice", inputs[:1], [f"{self.outputs[0]}/cut"], **extra)], axes=gone
+        )
+
+    # Loops ----------------------------------------------------------------------------------------------------
+
+    def loop(self, model: Model) -> bool:
+        """Write a WHILE; return whether its graphs are there."""
+        going, body = (
+            model.graphs[at] if 0 < at < len(model.graphs) else None
+            for at in (self.option(0, "i"), self.option(1, "i"))
+        )
+        count = len(self.operator.inputs)
+        if going is None or body is None or not count == len(body.inputs) == len(body.outputs) == len(going.inputs):
+            return False
+        prefix = f"{self.label}/body/"
+        block = Block(prefix, self.whole.arrays)
+        self.whole._constants(body, block, prefix)
+        for operator in body.operators:
+            self.whole._write(body, operator, block, prefix)
+        first = [self.name(place) for place in self.operator.inputs]
+        begin = self._going(going, first, self.block, f"{self.label}/first/")
+        after = [f"{prefix}{place}" for place in body.outputs]
+        on = self._going(going, after, block, f"{self.label}/next/")
+        states, collected, single = [], [], []
+        for number, (inner, outer) in enumerate(zip(body.outputs, self.outputs, strict=True)):
+            item = _element(body, number, self._counters(body))
+            last = _reshaped(body, number)
+            if item is not None:
+                collected.append((f"{prefix}{item}", outer))
+            elif last is not None:
+                single.append((number, f"{prefix}{last}", outer, body.tensors[inner].shape))
+            else:
+                states.append((number, f"{prefix}{inner}", outer))
+        graph = onnx.GraphProto(name="body")
+        wanted = [on, *(one[1] for one in states), *(one[1] for one in single), *(one[0] for one in collected)]
+        graph.node.extend(needed(block.nodes, wanted))
+        graph.initializer.extend(block.tensors())
+        graph.input.append(helper.make_tensor_value_info(f"{prefix}iteration", onnx.TensorProto.INT64, []))
+        graph.input.append(helper.make_tensor_value_info(f"{prefix}going", onnx.TensorProto.BOOL, []))
+        inputs = ["", begin]
+        nothing = self.block.constant(np.zeros((), np.float32)) if single else ""
+        for number in [*(one[0] for one in states), *(one[0] for one in single)]:
+            tensor = body.tensors[body.inputs[number]]
+            graph.input.append(onnx.ValueInfoProto(name=f"{prefix}{body.inputs[number]}"))
+            graph.input[-1].type.tensor_type.elem_type = _KINDS.get(tensor.kind, 1)
+            inputs.append(nothing if any(number == one[0] for one in single) else first[number])
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
+        outputs = [*(one[2] for one in states), *(f"{one[2]}/last" for one in single), *(one[1] for one in collected)]
+        self.block.nodes.append(helper.make_node("Loop", inputs, outputs, self.label, body=graph))
+        for _, _, outer, shape in single:
+            self.block.add("Reshape", [f"{outer}/last", self.block.constant(np.array(shape, np.int64))], [outer])
+        return True
+
+    def _counters(self, body: Graph) -> set[int]:
+        """Return the inputs of a loop's body that count its steps from 0 on."""
+        found = set()
+        for number, place in enumerate(body.inputs):
+            first, made = self.numbers(number), body.producer(body.outputs[number])
+            if first is None or first.size != 1 or first.any() or made is None or made.code or len(made.inputs) != 2:
+                continue
+            others = [body.tensors[one].stored for one in made.inputs if one != place and one >= 0]
+            if place in made.inputs and len(others) == 1 and others[0] is not None and others[0].dtype.kind == "i":
+                found |= {place} if others[0].size == 1 and int(others[0].reshape(())) == 1 else set()
+        return found
+
+    def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:
+        """Write what decides whether a loop goes on; return its value."""
+        self.whole._constants(graph, block, prefix)
+        for place, value in zip(graph.inputs, values, strict=True):
+            block.add("Identity", [value], [f"{prefix}{place}"])
+        for operator in graph.operators:
+            self.whole._write(graph, operator, block, prefix)
+        return f"{prefix}{graph.outputs[0]}"
+
+
+def _element(body: Graph, number: int, counters: set[int]) -> int | None:
+    """Return what a loop puts into a list at each step, at the place that the step has; None for another state.
+
+    The list becomes what was before the element, the element, and what was behind it.
+    """
+    joined = body.producer(body.outputs[number])
+    if joined is None or joined.code != _CONCATENATION or len(joined.inputs) != 3:
+        return None
+    before, element, behind = (body.producer(place) for place in joined.inputs)
+    if (
+        before is None
+        or element is None
+        or behind is None
+        or (before.code, element.code, behind.code) != (_SLICE, _RESHAPE, _SLICE)
+    ):
+        return None
+    begin, size = body.tensors[before.input(1)].stored if before.input(1) >= 0 else None, body.producer(before.input(2))
+    if begin is None or begin.any() or size is None or size.code != _CONCATENATION:
+        return None
+    at = body.producer(size.input(0))  # how many elements stand before: the number of the step
+    if at is None or at.code != _RESHAPE or at.input(0) not in counters:
+        return None
+    own = body.inputs[number]
+    return element.input(0) if before.input(0) == own == behind.input(0) else None
+
+
+def _reshaped(body: Graph, number: int) -> int | None:
+    """Return what a loop leaves as the one element of a list; None for a state that its steps read."""
+    made, own = body.producer(body.outputs[number]), body.inputs[number]
+    return made.input(0) if made is not None and made.code == _RESHAPE and not body.consumers(own) else None
+
+
+_RULES: Mapping[int, Callable[[_Written, Sequence[str]], bool]] = {
+    2: _Written._concatenation, 9: _Written._connected, 22: _Written._reshape, 36: _Written._gather, 39: _Written._transpose,
+    45: _Written._strided, 49: _Written._split, 88: _Written._unpack, 102: _Written._split_v, 105: _Written._reverse,
+    126: _Written._batched,
+}  # fmt: skip

@@ -1,0 +1,130 @@
+"""Who converts: processes of this machine, or a cluster behind an address; both as Python's own executors."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import importlib
+import multiprocessing
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rnnconvert.core.errors import MissingPackageError, UsageError
+
+_PATIENCE = 20
+"""How many seconds a cluster has to answer."""
+_ASKED = 5.0
+"""After how many seconds a cluster is asked again how many workers it has."""
+_RETRIES = 3
+"""How often Ray tries a file again at which a worker died; Dask has its own setting, 3 as well."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What runs functions.
+
+    executor  takes them
+    width     returns how many it can run at a time now
+    """
+
+    executor: concurrent.futures.Executor
+    width: Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who works.
+
+    jobs  how many files at a time; 1 for this process alone, unless a cluster works
+    on    a cluster, "dask://HOST:PORT" or "ray://HOST:PORT"; "" for processes of this machine
+    """
+
+    jobs: int = 1
+    on: str = ""
+
+    @contextlib.contextmanager
+    def pool(self, jobs: int) -> Iterator[Pool]:
+        """Yield what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
+        if not self.on:
+            with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as executor:
+                yield Pool(executor, lambda: jobs)
+            return
+        kind, _, place = self.on.partition("://")
+        if kind not in _CLUSTERS or not place:
+            raise UsageError(
+                f"--on {self.on}: expected the address of a scheduler, dask://HOST:PORT or ray://HOST:PORT"
+            )
+        with _CLUSTERS[kind](place) as pool:
+            yield pool
+
+
+@contextlib.contextmanager
+def _dask(place: str) -> Iterator[Pool]:
+    distributed = _package("distributed", "Dask")
+    try:
+        client = distributed.Client(f"tcp://{place}", timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise _unreachable(f"dask://{place}", error) from None
+
+    def width() -> int:
+        return sum(client.nthreads().values())
+
+    with client, client.get_executor(pure=False) as executor:
+        yield Pool(executor, _remembered(width))
+
+
+class _OfRay(concurrent.futures.Executor):
+    """Ray's tasks as futures of Python."""
+
+    def __init__(self, ray: Any) -> None:
+        self._start = ray.remote(max_retries=_RETRIES)(_called)
+
+    def submit(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = self._start.remote(function, given, named).future()
+        return future
+
+
+def _called(function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return function(*given, **named)
+
+
+@contextlib.contextmanager
+def _ray(place: str) -> Iterator[Pool]:
+    ray = _package("ray", "Ray")
+    try:
+        ray.init("auto" if place == "auto" else f"ray://{place}", log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
+        raise _unreachable(f"ray://{place}", error) from None
+    try:
+        yield Pool(_OfRay(ray), _remembered(lambda: int(ray.cluster_resources().get("CPU", 1))))
+    finally:
+        ray.shutdown()
+
+
+_CLUSTERS: dict[str, Callable[[str], contextlib.AbstractContextManager[Pool]]] = {"dask": _dask, "ray": _ray}
+
+
+def _package(name: str, cluster: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise MissingPackageError(name, f"work on a {cluster} cluster") from None
+
+
+def _unreachable(address: str, error: Exception) -> UsageError:
+    return UsageError(f"--on {address}: no scheduler answers there: {error}")
+
+
+def _remembered(width: Callable[[], int]) -> Callable[[], int]:
+    """Ask how many workers there are only from time to time; at least one is expected."""
+    known, until = 1, 0.0
+
+    def asked() -> int:
+        nonlocal known, until
+        if time.monotonic() > until:
+            known, until = max(1, width()), time.monotonic() + _ASKED
+        return known
+
+    return asked

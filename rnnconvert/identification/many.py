@@ -1,0 +1,258 @@
+"""What many readings of one structure give, all at once: those with the same functions are rows of one computation.
+
+The equations are those of rnnconvert.core.reference, which judges what passes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import PEEPHOLE_GATES, Activation
+from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.core.weights import BIAS_PARTS, Key, Merge
+from rnnconvert.identification.reading import Blocks
+from rnnconvert.identification.rows import Rows, slots_of
+from rnnconvert.identification.sample import Sample, States
+from rnnconvert.identification.structures import Structure, candidates_only
+from rnnconvert.language.layout import Layout
+
+_AT_ONCE = 1 << 22
+"""How many numbers of the gates are in memory at a time."""
+
+
+def errors(rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> Array:
+    """Return how far off each reading's outputs are, in parts of the largest; infinite where nothing can be compared."""
+    steps, batch, _ = sample.x.shape
+    size = max(1, steps * batch * structure.sizes.hidden_size * 4 * structure.sizes.num_directions)
+    most = max(1, _AT_ONCE // size)
+    parts = []
+    with np.errstate(all="ignore"):
+        for start in range(0, rows.number, most):
+            some = rows.chosen(np.arange(start, min(start + most, rows.number)))
+            y, hidden, cell = _run(some, structure, blocks, sample, merge)
+            parts.append(_off(some.number, sample, merge, y, hidden, cell))
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _off(count: int, sample: Sample, merge: Merge, y: Array, hidden: list[Array], cell: list[Array]) -> Array:
+    live = None if sample.lengths is None else (np.arange(len(sample.x))[:, None] < sample.lengths)[:, :, None]
+    compared: list[list[tuple[Array, Array]]] = []
+    if sample.y is not None:
+        compared.append([(sample.y if live is None else np.where(live, sample.y, 0), y)])
+    if sample.last is not None:
+        compared.append([(sample.last, one) for one in (*_finals(y, hidden, merge), y[:, -1])])
+    for known, given in ((sample.hn, hidden), (sample.cn, cell)):
+        if known is not None:
+            if len(known) != len(given):
+                return np.full(count, np.inf)
+            compared += [[(one, other)] for one, other in zip(known, given, strict=True)]
+    worst = np.zeros(count)
+    for ways in compared:
+        fitting = [_worst(known, given) for known, given in ways if known.shape == given.shape[1:]]
+        if not fitting:
+            return np.full(count, np.inf)
+        worst = np.maximum(worst, np.min(fitting, axis=0))
+    return worst if compared else np.full(count, np.inf)
+
+
+def _worst(known: Array, given: Array) -> Array:
+    scale = float(np.abs(known).max(initial=0.0)) or 1.0
+    gap = np.abs(given - known).reshape(len(given), -1).max(axis=1, initial=0.0)
+    return np.asarray(np.where(np.isfinite(gap), gap / scale, np.inf))
+
+
+def _finals(y: Array, hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
+    """Yield the last states of the last layer, joined: what a layer gives that returns no sequences."""
+    if merge == "concat":
+        yield hidden[-1]
+        if len(hidden) > 1:
+            yield np.concatenate(hidden[-2:], -1)
+    elif len(hidden) > 1:
+        yield _merged(list(hidden[-2:]), merge)
+
+
+def _run(
+    rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge
+) -> tuple[Array, list[Array], list[Array]]:
+    x = np.asarray(sample.x, np.float64)[None]
+    turn = _turner(sample)
+    hidden: list[Array] = []
+    cell: list[Array] = []
+    for layer in range(structure.sizes.num_layers):
+        outputs = []
+        for direction in range(structure.sizes.num_directions):
+            own = blocks[layer, direction]
+            starts = [
+                _start(states, len(hidden), own.get((f"initial_{name}", "")))
+                for states, name in ((sample.h0, "hidden"), (sample.c0, "cell"))
+            ]
+            given = turn(x) if direction else x
+            y, h, c = _direction(rows, structure.layout, own, given, starts, sample.lengths)
+            outputs.append(turn(y) if direction else y)
+            hidden.append(h)
+            cell.append(c)
+        x = _merged(outputs, merge)
+    if sample.lengths is not None:
+        x = np.where((np.arange(x.shape[1])[:, None] < sample.lengths)[:, :, None], x, 0)
+    return x, hidden, cell if structure.sizes.kind == "lstm" else []
+
+
+def _turner(sample: Sample) -> Callable[[Array], Array]:
+    """Return what turns sequences, (rows, time, batch, width), from their ends."""
+    if sample.lengths is None:
+        return lambda values: values[:, ::-1]
+    steps = np.arange(len(sample.x))[:, None]
+    places = np.where(steps < sample.lengths, sample.lengths - 1 - steps, steps)
+    batch = np.arange(len(sample.lengths))
+    return lambda values: values[:, places, batch]
+
+
+def _start(states: States, number: int, learned: Array | None) -> Array | None:
+    if states is not None:
+        return np.asarray(states[number], np.float64)
+    return learned
+
+
+def _merged(outputs: list[Array], merge: Merge) -> Array:
+    if len(outputs) == 1:
+        return outputs[0]
+    if merge in ("concat", "none"):
+        return np.concatenate(outputs, -1)
+    joined = outputs[0] * outputs[1] if merge == "mul" else outputs[0] + outputs[1]
+    return joined / 2 if merge == "ave" else joined
+
+
+def _function(activation: Activation) -> Callable[[Array], Array]:
+    found = FUNCTIONS[activation.name]
+    return lambda x: found(np, x, activation.alpha, activation.beta)
+
+
+def _direction(
+    rows: Rows,
+    layout: Layout,
+    own: Mapping[Key, Array],
+    x: Array,
+    starts: Sequence[Array | None],
+    lengths: Array | None,
+) -> tuple[Array, Array, Array]:
+    """Return the outputs, (rows, time, batch, width), and the final states."""
+    slots = slots_of(layout)
+    gates = {gate: number for number, gate in enumerate(slots)}
+    index = np.arange(rows.number)[:, None]
+    size = len(own["recurrent", slots[0]])
+    given = _given(rows, layout, own, x)
+    matrix = np.concatenate([own["recurrent", slot] for slot in slots]).T
+    biases = [own["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in own else None
+    inside = None
+    if layout.kind == "gru" and rows.reset_after and biases is not None:
+        order = (
+            np.arange(len(slots))[None].repeat(rows.number, 0)
+            if candidates_only(layout, "recurrent_bias")
+            else rows.biases
+        )
+        inside = np.array(biases)[order[:, gates["n"]]][:, None]
+    negated = rows.negated.any()
+    sign = np.where(rows.negated, -1.0, 1.0)[:, None, None]
+    gate_act, act, out_act = map(_function, rows.functions)
+
+    def recurrent(h: Array) -> Array:
+        """Return the products of R, (rows, gates, batch, units)."""
+        made: Array = (h @ matrix).reshape(*h.shape[:2], len(slots), size)
+        made = made.transpose(0, 2, 1, 3)[index, rows.recurrents]
+        if negated:
+            made[:, gates["z"]] *= sign
+        return made
+
+    def rnn(pre: Array, h: Array | None, c: Array) -> tuple[Array, Array]:
+        return act(pre[:, 0] if h is None else pre[:, 0] + recurrent(h)[:, 0]), c
+
+    def gru(pre: Array, h: Array | None, c: Array) -> tuple[Array, Array]:
+        product = None if h is None else recurrent(h)
+
+        def of(gate: str) -> Array:
+            value = pre[:, gates[gate]]
+            return gate_act(value if product is None else value + product[:, gates[gate]])
+
+        r, z = of("r"), of("z")
+        inner: Any = 0.0
+        if rows.reset_after:
+            inner = 0.0 if product is None else product[:, gates["n"]]
+            inner = r * (inner if inside is None else inner + inside)
+        elif h is not None:
+            inner = recurrent(r * h)[:, gates["n"]]
+        n = act(pre[:, gates["n"]] + inner)
+        return (1 - z) * n + (0.0 if h is None else z * h), c
+
+    seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in own]
+    vectors = np.array([own["peephole", gate] for gate in seeing])
+    sees = {gate: vectors[rows.peepholes[:, place]][:, None] for place, gate in enumerate(seeing)}
+    project = own.get(("projection", ""))
+
+    def lstm(pre: Array, h: Array | None, c: Array) -> tuple[Array, Array]:
+        if h is not None:
+            pre = pre + recurrent(h)
+
+        def of(gate: str, state: Array) -> Array:
+            value = pre[:, gates[gate]]
+            return value + sees[gate] * state if gate in sees else value
+
+        if layout.coupled == "i":
+            f = gate_act(of("f", c))
+            i = 1 - f
+        else:
+            i = gate_act(of("i", c))
+            f = 1 - i if layout.coupled == "f" else gate_act(of("f", c))
+        new = f * c + i * act(pre[:, gates["g"]])
+        out = gate_act(of("o", new)) * out_act(new)
+        return (out if project is None else out @ project.T), new
+
+    step = {"rnn": rnn, "gru": gru, "lstm": lstm}[layout.kind]
+    batch = x.shape[2]
+    wide = size if project is None else len(project)
+    h = None if starts[0] is None else np.broadcast_to(starts[0], (rows.number, batch, wide))
+    c = np.broadcast_to(0.0 if starts[1] is None else starts[1], (rows.number, batch, size))
+    outputs = []
+    for t in range(x.shape[1]):
+        new_h, new_c = step(given[:, :, t], h, c)
+        if lengths is not None:
+            live = (t < lengths)[:, None]
+            new_h = np.where(live, new_h, 0.0 if h is None else h)
+            new_c = np.where(live, new_c, c)
+        h, c = new_h, new_c
+        outputs.append(h)
+    assert h is not None
+    return np.stack(outputs, 1), h, c
+
+
+def _given(rows: Rows, layout: Layout, own: Mapping[Key, Array], x: Array) -> Array:
+    """Return all that does not depend on the state, (rows, gates, time, batch, units)."""
+    slots = slots_of(layout)
+    index = np.arange(rows.number)[:, None]
+    if ("input", slots[0]) in own:
+        matrix = np.concatenate([own["input", slot] for slot in slots]).T
+        product = (x @ matrix).reshape(*x.shape[:3], len(slots), -1).transpose(0, 3, 1, 2, 4)
+    else:
+        product = np.broadcast_to(x[:, None], (len(x), len(slots), *x.shape[1:]))
+    given: Array = product[0][rows.weights] if len(x) == 1 else product[index, rows.weights]
+    sign = np.where(rows.negated, -1.0, 1.0)[:, None, None, None]
+    z = slots.index("z") if rows.negated.any() else -1
+    if z >= 0 and ("input", slots[0]) in own:
+        given[:, z] *= sign
+    for part in BIAS_PARTS:
+        if (part, slots[0]) not in own:
+            continue
+        vectors = np.array([own[part, slot] for slot in slots])
+        order = rows.biases if not candidates_only(layout, part) else np.arange(len(slots))[None].repeat(rows.number, 0)
+        added = vectors[order]
+        if part == "recurrent_bias" and layout.kind == "gru" and rows.reset_after:
+            added[:, slots.index("n")] = 0
+        if z >= 0:
+            added[:, z] *= sign[:, 0, 0]
+        given += added[:, :, None, None]
+    if rows.forget.any() and "f" in slots:
+        given[:, slots.index("f")] += rows.forget[:, None, None, None]
+    return given

@@ -1,0 +1,70 @@
+"""TFLite's WHILE and written-out steps: read as layers that give what Keras gave, or refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.formats.tflite import graph, loops
+
+GOLDEN = Path(__file__).parent / "golden" / "frozen"
+
+
+@pytest.mark.parametrize("name", ["gru", "stack", "unrolled"])
+def test_layers_give_what_keras_gave(name: str) -> None:
+    found = rc.load(GOLDEN / f"{name}.tflite")
+    assert not found.unread and not any(one.ndim == 2 and one.size > 12 for one in found.tensors.values())
+    with np.load(GOLDEN / f"{name}_lite.npz") as kept:
+        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
+    stacks = list(found.layers.values())
+    if name == "stack":
+        backward, forward, last = stacks
+        assert backward.first.reverse and not forward.first.reverse
+        x = np.concatenate([reference.run(one, x).y for one in (forward, backward)], -1)
+        stacks = [last]
+    (stack,) = stacks
+    given = reference.run(stack, x)
+    y = given.y.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+    np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
+
+
+def test_a_mask_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match=r"a loop \(WHILE\).*lengths of sequences alone"):
+        rc.convert(GOLDEN / "masked.tflite", tmp_path / "out.safetensors")
+
+
+def test_a_gru_becomes_a_keras_layer(tmp_path: Path) -> None:
+    rc.convert(GOLDEN / "gru.tflite", tmp_path / "out.keras")
+    (one,), (other,) = (rc.load(path).layers.values() for path in (GOLDEN / "gru.tflite", tmp_path / "out.keras"))
+    x = np.random.default_rng(0).normal(size=(4, 2, 3))
+    np.testing.assert_array_equal(reference.run(one, x).y, reference.run(other, x).y)
+
+
+def test_damage_ends_in_words(tmp_path: Path) -> None:
+    whole = bytearray((GOLDEN / "gru.tflite").read_bytes())
+    random = np.random.default_rng(7)
+    path = tmp_path / "m.tflite"
+    truth = reference.run(next(iter(rc.load(GOLDEN / "gru.tflite").layers.values())), np.ones((3, 1, 3))).y.shape
+    for _ in range(60):
+        changed = bytearray(whole)
+        for place in random.integers(0, len(whole), 3):
+            changed[place] = random.integers(256)
+        path.write_bytes(changed)
+        try:
+            found = rc.load(path)
+        except RnnConvertError:
+            continue
+        for stack in found.layers.values():
+            assert reference.run(stack, np.ones((3, 1, stack.input_size))).y.shape[:2] == truth[:2]
+
+
+def test_an_element_that_is_stored_elsewhere_is_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a count of its steps, a list that a loop fills is another state."""
+    monkeypatch.setattr(loops._Written, "_counters", lambda self, body: set())
+    found = loops.read(GOLDEN / "gru.tflite", graph.read(GOLDEN / "gru.tflite"))
+    assert not found.layers and found.reasons

@@ -1,0 +1,221 @@
+"""Large arrays: written by several threads, with checksums of their parts, and the same bytes as one after the other."""
+
+from __future__ import annotations
+
+import errno
+import io
+import itertools
+import os
+import threading
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from fuzz import writes
+from rnnconvert.containers import checksums, writing
+from rnnconvert.containers.crc32c import crc32c
+from rnnconvert.containers.files import counting, replacing
+from rnnconvert.core import arrays as core_arrays
+from rnnconvert.core import threads
+from rnnconvert.core.arrays import Array, Run
+from rnnconvert.language import packing
+from rnnconvert.rewrites import each
+from tests.requirements import needed
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small arrays are large, and there are three processors."""
+    monkeypatch.setattr(writing, "APART", 256)
+    for module in (core_arrays, packing):
+        monkeypatch.setattr(module, "PIECE_BYTES", 256)
+    monkeypatch.setattr(writing, "SLICE", 100)
+    monkeypatch.setattr(threads, "processors", lambda: 3)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 20_000, 274_916, 274_917, 300_001, 2_000_003])
+def test_checksums_of_parts_joined_are_those_of_the_whole(size: int) -> None:
+    data = RNG.integers(0, 256, size, dtype=np.uint8).data if size else memoryview(b"")
+    cuts = sorted({0, size, *RNG.integers(0, size + 1, 3).tolist()})
+    crc, castagnoli, both = checksums.Crc32(), checksums.Crc32c(), checksums.Both()
+    for start, end in itertools.pairwise(cuts):
+        for check in (crc, castagnoli, both):
+            check.append(check.part(data[start:end]), end - start)
+    assert crc.value == zlib.crc32(data) and castagnoli.value == crc32c(data)
+    assert both.digits == f"{zlib.crc32(data):08x}{crc32c(data):08x}"
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
+def test_arrays_written_apart_are_the_same_bytes(apart: None, dtype: str, tmp_path: Path) -> None:
+    whole = RNG.normal(size=(60, 70)).astype(dtype)
+    with replacing(tmp_path / "m") as file:
+        for array in (whole, whole.T, whole[::2, 3:]):
+            check, seen = checksums.Crc32(), []
+            file.seek(file.tell() + 5)
+            start = file.tell()
+            with counting(seen.append):
+                writing.write_pieces(file, array, check)
+            file.flush()
+            wanted = np.ascontiguousarray(array).astype(np.dtype(dtype).newbyteorder("<")).tobytes()
+            assert file.tell() == start + len(wanted)
+            assert os.pread(file.fileno(), len(wanted), start) == wanted
+            assert check.value == zlib.crc32(wanted)
+            assert seen[-1] == len(wanted) and seen == sorted(seen)
+
+
+def test_a_file_that_is_not_the_systems_is_written_in_order(apart: None) -> None:
+    whole = RNG.normal(size=(60, 70))
+    file = io.BytesIO()
+    writing.write_pieces(file, whole.T)
+    assert file.getvalue() == np.ascontiguousarray(whole.T).tobytes()
+
+
+@pytest.mark.parametrize(
+    "name", ["torch", "onnx", "onnx external", "keras", "h5", "npz", "cudnn", "tensorflow1", "safetensors"]
+)
+def test_files_written_apart_are_those_written_in_order(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    monkeypatch.setattr(writing, "APART", 1 << 30)
+    writes.write(name, tmp_path / "a", 1)
+    request.getfixturevalue("apart")
+    begun: list[int] = []
+    start = threading.Thread.start
+    monkeypatch.setattr(threading.Thread, "start", lambda self: (begun.append(1), start(self)))
+    writes.write(name, tmp_path / "b", 1)
+    assert begun and writes.contents(tmp_path / "a") == writes.contents(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["onnx", "keras", "cudnn"])
+@pytest.mark.parametrize("where", ["asks", "helps"])
+def test_a_disk_that_is_full_for_one_thread_leaves_the_old_file(
+    apart: None, name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writes.write(name, tmp_path, 1)
+    before, own, real = writes.contents(tmp_path), threading.get_ident(), os.pwrite
+    failed = threading.Event()
+
+    def full(handle: int, data: Any, at: int) -> int:
+        if (threading.get_ident() == own) == (where == "asks"):
+            failed.set()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        failed.wait(5)
+        return real(handle, data, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(rc.UsageError, match="cannot write: No space left"):
+        writes.write(name, tmp_path, 2)
+    assert writes.contents(tmp_path) == before and not writes.left(tmp_path)
+    assert threading.active_count() == 1 or all(not one.daemon for one in threading.enumerate())
+
+
+def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "processors", lambda: 2)
+    monkeypatch.setattr(writing, "APART", 0)
+    own, entered, ended = threading.get_ident(), threading.Event(), threading.Event()
+
+    def make(room: Any) -> Array:
+        if threading.get_ident() == own:
+            entered.wait(5)
+            raise KeyboardInterrupt
+        entered.set()
+        threading.Event().wait(0.2)
+        ended.set()
+        return np.ones(4, np.float32)
+
+    class Endless:
+        shape, dtype = (1 << 30,), np.dtype(np.float32)
+
+        def pieces(self) -> Iterator[Array]:
+            raise AssertionError
+
+        def runs(self) -> Iterator[Run]:
+            while True:
+                yield Run(4, make)
+
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "m") as file:
+        writing.write_pieces(file, Endless())
+    assert ended.is_set() and list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_not_finite_are_seen_by_every_thread(apart: None, tmp_path: Path) -> None:
+    (stack,) = writes.checkpoint(1).layers.values()
+    given = {key: np.array(array) for key, array in stack.first.arrays.items()}
+    given["recurrent", "o"][-1, -1] = np.nan
+    bad = each(stack, lambda direction: direction.with_arrays(given))
+    done: list[tuple[int, int]] = []
+    found = rc.save(
+        rc.Checkpoint("memory", "memory", {"rnn": bad}),
+        tmp_path / "m.keras",
+        progress=lambda one, all_: done.append((one, all_)),
+    )
+    assert "NaN" in found.warnings[0] and done[-1][0] == done[-1][1] and done == sorted(done)
+
+
+def test_two_layers_of_one_model_can_be_exchanged() -> None:
+    torch = needed("torch", "torch")
+
+    module = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 4)})
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    rc.load_into(module, module.state_dict(), mapping={"a": "b", "b": "a"})
+    for one, other in (("a", "b"), ("b", "a")):
+        assert torch.equal(module[one].weight, before[f"{other}.weight"]) and torch.equal(
+            module[one].bias, before[f"{other}.bias"]
+        )
+
+
+@pytest.mark.parametrize("memory", ["system", "own"])
+def test_a_file_that_changes_while_it_fills_a_module_leaves_the_old_numbers(
+    memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = needed("torch", "torch")
+
+    from rnnconvert.models import kept
+
+    monkeypatch.setattr(kept, "_BLOCK", 1000)
+    if memory == "own":
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    torch.save(torch.nn.GRU(20, 30, bidirectional=True).state_dict(), tmp_path / "m.pt")
+    module = torch.nn.GRU(20, 30, bidirectional=True)
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    copies = torch.Tensor.copy_
+
+    def changing(tensor: Any, other: Any) -> Any:
+        os.utime(tmp_path / "m.pt", ns=(1, 1))
+        return copies(tensor, other)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", changing)
+    with pytest.raises(rc.UnreadableError, match="changed while it was read"):
+        rc.load_into(module, tmp_path / "m.pt")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    monkeypatch.undo()
+    rc.load_into(module, tmp_path / "m.pt")
+    wanted = torch.load(tmp_path / "m.pt")
+    assert all(torch.equal(tensor, wanted[name]) for name, tensor in module.state_dict().items())
+
+
+def test_what_lies_in_a_file_as_it_is_needed_is_not_copied(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    from rnnconvert.language.packing import pack
+    from rnnconvert.language.registry import layout_named
+
+    torch.save(torch.nn.LSTM(5, 7, 2, bidirectional=True).state_dict(), tmp_path / "m.pt")
+    (stack,) = rc.load(tmp_path / "m.pt").layers.values()
+    for name, packed in pack(layout_named("pytorch.lstm"), stack).items():
+        there = packed.in_file()
+        assert there is not None and not there.flags.writeable and np.array_equal(there, np.asarray(packed)), name
+    layout = layout_named("onnx.lstm")  # another order of gates
+    assert all(packed.in_file() is None for packed in pack(layout, stack.replace(layers=stack.layers[:1])).values())
+    assert all(
+        packed.in_file() is None for packed in pack(layout_named("pytorch.lstm"), stack, np.dtype(np.float16)).values()
+    )
