@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.whole_onnx import export_model
 from tests.requirements import needed
 from tests.test_whole_onnx import run
@@ -223,3 +224,80 @@ def test_a_translator_with_attention_is_whole(tmp_path: Path) -> None:
     random = np.random.default_rng(11)
     x = [random.integers(0, 11, size).astype(np.int32) for size in ((3, 7), (3, 5))]
     agrees(k.Model([source, target], y), x, tmp_path)
+
+
+def chain(k: Any, random: np.random.Generator) -> Any:
+    """A whole model drawn from layers over time."""
+    a = k.layers
+
+    def units() -> int:
+        return int(random.integers(1, 7)) * 2
+
+    def recurrent() -> Any:
+        kind = random.choice([a.LSTM, a.GRU, a.SimpleRNN])
+        more = {"reset_after": bool(random.integers(2))} if kind is a.GRU else {}
+        return kind(units(), return_sequences=True, use_bias=bool(random.integers(2)), **more)
+
+    def attend(x: Any) -> Any:
+        causal = bool(random.integers(2))
+        if random.integers(2):
+            return a.MultiHeadAttention(2, 3)(x, x, use_causal_mask=causal)
+        return random.choice([a.Attention(use_scale=True), a.AdditiveAttention()])([x, x], use_causal_mask=causal)
+
+    def hand_on(x: Any) -> Any:
+        _, *states = a.LSTM(units(), return_state=True)(x)
+        return a.LSTM(states[0].shape[1], return_sequences=True)(x, initial_state=states)
+
+    kinds = ("same", "valid")
+    steps: list[Callable[[Any], Any]] = [
+        lambda x: recurrent()(x), lambda x: a.Bidirectional(recurrent(), merge_mode=str(random.choice(["concat", "sum", "ave", "mul"])))(x),
+        attend, hand_on, lambda x: a.Add()([x, a.Dense(x.shape[-1], activation="tanh")(x)]), lambda x: a.LayerNormalization()(x),
+        lambda x: a.BatchNormalization()(x), lambda x: a.GroupNormalization(2)(x), lambda x: a.RMSNormalization()(x),
+        lambda x: a.Conv1D(units(), int(random.integers(1, 4)), padding=str(random.choice([*kinds, "causal"])))(x),
+        lambda x: a.SeparableConv1D(units(), 3, strides=int(random.integers(1, 3)), padding="same")(x),
+        lambda x: a.Conv1DTranspose(units(), int(random.integers(1, 5)), strides=int(random.integers(1, 4)),
+                                    padding=str(random.choice(kinds)))(x),
+        lambda x: a.ZeroPadding1D(2)(x), lambda x: a.UpSampling1D(2)(x), lambda x: a.MaxPooling1D(2, padding="same")(x),
+        lambda x: a.AveragePooling1D(3, strides=2, padding="same")(x), lambda x: a.Multiply()([x, a.GlobalAveragePooling1D()(x)]),
+        lambda x: a.TimeDistributed(a.Dense(units(), activation="gelu"))(x),
+        lambda x: a.Concatenate()([x, a.Softmax(axis=1)(x)]), lambda x: a.ReLU(1.5, 0.1, 0.2)(x),
+    ]  # fmt: skip
+    x = y = k.Input((None if random.integers(2) else 9, 4))
+    for number in random.integers(0, len(steps), 6):
+        y = steps[number](y)
+    return k.Model(x, [y, a.GRU(3)(y)])
+
+
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("seed", range(60))
+def test_models_drawn_from_all_layers(seed: int, tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    random = np.random.default_rng(seed)
+    agrees(chain(keras, random), [random.normal(size=(2, 9, 4)).astype(np.float32)], tmp_path, seed)
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
+def test_masks_are_refused_where_keras_reads_them_and_dropped_where_it_drops_them(tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a = k.layers
+    x = k.Input((6,), dtype="int32")
+    masked = a.Embedding(5, 4, mask_zero=True)(x)
+    dropped = [
+        a.Conv1D(3, 2),
+        a.RMSNormalization(),
+        a.UpSampling1D(2),
+        a.ZeroPadding1D(1),
+        a.Reshape((3, 8)),
+        a.MaxPooling1D(2),
+    ]
+    values = np.random.default_rng(12).integers(0, 5, (3, 6)).astype(np.int32)
+    agrees(k.Model(x, [a.GRU(2)(layer(masked)) for layer in dropped]), [values], tmp_path)
+    for name, made in {
+        "group": a.GRU(2, name="group")(a.GroupNormalization(2)(masked)), "unit": a.GRU(2, name="unit")(a.UnitNormalization()(masked)),
+        "heads": a.MultiHeadAttention(2, 2, name="heads")(masked, masked), "looks": a.Attention(name="looks")([masked, masked]),
+        "steps": a.TimeDistributed(a.Dense(2), name="steps")(masked), "merge": a.Add(name="merge")([masked, masked]),
+        "same": a.LSTM(2, name="same")(a.Identity()(masked)),
+    }.items():  # fmt: skip
+        k.Model(x, made).save(tmp_path / f"{name}.keras")
+        with pytest.raises(RefusedError, match="mask"):
+            export_model(tmp_path / f"{name}.keras", tmp_path / f"{name}.onnx")

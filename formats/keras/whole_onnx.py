@@ -142,6 +142,9 @@ def _read(path: Path) -> Old:
     if not top.is_model or not top.entry.own:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     for one in top.walk():
+        if one.kind == "NotEqual":
+            raise refuse(one.name, "the comparison of a mask (mask_zero, Masking)", "a mask drops single steps, and ONNX's operators know "
+                         "lengths alone", "Export the model without it, and give sequences without padding.")  # fmt: skip
         if not one.is_model and one.kind not in _KNOWN:
             raise refuse(one.name, f"a layer of class {one.kind!r}", f"the known ones are {', '.join(sorted(_KNOWN))}")
     used = assign_by_path(top, "", arrays, _places)

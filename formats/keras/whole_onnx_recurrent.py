@@ -8,7 +8,7 @@ import numpy as np
 from onnx import helper
 
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.formats.keras.config import KINDS, Era
+from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_config import Notes, Translator
 from rnnconvert.formats.keras.upgrade_layers import Layers, New
 from rnnconvert.formats.keras.whole_onnx_layers import Builder, EmitAll, Facts, Value, refuse
@@ -16,6 +16,8 @@ from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
+
+_PLAIN = ("LSTM", "GRU", "SimpleRNN")
 
 
 def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -92,7 +94,7 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     finals: list[Value] = []
     for one, start in zip(old.inside, given, strict=True):
         inner = Facts(one, one.entry.config)
-        if one.kind not in KINDS:
+        if one.kind not in _PLAIN:
             raise refuse(
                 name, f"a Bidirectional around {one.kind}", "only plain LSTM, GRU and SimpleRNN are known here"
             )
@@ -123,5 +125,5 @@ def _merged(b: Builder, facts: Facts, mode: str | None, ends: Sequence[Value]) -
     return [Value(made, shape)]
 
 
-RECURRENT: Mapping[str, EmitAll] = {**dict.fromkeys(KINDS, _run), "Bidirectional": _both}
+RECURRENT: Mapping[str, EmitAll] = {**dict.fromkeys(_PLAIN, _run), "Bidirectional": _both}
 """The recurrent layers, by their classes."""

@@ -93,9 +93,7 @@ def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     """Add a Dot: products of two tensors with two or three axes, summed over one axis of each."""
     stated, name = facts.get("axes", -1), facts.name
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
-        raise refuse(
-            name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown"
-        )
+        raise refuse(name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
     both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
     axes = [int(axis) % len(value.shape) for axis, value in zip(both, values, strict=True)]
     if 0 in axes:
