@@ -17,8 +17,8 @@ from rnnconvert.formats.onnx.onnx_scopes import Scope
 
 _FOLLOWED = 500
 _NODES = 200
-_OTHER = 1009
-"""The length of an axis that has nothing to do with the layer: no trial has it."""
+OTHERS = (1009, 1)
+"""Lengths of an axis that has nothing to do with the layer: longer than any trial, and as short as can be."""
 _SAME = (
     "Identity", "Cast", "Dropout", "Relu", "Tanh", "Sigmoid", "Neg", "Exp", "Abs", "Sqrt", "Elu", "LeakyRelu", "Selu", "Softmax", "Clip",
     "Softplus", "Softsign", "HardSigmoid", "LogSoftmax", "Erf", "Gelu", "LayerNormalization", "BatchNormalization", "ReverseSequence",
@@ -131,7 +131,9 @@ def _whole(start: int, end: int, step: int) -> bool:
     return (step == 1 and start == 0 and end >= 2**31 - 1) or (step == -1 and start == -1 and end <= 1 - 2**31)
 
 
-def _scanned(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], index: int, axis: int) -> tuple[str, int] | None:
+def _scanned(
+    node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], index: int, axis: int
+) -> tuple[str, int] | None:
     scanned = attributes["num_scan_inputs"].i
     count = len(node.input) - scanned
     if not 0 <= count <= index or not scanned:
@@ -143,8 +145,8 @@ def _scanned(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]
     return (node.input[count], given[0]) if index - count < len(axes) and axes[index - count] == axis else None
 
 
-def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int]) -> Array:
-    """Return a number that is computed from shapes, where some axes have these lengths. Raises UnmatchedError."""
+def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int) -> Array:
+    """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError."""
     waiting, seen, given, kept = [name], set(), {}, set()
     while waiting:
         own = waiting.pop()
@@ -156,7 +158,7 @@ def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int
             raise UnmatchedError(f"{own!r}, an input of the model, decides when it ends")
         node = producer[0]
         if node.op_type in ("Shape", "Size"):
-            given[own] = _sizes(scope, shapes, node, lengths)
+            given[own] = _sizes(scope, shapes, node, lengths, other)
             continue
         kept.add(id(node))
         waiting += node.input
@@ -166,14 +168,14 @@ def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int
     return Evaluation(scope, given, Budget()).run(nodes, [name])[0]
 
 
-def _sizes(scope: Scope, shapes: Shapes, node: onnx.NodeProto, lengths: Mapping[Place, int]) -> Array:
+def _sizes(scope: Scope, shapes: Shapes, node: onnx.NodeProto, lengths: Mapping[Place, int], other: int) -> Array:
     dims = shapes.dims(scope, node.input[0])
     if dims is None:
         raise UnmatchedError(f"the shape of {node.input[0]!r}, which decides when it ends, is not known")
     found = []
     for axis, size in enumerate(dims):
         own = place(scope, shapes, node.input[0], axis)
-        found.append(size if size is not None else lengths.get(own, _OTHER + axis))
+        found.append(size if size is not None else lengths.get(own, other))
     if node.op_type == "Size":
         return np.array(int(np.prod(found, dtype=np.int64)), np.int64)
     attributes = scope.attributes(node)
