@@ -259,9 +259,27 @@ def _dense_hdf5(folder: Path) -> Iterator[Path]:
     yield folder / "old" / "m.h5"
 
 
+def _only_read(folder: Path) -> Iterator[Path]:
+    """Yield files of formats that are only read, or whose kind is not written."""
+    from tests import test_burn_files as burn
+    from tests import test_ggml_files as ggml
+    from tests import test_tesseract_files as tesseract
+
+    arrays = {f"rnn.{gate}_gate.{side}_transform.{name}": np.ones(shape, np.float32) for gate in ("input", "forget", "output", "cell")
+              for side, rows in (("input", 2), ("hidden", 3)) for name, shape in (("weight", (rows, 3)), ("bias", (3,)))}  # fmt: skip
+    yield burn.mpk(folder / "m.mpk", arrays)
+    yield burn.burnpack(folder / "m.bpk", arrays)
+    for integers in (False, True):
+        content = tesseract.network(tesseract.numbers_of(3, 4), integers)
+        yield tesseract.trained(folder / f"m{integers}.traineddata", content)
+        (folder / f"m{integers}.lstm").write_bytes(content)
+        yield folder / f"m{integers}.lstm"
+    yield ggml.written(folder / "ggml.bin", ggml.cell())
+
+
 _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
     "torch": _torch, "shards": _shards, "jld2": _jld2, "dl4j": _dl4j, "onnxtxt": _onnxtxt, "onnx-folded": _folded, "gz": _gzipped,
-    "h5-library": _dense_hdf5,
+    "h5-library": _dense_hdf5, "only-read": _only_read,
 }  # fmt: skip
 
 

@@ -44,19 +44,19 @@ class Hidden:
     truth: Recurrent
 
 
-def hidden(seed: int, layout: Layout | None = None, shuffled: bool = True) -> Hidden:
+def hidden(seed: int, layout: Layout | None = None, mixed: bool = True) -> Hidden:
     """Weights of a layout, drawn by a seed; with its conventions shuffled, or its own."""
     draw = random.Random(seed)
     if layout is None:
         layout = draw.choice([one for one in registry.layouts().values() if not one.holds.fixed_clips])
     words = [layout.name]
-    if shuffled:
-        layout = _shuffled(layout, draw)
+    if mixed:
+        layout = shuffled(layout, draw)
         words.append(f"gates {layout.gates}")
-    truth = _stack(layout, draw, seed, shuffled)
+    truth = _stack(layout, draw, seed, mixed)
     arrays = {name: np.asarray(array) for name, array in pack(layout, truth, np.dtype(np.float32)).items()}
     named = list(arrays.values())
-    if shuffled and draw.random() < 0.15:
+    if mixed and draw.random() < 0.15:
         draw.shuffle(named)
         words.append("in any order")
     io, said = _sample(truth, draw, seed)
@@ -65,18 +65,19 @@ def hidden(seed: int, layout: Layout | None = None, shuffled: bool = True) -> Hi
     )
 
 
-def _shuffled(layout: Layout, draw: random.Random) -> Layout:
-    """A layout with its gates in another order; a GRU with the other sign or reset mode."""
+def shuffled(layout: Layout, draw: random.Random, kept: bool | None = None) -> Layout:
+    """A layout with its gates in another order; a GRU with the other sign, and unless it is to be kept the other reset mode."""
     if layout.letters and len(set(layout.letters.split())) < len(layout.letters.split()):
         return layout
     gates = [gate.lstrip("-") for gate in layout.gates.split()]
     draw.shuffle(gates)
     reset = layout.reset_after if layout.kind != "gru" or "recurrent_bias" in layout.part_names else draw.random() < 0.5
+    reset = reset if kept is None else kept
     signed = ["-z" if gate == "z" and draw.random() < 0.3 else gate for gate in gates]
     return replace(layout, gates=" ".join(signed), letters=" ".join(gates) if layout.letters else "", reset_after=reset)
 
 
-def _stack(layout: Layout, draw: random.Random, seed: int, shuffled: bool) -> Recurrent:
+def _stack(layout: Layout, draw: random.Random, seed: int, mixed: bool) -> Recurrent:
     mode = draw.choice(layout.holds.biases)
     biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[mode]
     optional = {
@@ -96,9 +97,9 @@ def _stack(layout: Layout, draw: random.Random, seed: int, shuffled: bool) -> Re
         draw.randint(2, size - 1) if "projection" in optional else 0, frozenset(parts), skip,
     )  # fmt: skip
     cell = layout.cell
-    if shuffled and draw.random() < 0.3:
+    if mixed and draw.random() < 0.3:
         cell = cell.replace(constants={"f": 1.0} if layout.kind == "lstm" and draw.random() < 0.7 else {})
-    if shuffled and draw.random() < 0.25:
+    if mixed and draw.random() < 0.25:
         activation = Activation(draw.choice(("tanh", "relu", "softsign", "elu")))
         cell = cell.replace(
             activation=activation,
@@ -193,7 +194,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 file.flush()
     made = [done[seed] for seed in range(given.cases)]
     for kind in ("rnn", "gru", "lstm", ""):
-        own = [one for one in made if kind in one["layout"]]
+        own = [one for one in made if kind in ("", registry.layouts()[one["layout"]].kind)]
         print(f"{kind or 'all':5}", dict(Counter(one["outcome"] for one in own).most_common()))
     taken = sorted(one["seconds"] for one in made)
     print(

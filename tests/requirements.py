@@ -29,6 +29,7 @@ NAMES = frozenset(
         "litert",
         "openvino",
         "ncnn",
+        "aiohttp",
         "coremltools",
         "gcc",
         "tfjs",
@@ -41,6 +42,8 @@ NAMES = frozenset(
         "chainer",
         "mkdocs",
         "browser",
+        "dask",
+        "ray",
     }
 )
 

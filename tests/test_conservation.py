@@ -161,7 +161,7 @@ SKIPPED = {
     "onnx": "tests/test_conservation_onnx.py",
     **{name: f"tests/test_{name}_files.py" for name in ("tflite", "openvino", "ncnn", "c_header", "tfjs")},
     **dict.fromkeys(("coreml", "coreml_nn"), "tests/test_coreml_files.py"),
-    **{name: f"tests/test_{name}_files.py" for name in ("madmom", "tesseract")},
+    **{name: f"tests/test_{name}_files.py" for name in ("ggml", "madmom", "tesseract")},
 }
 FORMS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     format: [("lstm", {}), ("gru", {}), ("rnn", {})] for format in adapters() if format not in SKIPPED

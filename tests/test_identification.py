@@ -48,9 +48,9 @@ def test_shuffled_conventions_are_never_identified_wrongly() -> None:
 
 @looped(6, layout=LAYOUTS)
 def test_every_layout_is_known_by_its_name(layout: Any) -> None:
-    case = hidden(7, layout, shuffled=False)
+    case = hidden(7, layout, mixed=False)
     if "final states alone" in case.what:
-        case = hidden(8, layout, shuffled=False)
+        case = hidden(8, layout, mixed=False)
     found = rc.identify(case.arrays, io=case.io, seconds=20)
     assert found.verdict in ("identified", "ambiguous"), (case.what, str(found))
     assert outcome(case, found) == found.verdict

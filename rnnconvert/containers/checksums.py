@@ -109,10 +109,19 @@ class Both:
         return f"{self._zip.value:08x}{self._castagnoli.value:08x}"
 
 
-def shortened(data: memoryview, divisor: Divisor) -> Array | None:
+def shortened(data: memoryview | Array, divisor: Divisor) -> Array | None:
     """Return fewer bytes that leave the same remainder; None for bytes that are few already."""
-    degree = max(divisor.delays)
-    chunk = min(divisor.delays)
+    if len(data) > 16 * max(divisor.delays):
+        # The multiple, squared twice: fewer and longer steps, for which threads do not wait for one another.
+        longer = _shortened(data, tuple(4 * delay for delay in divisor.delays))
+        shorter = None if longer is None else _shortened(longer, divisor.delays)
+        return longer if shorter is None else shorter
+    return _shortened(data, divisor.delays)
+
+
+def _shortened(data: memoryview | Array, delays: tuple[int, ...]) -> Array | None:
+    degree = max(delays)
+    chunk = min(delays)
     content = np.frombuffer(data, np.uint8)
     end = content.size - degree
     if end < 2 * degree:
@@ -127,12 +136,12 @@ def shortened(data: memoryview, divisor: Divisor) -> Array | None:
         size = min(chunk, end - start)
         now = kept[at : at + size]
         np.bitwise_xor(content[start : start + size], kept[at - chunk : at - chunk + size], out=now)
-        for delay in divisor.delays:
+        for delay in delays:
             if delay != chunk:
                 np.bitwise_xor(now, kept[at - delay : at - delay + size], out=now)
         at += size
     last = content[end:].copy()
-    for delay in divisor.delays:
+    for delay in delays:
         np.bitwise_xor(last[:delay], kept[at - delay : at], out=last[:delay])
     return last
 

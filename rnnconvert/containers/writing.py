@@ -1,7 +1,7 @@
 """Arrays written into a file: by several threads, each stretch to its own place.
 
-The system's own copying (copy_file_range, sendfile) was measured and is no faster than writing from a mapped file, and what it
-copies would have to be looked at once more.
+The system's own copying (copy_file_range, sendfile) was measured: it is as fast as writing from a mapped file, and weights that are
+not finite would have to be searched for in a pass of their own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
-from rnnconvert.core.arrays import PIECE_BYTES, Array, Pieced, Run, Runs, nbytes, pieces, runs_of
+from rnnconvert.core.arrays import Array, Pieced, Run, Runs, nbytes, pieces, runs_of
 from rnnconvert.core.threads import Team
 
-APART = PIECE_BYTES
+APART = 1 << 20
 """Arrays of more bytes than this are written by several threads."""
 
 SLICE = 256 << 10
@@ -95,7 +95,7 @@ class _Apart:
         self._file, self._dtype, self._runs, self._check = file, dtype, runs, check
         file.flush()
         self._handle, self._at = file.fileno(), file.tell()
-        self._lock = threading.Lock()
+        self._lock, self._writes = threading.Lock(), threading.Lock()
         self._parts: list[tuple[int, int, Any]] = []
         self._new = 0
         self._team, self._counter = Team(), _counters.get()
@@ -144,5 +144,8 @@ class _Apart:
 
     def _put(self, data: Array, at: int) -> None:
         view, done = data.data, 0
-        while done < data.size:
-            done += os.pwrite(self._handle, view[done : done + SLICE], at + done)
+        with (
+            self._writes
+        ):  # the system writes a file for one thread at a time: the others make their stretches meanwhile
+            while done < data.size:
+                done += os.pwrite(self._handle, view[done : done + SLICE], at + done)

@@ -103,7 +103,7 @@ def load_into(
 
 
 def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:
-    """Return arrays that stay as they are while a target is filled: copies of those that lie in its own memory."""
+    """Return arrays that do not change while a target is filled: those in its own memory are copied."""
     taken = [byte_bounds(array) for array in target.arrays.values() if array.size]
     taken.sort()
     starts = [start for start, _ in taken]
