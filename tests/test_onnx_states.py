@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -230,3 +231,27 @@ def test_the_flag_is_the_setting(tmp_path: Path) -> None:
     assert inputs(tmp_path / "stream.onnx") == ["x", "initial_h", "initial_c"]
     words[2] = str(tmp_path / "model.pt")
     assert CliRunner().invoke(main, words).exit_code == 2
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_documented_loop_in_javascript_is_valid(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "docs" / "streaming.md").read_text("utf-8").split("## In JavaScript")[1]
+    lines = [line for line in text.splitlines() if line.startswith("    ")]
+    assert len(lines) > 5
+    (tmp_path / "loop.mjs").write_text("\n".join(lines), "utf-8")
+    subprocess.run(["node", "--check", str(tmp_path / "loop.mjs")], check=True, capture_output=True)
+
+
+def test_a_stream_goes_on_with_peepholes(tmp_path: Path) -> None:
+    session_of = needed("onnxruntime", "onnxruntime").InferenceSession
+    stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH | {"peephole"}), 3, np.float32, CELLS["lstm"]).replace(
+        name="encoder"
+    )
+    write(tmp_path / "peepholes.onnx", stack, states="stream")
+    session = session_of(str(tmp_path / "peepholes.onnx"))
+    h = c = np.zeros((1, 3, 5), np.float32)
+    pieces = []
+    for x in np.split(X, [1, 4]):
+        y, h, c = session.run(["y", "h_n", "c_n"], {"x": x, "initial_h": h, "initial_c": c})
+        pieces.append(y)
+    np.testing.assert_allclose(np.concatenate(pieces), reference.run(stack, X).y, rtol=0, atol=2e-6)

@@ -21,7 +21,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx import turned
-from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
+from rnnconvert.formats.onnx.evaluate import Budget, Evaluation, of_a_file
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Use
 from rnnconvert.formats.onnx.fuse_graph import reads
@@ -109,6 +109,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
         return done
     shapes = Shapes(model)
     names = set(taken)
+    whole = of_a_file(path, model)
     used = {one.name for one in scope.graph.output} | {name for node in scope.nodes for name in reads(node)}
     looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
     found = itertools.chain(((label_of(node), one) for node, one in looped), steps(scope, shapes))
@@ -121,7 +122,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                         "products and sums without a function between them need not be a layer's steps"
                     )
                 own = cut(scope, shapes, one)
-                _prove(scope, one, own)
+                _prove(scope, one, own, Budget(whole=whole))
                 name = unique(one.label, names)
                 names.add(name)
                 done.layers[name] = _layer(path, (scope, shapes), name, one, own)
@@ -174,10 +175,9 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
     return Computed(stack, found, own.nodes, given, tuple(states.warnings))
 
 
-def _prove(scope: Scope, found: Found, own: Cut) -> None:
+def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
     """Raise UnmatchedError unless the operators and the layer give the same numbers."""
     outputs = [use.value for use in found.uses]
-    budget = Budget()
     compared, shown = 0, False
     for number, trial in enumerate(own.trials):
         truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)

@@ -6,7 +6,9 @@ is not here, or a use of one that makes no sense, raises UnmatchedError.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,9 @@ _NODES = 200_000
 _WORK = 1 << 36
 _STORED = 1 << 26
 """Nodes, multiplications and stored numbers that one proof may take; a function of a number counts as several."""
+_OVERHEAD = 1 << 14
+"""What a node takes besides its numbers, in multiplications."""
+_LEAST, _EACH_BYTE = 1 << 34, 1 << 14
 _EACH = 16
 _FLOATS = (1, 10, 11, 16)
 
@@ -29,15 +34,35 @@ _FLOATS = (1, 10, 11, 16)
 class Budget:
     """How much may still be computed."""
 
-    def __init__(self) -> None:
-        self.nodes, self.work, self.stored = _NODES, _WORK, _STORED
+    def __init__(self, work: int = _WORK, whole: Budget | None = None) -> None:
+        """Begin.
+
+        work   how many multiplications
+        whole  what all proofs of a file may take together
+        """
+        self.nodes, self.work, self.stored, self.whole = _NODES, work, _STORED, whole
 
     def spend(self, nodes: int, work: int) -> None:
         """Account for work that is about to be done. Raises UnmatchedError."""
         self.nodes -= nodes
         self.work -= work
+        if self.whole is not None:
+            self.whole.work -= work + _OVERHEAD * nodes
+            if self.whole.work < 0:
+                raise UnmatchedError("what the file's layers take to compute is more than a file of its size may")
         if self.nodes < 0 or self.work < 0:
             raise UnmatchedError("its steps take more work to compute than this proof may")
+
+
+def of_a_file(path: Path, message: onnx.ModelProto) -> Budget:
+    """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
+    apart = sum(
+        math.prod(tensor.dims) * 4
+        for tensor in message.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
+    )
+    size = apart + (path.stat().st_size if path.is_file() else message.ByteSize())
+    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, size)))
 
 
 class Evaluation:

@@ -12,7 +12,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
-from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.formats.onnx.fuse_corners import corners, narrowed
+from rnnconvert.formats.onnx.fuse_equations import Computed, candidate_after, lstm_gives, of_one, run_function, updated
 from rnnconvert.formats.onnx.fuse_expression import (
     Each,
     Leaf,
@@ -107,13 +108,14 @@ def _match(formula: Piece, hidden: str, cell_states: Sequence[str]) -> Match:
     state = next((one for one in found.values() if isinstance(one, Leaf) and one.origin.value == hidden), None)
     if state is not None and (state.start, state.width) != (0, size):
         raise UnmatchedError("its state is used in parts")
-    trial = _Trial(formula, size)
+    formula, tried = narrowed(formula)
+    trial = _Trial(formula, tried)
     if state is None and len(found) == 1 and not isinstance(formula, Leaf):
         return _rnn(trial)
     if state is not None and len(found) in (3, 5):
         return _gru(trial, state, hidden)
     if state is None and len(found) == 5:
-        return _lstm(formula, size, cell_states)
+        return _lstm(formula, (size, tried), cell_states)
     raise UnmatchedError(_unlike(len(found) - (state is not None)))
 
 
@@ -127,7 +129,7 @@ def _rnn(trial: _Trial) -> Match:
     if function is None:
         raise UnmatchedError("ONNX does not have its function")
     made = Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
-    return _confirmed(trial, _run(function, trial.draws[key]), made)
+    return _confirmed(trial, partial(of_one, key, function), made)
 
 
 class _Kept(NamedTuple):
@@ -178,26 +180,19 @@ def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
         reset, reset_sign = _reset_before(trial.names[n], hidden, gate)
         made = Match(Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]},
                      {"r": reset_sign, "z": sign, "n": 1})  # fmt: skip
-        expected = _update(trial, h, z, gate, sign, _run(function, trial.draws[n]))
-        return _confirmed(trial, expected, made)
+        return _confirmed(trial, updated((h, z), gate, sign, partial(of_one, n, function)), made)
     for r, below, above in itertools.permutations(rest):
         function = _identified(partial(_with, candidate, above, {below: 0.0}, 1.0), shape)
         if function is None:
             continue
         for way in (1, -1):
-            inside = trial.draws[above] + _run(gate, way * trial.draws[r]) * trial.draws[below]
-            if _same(candidate({}), _run(function, inside)):
+            new = partial(candidate_after, (r, above, below), function, gate, way)
+            if _same(candidate({}), new(trial.draws)):
                 made = Match(Cell("gru", True, function, gate), {
                     "r": trial.names[r], "z": trial.names[z], "n": trial.names[above], "n'": trial.names[below]},
                     {"r": way, "z": sign, "n": 1, "n'": 1})  # fmt: skip
-                expected = _update(trial, h, z, gate, sign, _run(function, inside))
-                return _confirmed(trial, expected, made)
+                return _confirmed(trial, updated((h, z), gate, sign, new), made)
     raise UnmatchedError("its candidate is that of no GRU")
-
-
-def _update(trial: _Trial, h: object, z: object, gate: Activation, sign: int, candidate: Array) -> Array:
-    kept = _run(gate, sign * trial.draws[z])
-    return np.asarray((1 - kept) * candidate + kept * trial.draws[h])
 
 
 def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piece, int]:
@@ -205,19 +200,27 @@ def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piec
     inner = [term.operand for term in getattr(candidate, "terms", ()) if isinstance(term.operand, Each)]
     if len(inner) != 1:
         raise UnmatchedError(_unlike(2))
-    trial = _Trial(inner[0], inner[0].width)
+    trial = _Trial(*narrowed(inner[0]))
     states = [key for key, one in trial.names.items() if isinstance(one, Leaf) and one.origin.value == hidden]
     gates = [key for key in trial.names if key not in states]
     if len(states) != 1 or len(gates) != 1:
         raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
+    near = corners(trial.formula, next(iter(trial.draws.values())).shape[1])
     for sign in (1, -1):
-        if _same(trial.given({}), _run(gate, sign * trial.draws[gates[0]]) * trial.draws[states[0]]):
+        every = [
+            (given, run_function(gate, sign * given[gates[0]]) * given[states[0]]) for given in (trial.draws, near)
+        ]
+        if all(_same(value(trial.formula, given), expected) for given, expected in every):
             return trial.names[gates[0]], sign
     raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
 
 
-def _lstm(formula: Piece, size: int, cell_states: Sequence[str]) -> Match:
-    """Return the LSTM that h' = o * act(f * c + i * g) is."""
+def _lstm(formula: Piece, sizes: tuple[int, int], cell_states: Sequence[str]) -> Match:
+    """Return the LSTM that h' = o * act(f * c + i * g) is.
+
+    sizes  units, and how many of them the formula is tried on
+    """
+    size, tried = sizes
     problem = UnmatchedError(_unlike(5))
     for old in variables(formula).values():
         if not isinstance(old, Leaf) or (old.start, old.width) != (0, size):
@@ -226,7 +229,7 @@ def _lstm(formula: Piece, size: int, cell_states: Sequence[str]) -> Match:
             continue
         for new in _over(formula, old.key):
             try:
-                return _lstm_of(formula, new, old, size)
+                return _lstm_of(formula, new, old, tried)
             except UnmatchedError as error:
                 problem = error
     raise problem
@@ -251,12 +254,12 @@ def _lstm_of(formula: Piece, new: Piece, old: Leaf, size: int) -> Match:
     shape = trial.draws[f].shape
     for i, g in itertools.permutations(rest):
         for way in (1, -1):
-            opened = _run(gate, np.full(shape, 0.3 * way))
+            opened = run_function(gate, np.full(shape, 0.3 * way))
             function = _identified(partial(_with, trial.given, g, {c: 0.0, i: 0.3}, opened), shape)
             if function is None:
                 continue
-            kept = _run(gate, sign * trial.draws[f]) * trial.draws[c]
-            expected = kept + _run(gate, way * trial.draws[i]) * _run(function, trial.draws[g])
+            kept = run_function(gate, sign * trial.draws[f]) * trial.draws[c]
+            expected = kept + run_function(gate, way * trial.draws[i]) * run_function(function, trial.draws[g])
             if _same(trial.given({}), expected):
                 found = {"i": i, "f": f, "g": g}
                 return _output(formula, new, old, size, (trial, found, gate, function, {"i": way, "f": sign, "g": 1}))
@@ -282,22 +285,23 @@ def _output(
         return np.broadcast_to(value(formula, known), shape)
 
     for way in (1, -1):
-        opened = _run(gate, np.full(shape, 0.3 * way))
+        opened = run_function(gate, np.full(shape, 0.3 * way))
         last = _identified(partial(_with, out, new.key, {o: 0.3}, opened), shape)
-        if last is not None and _same(out({new.key: state, o: output}), _run(gate, way * output) * _run(last, state)):
+        if last is not None and _same(
+            out({new.key: state, o: output}), run_function(gate, way * output) * run_function(last, state)
+        ):
             pieces = {name: trial.names[key] for name, key in found.items()} | {"o": names[o]}
             made = Match(Cell("lstm", None, function, gate, last), pieces, {**signs, "o": way}, new, old)
-            whole = _Trial(formula, size)
-            draws = whole.draws
-            inner = _run(gate, signs["f"] * draws[found["f"]]) * draws[old.key]
-            inner = inner + _run(gate, signs["i"] * draws[found["i"]]) * _run(function, draws[found["g"]])
-            return _confirmed(whole, _run(gate, way * draws[o]) * _run(last, inner), made)
+            keys = (*(found[letter] for letter in "ifg"), old.key, o)
+            run = partial(lstm_gives, keys, (gate, function, last), {**signs, "o": way})
+            return _confirmed(_Trial(formula, size), run, made)
     raise UnmatchedError("its output is that of no LSTM")
 
 
-def _confirmed(trial: _Trial, expected: Array, made: Match) -> Match:
-    """Return a match once the formula as it stands gives what the cell gives."""
-    if not _same(trial.given({}), expected):
+def _confirmed(trial: _Trial, cell: Computed, made: Match) -> Match:
+    """Return a match once the formula as it stands gives what the cell gives, on random numbers and at its corners."""
+    given = corners(trial.formula, next(iter(trial.draws.values())).shape[1])
+    if not _same(trial.given({}), cell(trial.draws)) or not _same(value(trial.formula, given), cell(given)):
         raise UnmatchedError("it is close to a cell, and differs on some numbers")
     return made
 
@@ -320,10 +324,6 @@ def _gate(function: Callable[[Array], Array], shape: tuple[int, ...]) -> tuple[A
     raise UnmatchedError("ONNX does not have the function of its gates")
 
 
-def _run(function: Activation, x: Array) -> Array:
-    return np.asarray(FUNCTIONS[function.name](np, x, function.alpha, function.beta))
-
-
 _PLAIN = ("sigmoid", "tanh", "relu", "linear", "softsign", "softplus")
 
 
@@ -337,7 +337,7 @@ def _identified(function: Callable[[Array], Array], shape: tuple[int, ...]) -> A
         if not np.isfinite(given).all():
             return None
         for activation in (*map(Activation, _PLAIN), *_with_constants(function, shape)):
-            if _same(given, _run(activation, tried)):
+            if _same(given, run_function(activation, tried)):
                 return activation
     return None
 

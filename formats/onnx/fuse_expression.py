@@ -19,6 +19,8 @@ from rnnconvert.core.reference import FUNCTIONS
 
 _LARGEST = 1 << 28
 """The most numbers of one matrix: a file may state one that it does not have."""
+_PARTS = 400
+"""The most parts of a formula. A value that is used again counts again: k squares of squares are 2^k parts."""
 
 
 class UnmatchedError(Exception):
@@ -102,6 +104,14 @@ class Linear:
     biases: tuple[Bias, ...]
     width: int
 
+    def __post_init__(self) -> None:
+        _check(self.parts)
+
+    @cached_property
+    def parts(self) -> int:
+        """How many parts the formula has."""
+        return 1 + len(self.biases) + sum(_parts(term.operand) for term in self.terms)
+
     @cached_property
     def key(self) -> object:
         """What equal pieces share."""
@@ -118,6 +128,14 @@ class Each:
     constants: tuple[float, ...]
     width: int
 
+    def __post_init__(self) -> None:
+        _check(self.parts)
+
+    @cached_property
+    def parts(self) -> int:
+        """How many parts the formula has."""
+        return 1 + sum(map(_parts, self.operands))
+
     @cached_property
     def key(self) -> object:
         """What equal pieces share."""
@@ -126,6 +144,15 @@ class Each:
 
 Piece: TypeAlias = "Leaf | Stored | Linear | Each"
 Pieces: TypeAlias = "tuple[Piece, ...]"
+
+
+def _parts(one: Piece) -> int:
+    return one.parts if isinstance(one, Linear | Each) else 1
+
+
+def _check(parts: int) -> None:
+    if parts > _PARTS:
+        raise UnmatchedError(f"a step has more functions and products than a cell ({parts})")
 
 
 def _place(array: Array | None) -> object:

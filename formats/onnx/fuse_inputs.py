@@ -10,6 +10,7 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.formats.onnx.fuse_counts import OTHERS, Place, counted, place
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
 from rnnconvert.formats.onnx.fuse_graph import made, reads
@@ -21,6 +22,10 @@ from rnnconvert.formats.onnx.onnx_states import everywhere, given_at_run_time
 
 TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
 """Steps, sequences, and how large the numbers are."""
+_DRAWN = 1 << 24
+"""The most random numbers of a proof: a file may state lengths that need more."""
+_LONG = ((1, 1), (7, 100_003), (1_000_003, 2))
+"""Steps and sequences that no trial computes; how often a Loop would run is computed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +46,14 @@ def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
     """Cut the operators of a layer out of a graph. Raises UnmatchedError where they cannot be cut."""
     cuts = {name: "read" for read in found.reads for name in (read.steps or (read.value,))}
     cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
+    _check_long(scope, shapes, found)
     outputs = [use.value for use in found.uses]
     nodes = _between(scope.graph, scope, shapes, found, outputs, cuts)
-    trials = [_draw(shapes, scope, found, cuts, trial, number) for number, trial in enumerate(TRIALS)]
+    trials, drawn = [], 0
+    for number, trial in enumerate(TRIALS):
+        if drawn < _DRAWN:
+            trials.append(_draw(shapes, scope, found, cuts, trial, number))
+            drawn += sum(one.size for one in trials[-1].values())
     distinct = [one for n, one in enumerate(trials) if n in (0, 3) or _shape(one) != _shape(trials[0])]
     return Cut(nodes, cuts, distinct)
 
@@ -186,6 +196,8 @@ def _draw(
             batch = dims[-2] or batch
     steps = found.steps if found.steps is not None and not any(read.value for read in found.reads) else steps
     inputs: dict[str, Array] = {}
+    if steps * batch * sum(read.width for read in found.reads) > _DRAWN:
+        raise UnmatchedError(f"its sequences of {steps} steps are larger than a proof may hold")
     for read in found.reads:
         shape = (batch, read.width) if read.steps else ((batch, steps) if read.axis else (steps, batch)) + (read.width,)
         for name in read.steps or (read.value,):
@@ -199,11 +211,37 @@ def _draw(
         elif kind not in ("read", "condition", "count"):
             shape = (batch, size) if found.rank == 2 else (1, batch, size)
             inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, found))
-        elif kind == "condition":
-            inputs[name] = np.array(True)
-        elif kind == "count":
-            inputs[name] = np.array(steps, DTYPES.get(shapes.kind(scope, name), np.dtype(np.int64)))
+        elif kind in ("condition", "count"):
+            lengths = _lengths(scope, shapes, found, steps, batch)
+            number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
+            inputs[name] = number.astype(DTYPES.get(shapes.kind(scope, name), number.dtype))
     return inputs
+
+
+def _lengths(scope: Scope, shapes: Shapes, found: Found, steps: int, batch: int) -> dict[Place, int]:
+    """Return the lengths of the axes of what a layer reads, for numbers that are computed from shapes."""
+    lengths: dict[Place, int] = {}
+    for read in found.reads:
+        if read.value:
+            axes = (place(scope, shapes, read.value, axis) for axis in (read.axis, 1 - read.axis))
+            lengths |= dict(zip(axes, (steps, batch), strict=True))
+    return lengths
+
+
+def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
+    """Raise UnmatchedError where a Loop of shapes that no trial has would end before its sequence."""
+    if found.node is None or found.node.op_type != "Loop":
+        return
+    for steps, batch in _LONG:
+        lengths = _lengths(scope, shapes, found, steps, batch)
+        for name, least in zip(found.node.input[:2], (steps, 1), strict=True):
+            if name and scope.constant(name) is None and shapes.number(scope, name) is None:
+                for other in OTHERS:
+                    number = counted(scope, shapes, name, lengths, other)
+                    if number.size != 1 or number.reshape(()) < least:
+                        raise UnmatchedError(
+                            f"it runs {int(number.sum())} steps where its sequence has {steps} ({name!r})"
+                        )
 
 
 def _type(scope: Scope, shapes: Shapes, name: str, found: Found) -> np.dtype:

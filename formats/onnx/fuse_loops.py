@@ -67,6 +67,9 @@ def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
     read = found.reads[0]
     dims = shapes.dims(scope, read.value)
     for use in found.uses:
+        if use.kind == "sequence" and use.rank == 2:
+            axes = ((read.value, read.axis), (read.value, 1 - read.axis))
+            shapes.sources[use.value] = axes if use.axis == 0 else axes[::-1]
         if use.kind == "sequence" and use.rank == 2 and dims is not None and len(dims) == 3:
             whole = [dims[read.axis], dims[1 - read.axis]]
             shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])

@@ -45,6 +45,8 @@ class Shapes:
         self._bodies: list[Scope] = []  # kept, so that no other graph gets the id of one
         self._widths: dict[int, dict[str, int]] = {}
         self._passed: dict[int, Scope] = {}  # kept likewise
+        self.sources: dict[str, tuple[tuple[str, int], ...]] = {}
+        """What a layer's sequence is as long as, axis by axis: a value that the layer reads, and the axis of it."""
         self._collect(model.graph)
 
     def _collect(self, graph: onnx.GraphProto) -> None:

@@ -16,7 +16,7 @@ from rnnconvert.formats.onnx.onnx_scopes import Scope
 _TURNING = ("Slice", "ReverseSequence", "Gather")
 _PASSING = ("Identity", "Cast", "Dropout", "Transpose")
 _FOLLOWED = 20
-_TRIED = ((5, 3), (2, 4))
+_TRIED = ((5, 3), (2, 4), (100_003, 2), (2, 100_003))
 
 
 def before(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:

@@ -1,0 +1,52 @@
+"""What the cells give for numbers of their variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Activation
+from rnnconvert.core.reference import FUNCTIONS
+
+Numbers = Mapping[object, Array]
+Computed = Callable[[Numbers], Array]
+
+
+def run_function(function: Activation, x: Array) -> Array:
+    """Return what a function gives."""
+    return np.asarray(FUNCTIONS[function.name](np, x, function.alpha, function.beta))
+
+
+def of_one(key: object, function: Activation, given: Numbers) -> Array:
+    """Return a function of one variable."""
+    return run_function(function, given[key])
+
+
+def candidate_after(
+    keys: tuple[object, object, object], function: Activation, gate: Activation, way: int, given: Numbers
+) -> Array:
+    """Return the candidate of a GRU with the reset gate after the product."""
+    r, above, below = (given[key] for key in keys)
+    return run_function(function, above + run_function(gate, way * r) * below)
+
+
+def updated(keys: tuple[object, object], gate: Activation, sign: int, candidate: Computed) -> Computed:
+    """Return what a GRU gives for numbers of its variables."""
+
+    def run(given: Numbers) -> Array:
+        h, z = (given[key] for key in keys)
+        kept = run_function(gate, sign * z)
+        return np.asarray((1 - kept) * candidate(given) + kept * h)
+
+    return run
+
+
+def lstm_gives(
+    keys: Sequence[object], functions: Sequence[Activation], signs: Mapping[str, int], given: Numbers
+) -> Array:
+    """Return the new state of an LSTM."""
+    (i, f, g, c, o), (gate, function, last) = (given[key] for key in keys), functions
+    new = run_function(gate, signs["f"] * f) * c + run_function(gate, signs["i"] * i) * run_function(function, g)
+    return np.asarray(run_function(gate, signs["o"] * o) * run_function(last, new))
