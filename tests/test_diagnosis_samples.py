@@ -11,15 +11,19 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
+from rnnconvert.core.cells import SIGMOID
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.diagnosis.by_arrays import explained
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.one_file import SampleFindings
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.identification.conventions import functions
 from rnnconvert.identification.identify import same
 from rnnconvert.identification.sample import samples
 from rnnconvert.judging.cases import Case
 from rnnconvert.language import registry
+from rnnconvert.rewrites import each
 from tests.drawn import looped
 from tests.planted import MODELS
 from tests.test_cli import call
@@ -208,6 +212,20 @@ def test_outputs_of_nothing_known_are_unknown() -> None:
     rounded["output"] = np.round(rounded["output"], 4)
     (near,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=rounded, seconds=2).layers
     assert near.verdict == "unknown" and "nearly computes" in near.sentences[0]
+
+
+@pytest.mark.parametrize("model", ["rnn", "gru", "lstm"])
+def test_every_function_that_is_searched_has_a_name(model: str) -> None:
+    stack = MODELS[model]
+    for gate, candidate, output in functions(stack.cell.kind, False):
+        if gate != SIGMOID:
+            continue
+        changes: dict[str, Any] = {"activation": candidate}
+        changes |= {"gate_activation": gate} if model != "rnn" else {}
+        changes |= {"output_activation": output} if model == "lstm" else {}
+        other = each(stack, lambda d, changes=changes: d.replace(cell=d.cell.replace(**changes)))  # type: ignore[misc]
+        found = explained(stack, other)
+        assert found is not None and found.whole and len(found.faults) == 1, (gate, candidate, output, found)
 
 
 def test_two_files_or_a_sample() -> None:
