@@ -9,6 +9,7 @@ import random
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,16 +93,43 @@ def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(lanes, "running", workers.running)
 
 
-@pytest.fixture(scope="module", autouse=True)
+LARGE = 32 << 20
+"""A test after which this process holds so many bytes more has what it left cleared away."""
+STATUS = Path("/proc/self/statm")
+
+
+@pytest.fixture(autouse=True)
 def freed_memory() -> Iterator[None]:
-    """What frameworks have compiled and keep for the next time ends with a module."""
+    """What JAX has compiled and keeps for the next time ends with a large test."""
+    before = held()
+    yield
+    if held() - before > LARGE:
+        free()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def freed_module() -> Iterator[None]:
+    """What the others keep ends with a module."""
     yield
     if "keras" in sys.modules:
         sys.modules["keras"].backend.clear_session()
-    if "jax" in sys.modules:
-        sys.modules["jax"].clear_caches()
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
+    free()
+
+
+def held() -> int:
+    """The bytes of memory that this process holds now; 0 where the system does not say."""
+    try:
+        return int(STATUS.read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def free() -> None:
+    """Have JAX forget what it compiled, and give memory back to the system."""
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
     gc.collect()
     if sys.platform == "linux":  # the allocator keeps freed memory, and the next module's arrays come on top
         ctypes.CDLL(None).malloc_trim(0)
@@ -135,8 +163,8 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def peak() -> float:
     """The most memory that this process has held, in GB."""
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return held / (1e9 if sys.platform == "darwin" else 1e6)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1e9 if sys.platform == "darwin" else 1e6)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

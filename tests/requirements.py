@@ -29,6 +29,7 @@ NAMES = frozenset(
         "litert",
         "openvino",
         "ncnn",
+        "aiohttp",
         "coremltools",
         "gcc",
         "tfjs",

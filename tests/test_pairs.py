@@ -157,6 +157,11 @@ def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> 
             rc.save(in_memory(pair.source, pair.asked), path, target, force=True)
             y = run(worker, path, pair, ran)
             assert off(pair.source, pair.asked, y) <= 1, named(pair)
+        (tmp_path / "deep").mkdir()
+        for path, _, stack in deep_files(target, executor.suffix, tmp_path / "deep", 4):
+            how = how_of(fit_to_layout(stack, adapters()[target].layouts(Options())))
+            asked = {"hidden": None, "cell": None, "lengths": None, "cotangents": None}
+            assert right(stack, np.asarray(worker.ask(file=str(path), layers=[], how=how, x=X, **asked)["y"])), stack
     assert ran
 
 
@@ -234,13 +239,3 @@ def test_a_deep_stack_computes_the_same_wherever_it_goes(target: str, tmp_path: 
         for layer in loaded(path, target, asked).layers.values():
             y = reference.run(layer, y).y
         assert right(stack, y), stack
-
-
-@pytest.mark.parametrize("target", JUDGES)
-def test_a_deep_stack_runs_in_its_own_system(target: str, tmp_path: Path) -> None:
-    executor = judge(target)
-    with running(executor) as worker:
-        for path, _, stack in deep_files(target, executor.suffix, tmp_path, 4):
-            how = how_of(fit_to_layout(stack, adapters()[target].layouts(Options())))
-            asked = {"hidden": None, "cell": None, "lengths": None, "cotangents": None}
-            assert right(stack, np.asarray(worker.ask(file=str(path), layers=[], how=how, x=X, **asked)["y"])), stack

@@ -19,10 +19,11 @@ from rnnconvert.batch.workers import Workers
 from rnnconvert.containers import safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests.faulty_store import FAULTS, Server, serving
+from tests.requirements import needed
 from tests.test_batch import arrays, call
 
-fsspec = pytest.importorskip("fsspec")
-pytest.importorskip("aiohttp")
+needed("aiohttp", "aiohttp")
+fsspec = needed("aiohttp", "fsspec")
 
 
 @pytest.fixture

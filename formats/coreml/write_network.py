@@ -105,8 +105,8 @@ def _states(single: Recurrent, name: str) -> tuple[list[str], list[str]]:
     """Return the names of a layer's states, those that it reads and those that it gives."""
     letters = "hc" if single.cell.kind == "lstm" else "h"
     ways = ("", "_rev")[: len(single.layers[0].directions)]
-    inner = [f"{name}_{letter}{{}}{way}" for way in ways for letter in letters]
-    return [one.format("_in") for one in inner], [one.format("_out") for one in inner]
+    given, ends = ([f"{name}_{letter}_{end}{way}" for way in ways for letter in letters] for end in ("in", "out"))
+    return given, ends
 
 
 def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:

@@ -113,7 +113,7 @@ def versions(needs: Sequence[str]) -> Dict[str, str]:
     try:
         from importlib import metadata
     except ImportError:  # before Python 3.8 it is a package by itself
-        import importlib_metadata as metadata  # type: ignore[import-not-found,no-redef]
+        import importlib_metadata as metadata  # type: ignore[no-redef]
 
     found: Dict[str, str] = {}
     for name in needs:
