@@ -12,14 +12,29 @@ Examples:
   rnnconvert diagnose model.h5 model.onnx
   rnnconvert diagnose right.pt wrong.keras --layer encoder.lstm
   rnnconvert diagnose model.onnx model.pt --lengths 9,4,1 --json
+  rnnconvert diagnose model.h5 --io sample.npz
 
 \b
-Exit codes: 0 both compute the same, 1 they do not, 2 to 5 as elsewhere.
+Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as elsewhere.
 """
 
 
 @click.command(epilog=_EPILOG)
-@two_files
+@two_files(second=False)
+@click.option(
+    "--io",
+    "sample",
+    metavar="SAMPLE.npz",
+    type=click.Path(),
+    help="In place of B, an input of a layer and what it gave: input and output, and where known h0, c0, h_n, c_n, lengths.",
+)
+@click.option(
+    "--seconds",
+    default=20.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    help="With --io, how long the search may take for a layer.",
+)
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
 @click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
 @click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
@@ -28,7 +43,7 @@ Exit codes: 0 both compute the same, 1 they do not, 2 to 5 as elsewhere.
 )
 def diagnose(
     a: str,
-    b: str,
+    b: str | None,
     from_a: str | None,
     from_b: str | None,
     layers: tuple[str, ...],
@@ -37,6 +52,8 @@ def diagnose(
     settings_a: tuple[str, ...],
     settings_b: tuple[str, ...],
     as_json: bool,
+    sample: str | None,
+    seconds: float,
     seed: int,
     batch: int,
     time: int,
@@ -47,9 +64,24 @@ def diagnose(
     The reference runs both on random inputs, without any framework. If the outputs differ, the arrays are compared with one
     another, and the wrong conventions that people ship are planted in A, in each layer, direction, matrix and gate, until
     one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
+
+    With --io there is no B: a sample that was recorded from the real model shows whether the layers of A compute it. If they do
+    not, the search of `identify` finds under which convention they do; the difference is named, with what reads A right.
     """
+    from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files
 
+    if (b is None) == (sample is None):
+        raise UsageError("diagnose takes two files, or one file and --io SAMPLE.npz. Give one of the two")
+    if b is None:
+        assert sample is not None
+        if pairs or from_b is not None or settings_b:
+            raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
+        beside = two_files.diagnose(
+            a, io=sample, layers=layers, format_a=from_a, settings=settings, settings_a=settings_a, seconds=seconds
+        )
+        tell(beside, as_json)
+        click.get_current_context().exit(0 if beside.equal else 1)
     found = two_files.diagnose(
         a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a,
         settings_b=settings_b, seed=seed, batch=batch, time=time, lengths=lengths,

@@ -18,7 +18,7 @@ Exit codes: 0 equal (or off by rounding only), 1 not equal, 2 to 5 as elsewhere.
 
 
 @click.command(epilog=_EPILOG)
-@two_files
+@two_files()
 def diff(
     a: str,
     b: str,

@@ -11,11 +11,10 @@ from rnnconvert.cli import completion
 from rnnconvert.cli.terminal import emit, format_option, put, say, setting, styled
 
 if TYPE_CHECKING:
+    from rnnconvert.diagnosis.one_file import SampleFindings
     from rnnconvert.diagnosis.two_files import Comparison, Findings
 
 _OPTIONS = (
-    click.argument("a", type=click.Path()),
-    click.argument("b", type=click.Path()),
     format_option("--from-a", "from_a", "Read A as this format; by default its content decides."),
     format_option("--from-b", "from_b", "Read B as this format; by default its content decides."),
     click.option(
@@ -39,18 +38,28 @@ _OPTIONS = (
 )  # fmt: skip
 
 
-def two_files(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a command that reads two files."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the arguments and options of a command that reads two files.
+
+    second  whether it needs the second one
+    """
+    arguments = (click.argument("a", type=click.Path()), click.argument("b", type=click.Path(), required=second))
+
+    def added(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed((*arguments, *_OPTIONS)):
+            command = option(command)
+        return command
+
+    return added
 
 
-def tell(found: Comparison | Findings, as_json: bool) -> None:
-    """Print what was found; on stderr, what both files leave open and warn about."""
+def tell(found: Comparison | Findings | SampleFindings, as_json: bool) -> None:
+    """Print what was found; on stderr, what the files leave open and warn about."""
+    from rnnconvert.diagnosis.one_file import SampleFindings
     from rnnconvert.files.options import assumptions
 
-    for label, checkpoint in (("A", found.a), ("B", found.b)):
+    files = (found.source,) if isinstance(found, SampleFindings) else (found.a, found.b)
+    for label, checkpoint in zip("AB", files, strict=False):
         for line in assumptions(checkpoint.questions):
             say(f"{styled('assumed', 'yellow')} of {label}: {line}")
         for warning in checkpoint.warnings:

@@ -27,7 +27,8 @@ GROUPS = {
     "Arrays and stacks": ("pack", "unpack", "join_stack", "split_stack", "split_directions"),
     "Layers in canonical form": ("Checkpoint", "Recurrent", "Layer", "Direction", "Gate", "Cell", "Activation", "Clip"),
     "What comes back": (
-        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "Identification", "Transplant", "MovedOptimizer",
+        "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "SampleFindings", "Identification",
+        "Transplant", "MovedOptimizer",
         "Upgraded", "Exported", "Fused",
     ),
     "Errors and warnings": (

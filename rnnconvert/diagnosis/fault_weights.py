@@ -9,8 +9,9 @@ from typing import Literal
 import numpy as np
 
 from rnnconvert.core.arrays import Source
-from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent
+from rnnconvert.identification.conventions import FORGET_BIAS, GATE_FUNCTIONS
 from rnnconvert.rewrites import ZERO_BIASES, deferred
 
 Change = Callable[[Direction], Direction | None]
@@ -21,7 +22,7 @@ StackChange = Callable[[Recurrent], Recurrent | None]
 BLOCKS = ("input", "recurrent", *BIAS_PARTS)
 """The parts that are stored gate by gate in one order; peepholes have an order of their own."""
 
-SIGMOIDS = {SIGMOID, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3}
+SIGMOIDS = frozenset(GATE_FUNCTIONS.values())
 ROLES: dict[str, tuple[str, ...]] = {
     "rnn": ("activation",),
     "gru": ("activation", "gate_activation"),
@@ -129,6 +130,11 @@ def candidate(wanted: Activation, kinds: tuple[str, ...]) -> Change:
     return cell(lambda cell: cell.replace(activation=wanted) if cell.kind in kinds else None)
 
 
+def both(wanted: Activation) -> Change:
+    """Put the candidate and the output of an LSTM through another function."""
+    return cell(lambda cell: cell.replace(activation=wanted, output_activation=wanted) if cell.kind == "lstm" else None)
+
+
 def usual_functions(d: Direction) -> Direction | None:
     """Use sigmoid and tanh in place of two or more other functions."""
     usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
@@ -137,13 +143,13 @@ def usual_functions(d: Direction) -> Direction | None:
 
 
 def forget(sign: int) -> Change:
-    """Add the forget_bias once too often or too seldom; 1, the usual one, where the cell has none."""
+    """Add the forget_bias once too often or too seldom; the usual one where the cell has none."""
 
     def change(cell: Cell) -> Cell | None:
         if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
             return None
         own = cell.constants.get("f", 0.0)
-        return cell.replace(constants={**cell.constants, "f": own + sign * (abs(own) or 1.0)})
+        return cell.replace(constants={**cell.constants, "f": own + sign * (abs(own) or FORGET_BIAS)})
 
     return cell(change)
 

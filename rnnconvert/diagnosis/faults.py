@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.cells import GATES, RELU, SIGMOID, TANH
+from rnnconvert.core.cells import GATES, RELU, TANH
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.diagnosis import fault_runs as runs
 from rnnconvert.diagnosis import fault_weights as weights
 from rnnconvert.diagnosis.fault_runs import Run
 from rnnconvert.diagnosis.fault_weights import Change, StackChange
+from rnnconvert.identification.conventions import CANDIDATES, GATE_FUNCTIONS, SIGNED
 from rnnconvert.judging.cases import Case
-from rnnconvert.language import registry
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,6 @@ _CLIPPED: dict[weights.ClipKind, str] = {
     "gates": "the gates' pre-activations", "cell": "the cell state", "state": "the cell state, at a place that is not settled",
     "projection": "the projected state",
 }  # fmt: skip
-_FUNCTIONS = {
-    **{name: function for system in registry.systems().values() for name, function in system.functions.items()},
-    "sigmoid": SIGMOID,
-}
 
 _DIRECTIONS: tuple[Row, ...] = (
     ("peepholes dropped", "the peepholes are dropped", "peepholes", weights.without(("peephole",))),
@@ -125,7 +121,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      weights.cell(lambda cell: cell.replace(coupled="i" if cell.coupled == "f" else "f") if cell.coupled else None)),
     *_swapped(weights.BLOCKS, "", ""),
     *_misread(),
-    ("gate z negated", "the update gate z has the opposite sign, h' = (1 - z) h + z n", "a GRU", weights.negated("z")),
+    ("gate z negated", "the update gate z has the opposite sign, h' = (1 - z) h + z n", "a GRU", weights.negated(SIGNED["gru"])),
     ("reset gate before the product", "the reset gate multiplies the state, R (r * h), before the product",
      "a GRU with the reset gate after the product", weights.reset(False)),
     ("reset gate after the product", "the reset gate multiplies the product, r * (R h), after it",
@@ -140,7 +136,7 @@ _DIRECTIONS: tuple[Row, ...] = (
      "several functions that are not the usual ones", weights.usual_functions),
     *((f"gates through {name}", f"the gates go through {name}" + (f", {function}" if function.alpha else ""),
        "gates through another sigmoid or hard_sigmoid", weights.gate_function(function))
-      for name, function in _FUNCTIONS.items()),
+      for name, function in GATE_FUNCTIONS.items()),
     ("candidate through tanh", "the candidate goes through tanh", "a function other than tanh",
      weights.candidate(TANH, ("rnn", "gru", "lstm"))),
     ("candidate through relu", "the candidate goes through relu", "a plain RNN, with a function other than relu",
@@ -263,8 +259,23 @@ def _of_one_array() -> Iterator[Row]:
                    weights.transposed(part, gate))  # fmt: skip
 
 
+def _functions() -> Iterator[Row]:
+    """Yield the functions that `identify` searches among and that the lists above lack."""
+    for name, function in CANDIDATES.items():
+        if function not in (RELU, TANH):
+            yield (f"candidate through {name}", f"the candidate goes through {function}", "another function",
+                   weights.candidate(function, ("rnn", "gru", "lstm")))  # fmt: skip
+        if function == RELU:
+            yield ("candidate of a gated cell through relu", "the candidate goes through relu", "a GRU or an LSTM",
+                   weights.candidate(function, ("gru", "lstm")))  # fmt: skip
+        if function != TANH:
+            yield (f"candidate and output through {name}", f"the candidate and the output go through {function}", "an LSTM",
+                   weights.both(function))  # fmt: skip
+
+
 _ARRAYS: tuple[Row, ...] = (
     *_of_one_array(),
+    *_functions(),
     ("halves of the input exchanged", "the halves of the input are exchanged (backward, then forward)", "an even number of inputs",
      weights.input_halves),
 )  # fmt: skip
@@ -291,7 +302,8 @@ ACROSS = frozenset({"batch and time exchanged"})
 ARRAYS: dict[str, Fault] = {
     name: Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _ARRAYS
 }
-"""Faults of one matrix, one bias or one gate of it: searched for, but not scored, as the faults above show whatever these do."""
+"""Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show
+whatever these do."""
 
 
 def of_stack(stack: Recurrent) -> Iterator[Fault]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.pairing import Pair
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause, compare_files, diagnose_files
+from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_pair
@@ -141,6 +143,20 @@ def diff(
     return Comparison(one, other, tuple(compare_files(one, other, _names(layers), _names(pairs))))
 
 
+@overload
+def diagnose(
+    a: Source | Checkpoint,
+    *,
+    io: Mapping[str, Any] | str | os.PathLike[str],
+    layers: Sequence[str] | str = (),
+    format_a: str | None = None,
+    settings: Sequence[str] = (),
+    settings_a: Sequence[str] = (),
+    seconds: float = 20.0,
+) -> SampleFindings: ...
+
+
+@overload
 def diagnose(
     a: Source | Checkpoint,
     b: Source | Checkpoint,
@@ -157,13 +173,49 @@ def diagnose(
     batch: int = 4,
     time: int = 12,
     lengths: Sequence[int] | None = None,
-) -> Findings:
+) -> Findings: ...
+
+
+def diagnose(
+    a: Source | Checkpoint,
+    b: Source | Checkpoint | None = None,
+    *,
+    io: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    layers: Sequence[str] | str = (),
+    pairs: Sequence[str] | str = (),
+    format_a: str | None = None,
+    format_b: str | None = None,
+    settings: Sequence[str] = (),
+    settings_a: Sequence[str] = (),
+    settings_b: Sequence[str] = (),
+    cases: Sequence[str] = USUAL,
+    seed: int = 0,
+    batch: int = 4,
+    time: int = 12,
+    lengths: Sequence[int] | None = None,
+    seconds: float = 20.0,
+) -> Findings | SampleFindings:
     """Find out why the layers of B do not compute the same as those of A: both run by the reference, without a framework.
 
-    cases, seed, batch, time, lengths  the inputs, as a rnnconvert.Plan has them
+    With io= in place of B: whether the layers of A compute a recorded sample, and if not, under which convention they do.
 
-    The other arguments are those of `diff`. Raises what it raises, and RefusedError for a cell that the reference cannot compute.
+    cases, seed, batch, time, lengths  the inputs, as a rnnconvert.Plan has them
+    io       a sample as `identify` takes it: an .npz, or a dictionary with `input` and what is known of `output`, `h0`, `c0`,
+             `h_n`, `c_n` and `lengths`
+    seconds  how long the search for the sample's convention may take for each layer
+
+    The other arguments are those of `diff`. Raises what it raises, RefusedError for a cell that the reference cannot compute,
+    and UsageError for a sample that no layer can have given.
     """
+    if (b is None) == (io is None):
+        raise UsageError("diagnose takes two files, or one and a sample as io=. Give one of the two")
+    if b is None:
+        assert io is not None
+        if pairs or format_b is not None or settings_b:
+            raise UsageError(
+                "pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out"
+            )
+        return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
     one, other = _both(a, b, format_a, format_b, settings, settings_a, settings_b)
     found = diagnose_files(
         one, other, _names(layers), _names(pairs), cases, seed=seed, batch=batch, time=time, lengths=lengths

@@ -277,6 +277,10 @@ class Options:
         value = self.get(key, layer)
         return default if value is None else int(value)
 
+    def asked(self) -> list[str]:
+        """Return the options that a reader asked for so far, each once."""
+        return list(self._asked)
+
     def layers(self) -> set[str]:
         """Return the layers that were named."""
         return {layer for layer, _ in self._values if layer}

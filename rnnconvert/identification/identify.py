@@ -22,8 +22,9 @@ from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
 from rnnconvert.identification import naming, sample, statistics
 from rnnconvert.identification.reading import Reading, blocks_of
-from rnnconvert.identification.search import Found, Search
+from rnnconvert.identification.search import TIERS, Found, Search
 from rnnconvert.identification.statistics import Candidate
+from rnnconvert.identification.structures import Tier
 
 Verdict = Literal["identified", "ambiguous", "near", "unknown", "candidates"]
 
@@ -37,22 +38,30 @@ class Function:
     names    the known layouts that keep these numbers at these places; none for a layout that is new
     layout   a layout file that describes it, for --layout; "" where an array is several gates at once or the input is read
              unweighted, which no layout file describes
-    stack    the layer in canonical form, as `rc.pack` and `rc.to_torch` take it
+    stacks   the layer in canonical form, in each reading of the arrays that computes the same for every input
     binding  the arrays that it is made of
     gates    the order of the gates in the arrays
     axes     the axes of the sample's input
-    others   how many other readings compute the same
     error    how far off the outputs are, in parts of the largest; 0 where rounding explains all of it
     """
 
     names: tuple[str, ...]
     layout: str
-    stack: Recurrent
+    stacks: tuple[Recurrent, ...]
     binding: tuple[str, ...]
     gates: str
     axes: str
-    others: int = 0
     error: float = 0.0
+
+    @property
+    def stack(self) -> Recurrent:
+        """The layer in canonical form, as `rc.pack` and `rc.to_torch` take it."""
+        return self.stacks[0]
+
+    @property
+    def others(self) -> int:
+        """How many other readings compute the same."""
+        return len(self.stacks) - 1
 
     def lines(self) -> Iterator[str]:
         """Yield what there is to say, line by line."""
@@ -184,7 +193,7 @@ def identify(
         samples = sample.read(Path(io))
     else:
         samples = sample.samples({"input": inputs, "output": outputs} if io is None else io)
-    return _decided(source, found, samples, seconds)
+    return identified(source, Search(found, samples, seconds))
 
 
 def _arrays(given: Any) -> tuple[str, dict[str, Array]]:
@@ -221,11 +230,10 @@ def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:
     return found
 
 
-def _decided(
-    source: str, arrays: Mapping[str, Array], samples: Sequence[sample.Sample], seconds: float
-) -> Identification:
-    search = Search(arrays, samples, seconds)
-    found = search.run()
+def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Identification:
+    """Run a search through some tiers, and return what it found."""
+    found = search.run(tiers)
+    samples = search.samples
     groups = _groups(found.readings, search)
     near = not groups
     if near and found.near:
@@ -291,13 +299,15 @@ def _function(group: Sequence[Reading], search: Search, error: float) -> Functio
     named = {id(reading): naming.names(reading) for reading in group[:_SHOWN]}
     first = max(group[:_SHOWN], key=lambda one: (len(one.structure.binding), len(named[id(one)])))
     names = tuple(dict.fromkeys(name for reading in (first, *group[:_SHOWN]) for name in named[id(reading)]))
-    stack = first.stack(blocks_of(first.structure, search.given))
+    stacks = (
+        one.stack(blocks_of(one.structure, search.given)) for one in (first, *(o for o in group if o is not first))
+    )
     gates = naming.described(first)[0].gates
     axes = {one.axes for one in group}
     said = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
     return Function(
-        names, naming.layout_file(first), stack, tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
-        len(group) - 1, error,
+        names, naming.layout_file(first), tuple(stacks), tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
+        error,
     )  # fmt: skip
 
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import GATES, Cell
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Merge, Recurrent, gates_of
 from rnnconvert.identification.sample import Sample
@@ -196,6 +197,24 @@ def ratio(stack: Recurrent, sample: Sample, merge: Merge, dtype: np.dtype[Any]) 
     return worst
 
 
-def usual_orders(kind: str, coupled: str) -> tuple[str, ...]:
-    """Return the gates whose order is unknown."""
-    return tuple(gate for gate in GATES[kind] if gate != coupled)
+def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any]) -> list[str]:
+    """Return the parts whose numbers a sample does not show: with their rows exchanged the outputs are the same."""
+    sample, merge = sample.few(4), stack.layers[-1].merge
+    usual = pairs(sample, solve(stack, sample), merge)
+    found = []
+    for index, number, d in stack.directions():
+        for (part, gate), source in d.arrays.items():
+            own = np.asarray(source)
+            turned = own[::-1, ::-1] if own.ndim == 2 else own[::-1]
+            if own.size < 2 or (gate and gate == d.cell.coupled) or np.array_equal(own, turned):
+                continue
+            layers = list(stack.layers)
+            directions = list(layers[index].directions)
+            directions[number] = d.with_arrays({(part, gate): turned})
+            layers[index] = Layer(tuple(directions), layers[index].merge)
+            other = pairs(sample, solve(stack.replace(layers=tuple(layers)), sample), merge)
+            if usual is not None and other is not None:
+                compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(usual, other, strict=True)]
+                if off(compared) <= 4 * float(ml_dtypes.finfo(dtype).eps):
+                    found.append(f"{part} of gate {gate}" if gate else part)
+    return list(dict.fromkeys(found))

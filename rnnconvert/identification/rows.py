@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.weights import BIAS_PARTS
-from rnnconvert.identification.conventions import Functions, functions
+from rnnconvert.identification.conventions import FORGET_BIAS, SIGNED, Functions, functions, reset_modes
 from rnnconvert.identification.reading import Reading
 from rnnconvert.identification.structures import Tier, candidates_only
 from rnnconvert.language.layout import Layout
@@ -69,7 +69,7 @@ def _orders(kind: str, coupled: str, shared: bool) -> Array:
 
 def _added(kind: str) -> tuple[float, ...]:
     """Return what may be added to the forget gate at run time."""
-    return (0.0, 1.0) if kind == "lstm" else (0.0,)
+    return (0.0, FORGET_BIAS) if kind == "lstm" else (0.0,)
 
 
 @functools.cache
@@ -85,7 +85,7 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     every = range(len(orders))
     both = not tied and bool(held & set(BIAS_PARTS))
     pairs = itertools.product(every, every) if both else ((one, one) for one in every)
-    signs = (False, True) if kind == "gru" else (False,)
+    signs = (False, True) if kind in SIGNED else (False,)
     # Where the input gate is what the forget gate leaves, a first step shows what is added to it.
     added = _added(kind) if coupled == "i" else (0.0,)
     made = [(*pair, *more) for pair in pairs for more in itertools.product(range(len(peepholes)), signs, added)]
@@ -95,7 +95,7 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
             chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget
         )
         for chosen in functions(kind, plain)
-        for reset in ((True, False) if kind == "gru" else (None,))
+        for reset in reset_modes(kind)
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ def varied(reading: Reading) -> Iterator[Rows]:
     added = np.array(_added(layout.kind))
     rows = one.chosen(np.zeros(len(added), int))._replace(forget=added)
     for chosen in [f for plain in (True, False) for f in functions(layout.kind, plain)]:
-        for reset in (True, False) if layout.kind == "gru" else (None,):
+        for reset in reset_modes(layout.kind):
             yield rows._replace(functions=chosen, reset_after=reset)
 
 

@@ -21,7 +21,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Merge
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.many import errors
-from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve
+from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve, unseen
 from rnnconvert.identification.rows import Rows, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import (
@@ -118,16 +118,21 @@ class Search:
         self._halves: dict[object, Sample] = {}
         self._turned: dict[object, list[_Way]] = {}
 
-    def run(self) -> Found:
-        """Return what was found in the first tier that has readings which give the outputs; else all that come near."""
-        for tier in TIERS:
+    def run(self, tiers: Sequence[Tier] = TIERS) -> Found:
+        """Return what was found in the first tier that has readings which give the outputs; else all that come near.
+
+        tiers  those to go through; a second call goes on with others
+        """
+        for tier in tiers:
+            if not self.found.complete:
+                break
             self.found.searched.append(tier.what)
             self._firsts.clear()
             for reading, blocks in self._tier(tier):
                 self._judge(reading, blocks)
             if clock() > self._until:
                 self.found.complete = False
-            if self.found.readings or not self.found.complete:
+            if self.found.readings:
                 break
         for reading in list(self.found.readings):
             self._otherwise(reading)
@@ -149,23 +154,8 @@ class Search:
     def unseen(self, reading: Reading) -> list[str]:
         """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same."""
         blocks = blocks_of(reading.structure, self.arrays)
-        sample = reading.turned(next(one for one in self.samples if one.axes == reading.axes)).few(4)
-        usual = solve(reading.stack(blocks, forward=True), sample)
-        found = []
-        for at, key in ((place, key) for place in sorted(blocks) for key in blocks[place]):
-            own = blocks[at][key]
-            turned = own[::-1, ::-1] if own.ndim == 2 else own[::-1]
-            gate = next((g for g, slot in reading.orders.get(key[0], {}).items() if slot == key[1]), key[1])
-            if own.size < 2 or np.array_equal(own, turned):
-                continue
-            changed = {**blocks, at: {**blocks[at], key: turned}}
-            known = pairs(sample, usual, reading.merge)
-            other = pairs(sample, solve(reading.stack(changed, forward=True), sample), reading.merge)
-            if known is not None and other is not None:
-                compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(known, other, strict=True)]
-                if off(compared) <= 4 * float(ml_dtypes.finfo(self.dtype).eps):
-                    found.append(f"{key[0]} of gate {gate}" if gate else key[0])
-        return list(dict.fromkeys(found))
+        sample = reading.turned(next(one for one in self.samples if one.axes == reading.axes))
+        return unseen(reading.stack(blocks, forward=True), sample, self.dtype)
 
     def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
         """Yield the readings that pass the first three steps."""

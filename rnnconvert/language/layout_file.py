@@ -73,8 +73,13 @@ def read(path: Path) -> list[Layout | System]:
 
     Raises UnreadableError naming the layout, the field, what it says and what it may say.
     """
+    return parsed(read_text(path, _LARGEST), path)
+
+
+def parsed(text: str, path: Path) -> list[Layout | System]:
+    """Return the layouts that the text of a layout file describes, as `read` does."""
     try:
-        document = tomllib.loads(read_text(path, _LARGEST))
+        document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:

@@ -239,6 +239,18 @@ def add(values: Iterable[Layout | System]) -> None:
     _collect_again()
 
 
+@contextlib.contextmanager
+def added_for_now(values: Iterable[Layout | System]) -> Iterator[None]:
+    """Add layouts as `add` does, and remove them at the end."""
+    before = list(_ADDED)
+    add(values)
+    try:
+        yield
+    finally:
+        _ADDED[:] = before
+        _collect_again()
+
+
 def forget() -> None:
     """Remove what `add` has added, and look for installed packages anew when they are next asked for."""
     _ADDED.clear()

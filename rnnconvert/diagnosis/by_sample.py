@@ -1,0 +1,330 @@
+"""A file's layer beside a recorded sample: whether it computes that, and if not, which convention makes it do so.
+
+The search of `identify` finds the layer whose outputs the sample has; comparing its arrays with the file's names the difference.
+What that search does not span (parts dropped, arrays exchanged, a run that is wrong) is planted in the file's layer and run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent, gates_of
+from rnnconvert.diagnosis import by_arrays, search
+from rnnconvert.diagnosis.by_arrays import Explained, Way
+from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, of_stack
+from rnnconvert.files.catalogue import OPTIONS
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.identification.identify import Function, Identification, identified, same
+from rnnconvert.identification.reading import off, pairs, ratio, solve, unseen
+from rnnconvert.identification.sample import Sample
+from rnnconvert.identification.search import TIERS, Search
+from rnnconvert.judging.cases import Case
+from rnnconvert.judging.measure import Measure, settled
+from rnnconvert.language import layout_file, registry
+
+Verdict = Literal["equal", "explained", "ambiguous", "unknown", "other layer", "other sizes"]
+
+Read = Callable[[Sequence[str], "str | None"], tuple[Checkpoint, Sequence[str]]]
+"""Reads the file again, with more settings or as another format; gives the options that its reader asks for, too."""
+
+_NOT = "the file does not compute the sample"
+_SEVERAL = "this sample does not distinguish these:"
+_NAMED = 24
+"""How many readings of the same function are compared with the file's arrays."""
+_FIRST = 4
+"""After how many tiers of the search wrong conventions are planted: the others take longer."""
+_FOUND = ("identified", "ambiguous")
+_NEAR = 2e-3
+"""How far off, in parts of the largest output, a layer is that nearly gives the sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """What a sample shows about one layer of a file.
+
+    name       of the layer
+    stack      the layer as the file is read
+    verdict    "equal": it computes the sample; "explained": it does with another convention; "ambiguous": with several, which
+               this sample does not distinguish; "unknown": with none that was searched; "other layer": another layer of the
+               file computes the sample; "other sizes": the sample cannot be of this layer
+    sentences  for people
+    fault      the convention, as `diagnose` of two files names it; "" if there is none, or if it is not certain
+    fix        what reads the file right, as the command line writes it, tried; "" if none is known
+    layout     the layout file that `fix` needs; "" if it needs none
+    """
+
+    name: str
+    stack: Recurrent
+    verdict: Verdict
+    sentences: tuple[str, ...]
+    fault: str = ""
+    fix: str = ""
+    layout: str = ""
+
+
+def layers_beside(
+    checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float
+) -> list[Sampled]:
+    """Judge each layer of a file by a sample of what one of them gave.
+
+    read     reads the file again, where there is a file
+    seconds  how long the search may take for each layer
+    """
+    fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
+    works = {
+        name: _Layer(checkpoint, name, stack, samples, seconds)
+        for name, stack in checkpoint.layers.items()
+        if fitting[name]
+    }
+    right = {name: found for name, work in works.items() if (found := work.right()) is not None}
+    made = []
+    for name, stack in checkpoint.layers.items():
+        if name not in works:
+            made.append(
+                Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",))
+            )
+        elif name in right:
+            made.append(right[name])
+        elif right:
+            made.append(Sampled(name, stack, "other layer", ("another layer of the file computes the sample",)))
+        else:
+            made.append(works[name].wrong(read))
+    return made
+
+
+def _fitting(stack: Recurrent, samples: Sequence[Sample]) -> list[Sample]:
+    """Return the samples that a layer of these sizes may have given."""
+    found = []
+    for sample in samples:
+        if sample.x.shape[-1] != stack.input_size:
+            continue
+        try:
+            given = pairs(sample, solve(stack, sample), stack.layers[-1].merge)
+        except (ValueError, IndexError, KeyError):  # states of other sizes
+            continue
+        if given is not None:
+            found.append(sample)
+    return found
+
+
+class _Layer:
+    """One layer, and the samples that it may have given."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, name: str, stack: Recurrent, samples: Sequence[Sample], seconds: float
+    ) -> None:
+        self._checkpoint, self._name, self._file = checkpoint, name, stack
+        self._stack = settled(stack)
+        self._samples = _fitting(self._stack, samples)
+        self._search = Search(_arrays_of(checkpoint, self._stack), self._samples, seconds)
+        self._dtype = self._search.dtype
+
+    def right(self) -> Sampled | None:
+        """Return that the layer computes the sample, if it does."""
+        merge = self._stack.layers[-1].merge
+        met = [one for one in self._samples if ratio(self._stack, one, merge, self._dtype) <= 1]
+        if not met:
+            return None
+        said = ["the file computes the sample"]
+        hidden = unseen(self._stack, met[0], self._dtype)
+        if hidden:
+            said.append(f"this sample shows nothing of: {', '.join(hidden)}")
+        return Sampled(self._name, self._file, "equal", tuple(said))
+
+    def wrong(self, read: Read | None) -> Sampled:
+        """Return why the layer does not compute the sample."""
+        found = identified("", self._search, TIERS[:_FIRST])
+        if found.verdict in _FOUND:
+            return self._read_otherwise(found, read)
+        planted = self._planted()
+        if planted:
+            return self._of_planted(planted, read)
+        found = identified("", self._search, TIERS[_FIRST:])
+        if found.verdict in _FOUND:
+            return self._read_otherwise(found, read)
+        error = min(off(pairs(one, solve(self._stack, one), self._stack.layers[-1].merge)) for one in self._samples)
+        said = [
+            "neither another reading of the arrays nor a known wrong convention gives the sample",
+            f"searched: {'; '.join(found.searched)}"
+            + ("" if found.complete else "; the time ran out (--seconds gives more)"),
+        ]
+        if error <= _NEAR:
+            said.insert(
+                0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded"
+            )
+        said += [f"to decide: {question}" for question in found.questions]
+        return Sampled(self._name, self._file, "unknown", tuple(said))
+
+    def _read_otherwise(self, found: Identification, read: Read | None) -> Sampled:
+        """Return what other readings of the arrays compute the sample, in the words of wrong conventions."""
+        named = [(one, self._explained(one)) for one in found.functions]
+        causes = [f"it does if {_cause(function, why)}" for function, why in named]
+        if found.verdict == "ambiguous":
+            said = [_NOT, *(causes if len(causes) == 1 else [_SEVERAL, *causes])]
+            said += [f"to decide: {question}" for question in found.questions]
+            return Sampled(self._name, self._file, "ambiguous", tuple(said))
+        ((function, why),) = named
+        fault = " and ".join(one.name for one in why.faults) if why is not None and why.whole else ""
+        fix, layout = self._fix(function.stack, read, function)
+        return Sampled(self._name, self._file, "explained", (_NOT, *causes, *_in_words(fix)), fault, fix, layout)
+
+    def _explained(self, function: Function) -> Explained | None:
+        """Return the conventions that turn the file's arrays into those of a function, in the reading that needs fewest."""
+        found = [by_arrays.explained_in_any_form(self._stack, settled(one)) for one in function.stacks[:_NAMED]]
+        whole = [one for one in found if one is not None and one.whole]
+        return min(
+            whole, key=lambda one: len(one.faults), default=next((one for one in found if one is not None), None)
+        )
+
+    def _planted(self) -> list[Way]:
+        """Return the wrong conventions that give the sample, planted in the layer."""
+        for sample in self._samples:
+            case = Case("sample", "the sample", sample.x, sample.h0, sample.c0, sample.lengths)
+            if sample.y is not None:
+                answers = [(case, Outputs(sample.y, sample.hn or (), sample.cn or ()))]
+                measures = Measure.of_all(self._stack, [case], self._dtype)
+                if not measures[0].explains(answers[0][1]):
+                    with np.errstate(all="ignore"):
+                        met = [one.faults for one in search.Search(self._stack, measures, answers).explained()]
+                    if met:
+                        return met
+                continue
+            met = []
+            for fault in [*FAULTS.values(), *ARRAYS.values(), *of_stack(self._stack)]:
+                changed = fault.change(self._stack) if fault.change is not None else None
+                if changed is not None and ratio(changed, sample, changed.layers[-1].merge, self._dtype) <= 1:
+                    met.append((fault,))
+            if met:
+                return met
+        return []
+
+    def _of_planted(self, met: Sequence[Way], read: Read | None) -> Sampled:
+        causes = [" and ".join(fault.sentence for fault in way) for way in met]
+        made = [self._with(way) for way in met]
+        one = len(met) == 1 or all(a is not None and b is not None and same(a, b) for a, b in itertools.pairwise(made))
+        said = [
+            _NOT,
+            *([_SEVERAL] if not one else []),
+            *(f"it does if {cause}" for cause in (causes if not one else causes[:1])),
+        ]
+        if not one:
+            return Sampled(self._name, self._file, "ambiguous", tuple(said))
+        if made[0] is None:
+            said.append("the weights are right: the run that gave the sample was another one")
+        fix, layout = ("", "") if made[0] is None else self._fix(made[0], read)
+        fault = " and ".join(fault.name for fault in met[0])
+        return Sampled(self._name, self._file, "explained", (*said, *_in_words(fix)), fault, fix, layout)
+
+    def _with(self, way: Way) -> Recurrent | None:
+        """Return the layer with these faults; None if one is of the run."""
+        stack: Recurrent | None = self._stack
+        for fault in way:
+            stack = fault.change(stack) if fault.change is not None and stack is not None else None
+        return stack
+
+    # What reads the file right: tried, never guessed.
+
+    def _fix(self, wanted: Recurrent, read: Read | None, function: Function | None = None) -> tuple[str, str]:
+        """Return the words of the command line with which the file is read as a layer that computes the same, and the
+        layout file that they need.
+        """
+        if read is None:
+            return "", ""
+        own = self._checkpoint
+        _, asked = read((), own.format)
+        prefix = f"{self._name}:" if len(own.layers) > 1 else ""
+        for chosen in _settings(asked, wanted):
+            for end in ("", "!"):
+                settings = [f"{prefix}{key}={value}{end}" for key, value in chosen]
+                if self._reads(read, settings, own.format, wanted):
+                    return " ".join(f"--set {one}" for one in settings), ""
+        if function is None:
+            return "", ""
+        for name in dict.fromkeys(name.partition(".")[0] for name in function.names):
+            if name != own.format and self._reads(read, (), name, wanted):
+                return f"--from {name}", ""
+        if function.layout and len(own.layers) == 1:
+            settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
+            parsed = layout_file.parsed(function.layout, Path("found.toml"))
+            with contextlib.suppress(UsageError), registry.added_for_now(parsed):
+                if self._reads(read, settings, "found", wanted):
+                    words = ["--layout found.toml", *(f"--set {one}" for one in settings), "--from found"]
+                    return " ".join(words), function.layout
+        return "", ""
+
+    def _reads(self, read: Read, settings: Sequence[str], source_format: str | None, wanted: Recurrent) -> bool:
+        """Return whether the file, read in this way, has this layer."""
+        try:
+            layers: Mapping[str, Recurrent] = read(settings, source_format)[0].layers
+            layer = layers.get(self._name) or (next(iter(layers.values())) if len(layers) == 1 else None)
+            return layer is not None and same(layer, wanted)
+        except (RnnConvertError, ValueError):
+            return False
+
+
+def _in_words(fix: str) -> Iterator[str]:
+    if fix:
+        yield f"read it with {fix}"
+
+
+def _cause(function: Function, why: Explained | None) -> str:
+    """Return what completes "the file computes the sample if"."""
+    if why is not None and why.whole:
+        return " and ".join(fault.sentence for fault in why.faults)
+    lines = list(function.lines())
+    return "it is read as " + "; ".join(lines[:2])
+
+
+def _settings(asked: Sequence[str], wanted: Recurrent) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield settings under which a reader that asks for these options may give the layer that is wanted: keys and values."""
+    cell = wanted.cell
+    derived = {
+        "forget_bias": f"{cell.constants.get('f', 0.0):g}", "activation": str(cell.activation),
+        "recurrent_activation": str(cell.gate_activation), "output_activation": str(cell.output_activation),
+        "go_backwards": str(wanted.first.reverse).lower(), "merge_mode": wanted.layers[-1].merge,
+    }  # fmt: skip
+    for key in asked:
+        if key in derived:
+            yield ((key, derived[key]),)
+        elif key not in ("clip", "unaccounted", "dtype"):
+            yield from (((key, value),) for value in OPTIONS[key].choices)
+    if cell.kind != "rnn" and "recurrent_activation" in asked:
+        named = ("recurrent_activation", cell.gate_activation.name)
+        yield (named,)
+        # Functions of one name in several eras: another option decides.
+        for key in asked:
+            if key == cell.gate_activation.name:
+                yield from ((named, (key, value)) for value in OPTIONS[key].choices)
+
+
+def _arrays_of(checkpoint: Checkpoint, stack: Recurrent) -> dict[str, Array]:
+    """Return a layer's arrays as the file has them; where they are not to be told apart, a matrix and a bias for each part."""
+    sources = [np.asarray(source) for *_, d in stack.directions() for source in d.arrays.values()]
+    found = {name: np.asarray(array) for name, array in checkpoint.arrays.items() if name not in checkpoint.tensors}
+    found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
+    if len(checkpoint.layers) > 1:
+        found = {
+            name: array for name, array in found.items() if any(np.may_share_memory(array, one) for one in sources)
+        }
+    if found and sum(array.size for array in found.values()) >= sum(one.size for one in sources):
+        return found
+    made = {}
+    for index, number, d in stack.directions():
+        for part in dict.fromkeys(part for part, _ in d.arrays):
+            blocks = [
+                np.asarray(d.arrays[part, gate])
+                for gate in gates_of(d.cell.kind, part)
+                if (part, gate) in d.arrays and not (gate and gate == d.cell.coupled)
+            ]
+            made[f"{part} {index} {number}"] = np.concatenate(blocks)
+    return made
