@@ -14,7 +14,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.onnx.files import Read
+from rnnconvert.formats.onnx.node import Read
 from rnnconvert.models.readers import model_of
 from tests import corpus
 from tests.requirements import need

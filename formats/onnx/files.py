@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from rnnconvert.containers.files import lowered
-from rnnconvert.core.arrays import FLOATS, Array, Source
-from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
-from rnnconvert.core.errors import RefusedError, UnreadableError
-from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_states, onnx_write, quantised
+from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_write, quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
-from rnnconvert.formats.onnx.computed import Computed, Looked, look
+from rnnconvert.formats.onnx.computed import Looked, look
 from rnnconvert.formats.onnx.graph import build
+from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout, Sizes
-from rnnconvert.language.packing import unpack
+from rnnconvert.language.layout import Layout
 
-NAME = "onnx"
 SUFFIXES = registry.endings(NAME)
-
-_KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
-_FUNCTIONS = {name.replace("_", ""): name for name in ACTIVATION_DEFAULTS}
-_DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 
 
 # ModelProto.ir_version is field 1, a varint, and is written first; what may follow are the fields 2 to 8.
@@ -78,9 +67,9 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
-            if node.op_type not in _KINDS or (node.domain not in ("", "ai.onnx") and not quantised.is_one(node)):
+            if node.op_type not in KINDS or (node.domain not in ("", "ai.onnx") and not quantised.is_one(node)):
                 continue
-            reader = _Node(path, scope, node, unique(_label(scope, node), layers), options)
+            reader = Node(path, scope, node, unique(label_of(scope, node), layers), options)
             met.append(node)
             stack = reader.read()
             warnings += reader.warnings
@@ -183,318 +172,6 @@ def _takes_a_direction(scope: Scope, node: Any) -> bool:
     """Return whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
     axis = scope.attributes(node).get("axis")
     return axis is not None and axis.i == 1
-
-
-@dataclass(frozen=True)
-class Read:
-    """A model as it was read.
-
-    file      the open file, or the model in memory
-    scopes    every graph
-    homes     where its recurrent nodes are, by the names of the layers
-    computed  the layers that other operators of the main graph compute, by their names
-    """
-
-    file: onnx_file.OnnxFile
-    scopes: Sequence[Scope]
-    homes: Mapping[str, Home]
-    computed: Mapping[str, Computed]
-
-
-@dataclass(frozen=True)
-class Home:
-    """Where a recurrent layer is in a model.
-
-    scope, node  its node, and the graph that this is in
-    layout       how its arrays lie
-    values       the layout's names of its arrays, and the values that the node reads
-    """
-
-    scope: Scope
-    node: onnx.NodeProto
-    layout: Layout
-    values: Mapping[str, str]
-
-
-def _label(scope: Scope, node: Any) -> str:
-    name = node.name or next((output for output in node.output if output), node.op_type)
-    return str(name) if scope.path == "main" else f"{scope.path}/{name}"
-
-
-class _Node:
-    """One recurrent node on its way to the canonical form."""
-
-    def __init__(self, path: Path, scope: Scope, node: Any, name: str, options: Options) -> None:
-        self.path, self.scope, self.node, self.name, self.options = path, scope, node, name, options
-        self.kind = _KINDS[node.op_type]
-        self.attributes = scope.attributes(node)
-        self.used: set[str] = set()
-        self.warnings: list[str] = []
-        self.unread: list[str] = []
-
-    def read(self) -> Recurrent | None:
-        """Return the layer, or None (with a note in `unread`) if its weights are not constant."""
-        self._account()
-        arrays: dict[str, Array] = {}
-        for name, index in self._weights().items():
-            value = self._input(index)
-            if not value:
-                continue
-            array = self.scope.constant(value)
-            if array is None:
-                self.unread.append(self._why_not(name, value))
-                return None
-            if quantised.is_one(self.node) and name in quantised.SCALES:
-                made = self._dequantised(name, array)
-                if made is None:
-                    return None
-                array = made
-            arrays[name] = array
-            self._use(value)
-        if not {"W", "R"} <= set(arrays):
-            raise UnreadableError(self.path, f"node {self.name!r} has no weights W and R")
-        return self._stack(arrays)
-
-    def _dequantised(self, name: str, codes: Array) -> Array | None:
-        """Return what the integers of a matrix stand for, or None (with a note in `unread`) if their scales are not constant."""
-        given = []
-        for index in quantised.SCALES[name]:
-            value = self._input(index)
-            array = self.scope.constant(value) if value else None
-            if value and array is None:
-                self.unread.append(self._why_not(f"{name}'s scales", value))
-                return None
-            given.append(array)
-            self._use(value)
-        if given[0] is None:
-            raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
-        if quantised.LOSS not in "".join(self.warnings):
-            self.warnings.append(f"{self.name}: {quantised.LOSS}")
-        return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
-
-    def _account(self) -> None:
-        """Check that every attribute and input of the node is known, and of the type that it should have.
-
-        Raises RefusedError for one that is not: its effect is unknown.
-        """
-        known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
-        seen: set[str] = set()
-        for attribute in self.node.attribute:
-            kind = known.get(attribute.name)
-            given = onnx.AttributeProto.AttributeType.Name(attribute.type)
-            if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
-                why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
-                raise RefusedError(
-                    f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
-                    f"it {why if kind else 'is not an attribute of this operator, so its effect is unknown'}",
-                    "Remove it from the model if the layer computes the same without it.", self.name,
-                )  # fmt: skip
-            seen.add(attribute.name)
-        most = quantised.INPUTS if quantised.is_one(self.node) else 8 if self.kind == "lstm" else 6
-        if any(self.node.input[most:]):
-            raise RefusedError(
-                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form", f"the operator has {most}", "",
-                self.name,
-            )  # fmt: skip
-        if "layout" in self.attributes and self.attributes["layout"].i:
-            self.warnings.append(
-                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
-                "converted layer reads as its own framework does"
-            )
-
-    def _why_not(self, name: str, value: str) -> str:
-        """Return why an input that should be a weight could not be read."""
-        own = self.scope.resolve(value)[1]
-        where, first, node = self.scope.unknown(value)
-        made = "are" if first == own else f"({own!r}) are computed from"
-        if node is None:
-            return (
-                f"{self.name}: its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
-                "initializers of the model, with the numbers that are given at run time"
-            )
-        what = f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} (it gives {first!r})"
-        return (
-            f"{self.name}: its weights {name} ({own!r}) are computed by a node {what}, "
-            "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
-            "the weights as initializers"
-        )
-
-    def home(self, stack: Recurrent) -> Home:
-        """Return where the layer is that was read."""
-        parts = {part for _, _, direction in stack.directions() for part, _ in direction.arrays}
-        states = {"initial_h": ("initial_hidden", 5), "initial_c": ("initial_cell", 6)}
-        inputs = self._weights() | {name: index for name, (part, index) in states.items() if part in parts}
-        values = {name: self._input(index) for name, index in inputs.items() if self._input(index)}
-        return Home(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
-
-    def _weights(self) -> dict[str, int]:
-        """Return the node's inputs that are weights, and which inputs they are."""
-        return {"W": 1, "R": 2, "B": 3} | ({"P": 7} if self.kind == "lstm" else {})
-
-    def _input(self, index: int) -> str:
-        return str(self.node.input[index]) if index < len(self.node.input) else ""
-
-    def _use(self, value: str) -> None:
-        """Note the initializers that a constant value is made from: they do not count as other tensors."""
-        waiting = [value]
-        while waiting:
-            name = waiting.pop()
-            if name in self.used:
-                continue
-            self.used.add(name)
-            producer = self.scope.producer(name)
-            if producer is not None:
-                waiting += list(producer[0].input)
-
-    def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
-        directions = self._text("direction", "forward")
-        if directions not in ("forward", "foward", "reverse", "bidirectional"):
-            raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
-        number = 2 if directions == "bidirectional" else 1
-        layout = registry.layout(NAME, self.kind, self._reset_after())
-        sizes = self._form(layout, arrays, number)
-        found = unpack(layout, sizes, arrays)
-        cells = self._cells(number)
-        states, unconvertible = self._states(number, sizes)
-        unconvertible = (*unconvertible, *self._lengths())
-        made = tuple(
-            Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
-            for d in range(number)
-        )
-        return Recurrent(self.name, (Layer(made),), unconvertible=unconvertible)
-
-    def _reset_after(self) -> bool | None:
-        if self.kind != "gru":
-            return None
-        attribute = self.attributes.get("linear_before_reset")
-        return bool(attribute.i) if attribute is not None else False
-
-    def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Sizes:
-        found = {name: tuple(array.shape) for name, array in arrays.items()}
-        sizes = fit(layout, found)
-        if sizes is None or sizes.num_directions != number:
-            reason = misfit([layout], found) if sizes is None else f"they are for {sizes.num_directions} directions"
-            raise UnreadableError(self.path, f"the weights of node {self.name!r} do not fit together: {reason}")
-        dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
-        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            raise RefusedError(
-                "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
-            )
-        said = self.attributes.get("hidden_size")
-        if said is not None and said.i and said.i != sizes.hidden_size:
-            raise UnreadableError(
-                self.path,
-                f"node {self.name!r} states hidden_size {said.i}, but its weights are for {sizes.hidden_size}",
-            )
-        return sizes
-
-    def _text(self, name: str, default: str) -> str:
-        attribute = self.attributes.get(name)
-        return attribute.s.decode("utf-8", "replace").lower() if attribute is not None else default
-
-    def _cells(self, number: int) -> list[Cell]:
-        functions = self._functions(number)
-        coupled: Any = ""
-        if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
-            why = "the ONNX specification says only that the gates are coupled; onnxruntime computes f = 1 - i"
-            coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
-        clips: tuple[Clip, ...] = ()
-        bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
-        if not bound > 0 and self.options.get("clip", self.name) == "none":
-            self.warnings.append(f"{self.name}: its clip of {bound:g} is left out, as asked")
-        elif "clip" in self.attributes:
-            if not 0 < bound < float("inf"):
-                raise RefusedError(
-                    f"a clip of {bound:g}", "the canonical form",
-                    "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
-                    "If nothing is clipped, confirm with --set clip=none.", self.name,
-                )  # fmt: skip
-            clips = (Clip("gates", -bound, bound),)
-        cells = []
-        for own in functions:
-            gate = own[0] if self.kind != "rnn" else SIGMOID
-            candidate = own[0] if self.kind == "rnn" else own[1]
-            output = own[2] if self.kind == "lstm" else TANH
-            kind: Any = self.kind
-            cells.append(Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips))
-        return cells
-
-    def _functions(self, number: int) -> list[tuple[Activation, ...]]:
-        """Return the activations of each direction. Constants are used up in order, by the functions that take any."""
-        default = _DEFAULTS[self.kind]
-        if "activations" not in self.attributes or not self.attributes["activations"].strings:
-            return [default] * number
-        names = [text.decode("utf-8", "replace").lower() for text in self.attributes["activations"].strings]
-        if len(names) != number * len(default):
-            raise UnreadableError(
-                self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}"
-            )
-        lists = {key: list(self.attributes[key].floats) if key in self.attributes else [] for key in _CONSTANTS}
-        found = []
-        for name in names:
-            known = _FUNCTIONS.get(name.replace("_", ""), name)
-            takes = ACTIVATION_DEFAULTS.get(known, (None, None))
-            constants = [
-                _single(values.pop(0)) if takes[index] is not None and values else None
-                for index, values in enumerate(lists.values())
-            ]
-            for index, key in enumerate(_CONSTANTS):
-                if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
-                    raise RefusedError(
-                        f"the activation {name} without its {key}", "the canonical form",
-                        "the ONNX specification and onnxruntime, which takes 0, disagree on its default",
-                        f"Write the attribute {key} into the model.", self.name,
-                    )  # fmt: skip
-            found.append(Activation(known, *constants))
-        width = len(default)
-        return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
-
-    def _lengths(self) -> tuple[Unconvertible, ...]:
-        """Return lengths of sequences that are constants of the graph, unless they are those that its input states."""
-        name = self._input(4)
-        lengths = self.scope.constant(name) if name else None
-        if lengths is None or (lengths.size and (lengths == self._steps()).all()):
-            return ()
-        shown = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")
-        reason = "the steps after them are not computed, and other inputs may have other lengths"
-        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({shown})", reason),)
-
-    def _steps(self) -> int:
-        """Return how many steps the graph states for the input; 0 where it does not."""
-        graph = self.scope.graph
-        known = [*graph.input, *graph.value_info] if isinstance(graph, onnx.GraphProto) else []
-        axes = next((one.type.tensor_type.shape.dim for one in known if one.name == self._input(0)), ())
-        batch_first = "layout" in self.attributes and self.attributes["layout"].i
-        return int(axes[1 if batch_first else 0].dim_value) if len(axes) == 3 else 0
-
-    def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
-        """Return the learned states of each direction, and states that have no canonical form."""
-        dtype = self.scope.constant(self._input(2))
-        found = onnx_states.States(self.path, self.scope, self.name, (number, sizes.hidden_size), dtype)
-        inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
-        batch_first = bool("layout" in self.attributes and self.attributes["layout"].i)
-        for part, index in inputs.items():
-            if self._input(index):
-                found.add(part, self._input(index), batch_first)
-        self.warnings += found.warnings
-        return found.learned, tuple(found.unconvertible)
-
-
-def _single(value: float) -> float:
-    """Return a constant that the file holds in single precision, as the decimal number that was meant."""
-    return float(str(np.float32(value)))
-
-
-_CONSTANTS = ("activation_alpha", "activation_beta")
-# onnx/docs/Changelog.md, RNN, GRU and LSTM of the operator sets 1 to 22. What does not change a number is here too:
-# output_sequence (operator set 1) says which outputs are given, layout how x and y lie.
-_ATTRIBUTES = {
-    "activations": "STRINGS", "activation_alpha": "FLOATS", "activation_beta": "FLOATS", "clip": "FLOAT",
-    "direction": "STRING", "hidden_size": "INT", "layout": "INT", "output_sequence": "INT",
-}  # fmt: skip
-_OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"input_forget": "INT"}}
-# Affine and ScaledTanh have no defaults in ONNX; ThresholdedRelu has 1 there, and 0 in onnxruntime 1.31.
-_WITHOUT_DEFAULT = {("affine", 0), ("affine", 1), ("scaled_tanh", 0), ("scaled_tanh", 1), ("thresholded_relu", 0)}
 
 
 _IN_NUMPY = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.FLOAT16: "float16",

@@ -15,8 +15,8 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.files import Home, Read
 from rnnconvert.formats.onnx.fuse_graph import bodies, reads
+from rnnconvert.formats.onnx.node import Home, Read
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.onnx_scopes import Scope
