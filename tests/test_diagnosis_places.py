@@ -23,7 +23,9 @@ from tests import drawn
 from tests.planted import MODELS, answers
 from tests.stacks import BOTH, random_stack
 
-NAMES = [fault.name for fault in of_directions()]
+# Functions of the candidate that grow without bound overflow in deep stacks: tests/test_diagnosis_samples.py plants these.
+UNBOUNDED = {name for name in ARRAYS if " through " in name}
+NAMES = [fault.name for fault in of_directions() if fault.name not in UNBOUNDED]
 
 SQUARE = [random_stack(Sizes(kind, 4, 4, parts=BOTH), 1, np.float32) for kind in ("rnn", "gru")]
 
