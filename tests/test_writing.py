@@ -109,7 +109,7 @@ def test_a_disk_that_is_full_for_one_thread_leaves_the_old_file(
         if (threading.get_ident() == own) == (where == "asks"):
             failed.set()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        failed.wait(5)
+        failed.wait(0.1)
         return real(handle, data, at)
 
     monkeypatch.setattr(os, "pwrite", full)
