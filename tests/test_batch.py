@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
@@ -211,6 +212,23 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
     assert len({one["key"] for one in lines}) == len(lines) == 30
     assert len(list((tmp_path / "out").glob("*"))) == 30  # and no part of a file
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_batch_ends_with_what_killed_workers_left_removed(jobs: int, models: Path, tmp_path: Path) -> None:
+    """A worker that dies last has nobody after it in its folder; what a living process writes stays."""
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    dead, living = (tmp_path / "out" / f".m1.onnx.rnnconvert-7-0000000{n}.part" for n in (1, 2))
+
+    def seen(entry: Any, done: int, total: int) -> None:
+        if done == total:
+            dead.touch()
+
+    (tmp_path / "out").mkdir()
+    with Journal(tmp_path / "j") as journal, living.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run(items, journal, Workers(jobs), {}, seen).code == 0
+    assert not dead.exists() and living.exists()
 
 
 def test_urls_are_read_and_written(models: Path, tmp_path: Path, memory: Any) -> None:

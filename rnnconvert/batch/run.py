@@ -17,7 +17,7 @@ from rnnconvert.batch import stores
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
-from rnnconvert.containers.temporary import new_folder
+from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.verification.convert import convert
 
@@ -90,6 +90,9 @@ def run(
         for entry in made:
             done += 1
             seen(entry, done, len(items))
+    # Workers that were killed leave unfinished files, and those that replaced them may have had nothing to write there.
+    for folder in {Path(item.target).parent for item in left if not stores.is_url(item.target)}:
+        sweep(folder)
     return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 

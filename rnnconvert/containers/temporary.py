@@ -1,7 +1,7 @@
 """Temporary files and folders: named in one place, and removed by the next run where this one could not.
 
 A file is locked as long as the process that writes it lives. Whoever makes another one in the same folder removes those of
-ours that nobody has locked: their process was killed. The lock is the system's, so it ends with the process however that ends,
+ours that nobody has locked: their process was killed. A batch does so at its end, for those of its workers. The lock is the system's, so it ends with the process however that ends,
 and holds between containers and machines that share the folder.
 """
 
@@ -48,7 +48,7 @@ def new_file(target: Path, mode: int) -> tuple[int, Path]:
 
     Raises OSError.
     """
-    _sweep(target.parent)
+    _sweep_once(target.parent)
     while True:
         path = target.parent / _name(target.name, "part")
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
@@ -111,7 +111,7 @@ def _folder(beside: Path | None) -> Path:
         parent = Path(tempfile.gettempdir())
     else:
         parent = beside.parent
-    _sweep(parent)
+    _sweep_once(parent)
     path = parent / _name("" if beside is None else beside.name, "folder")
     path.mkdir(mode=0o700)
     lock = path.with_name(path.name + _LOCK)
@@ -132,11 +132,17 @@ def _remove(folder: Path) -> None:
         os.close(handle)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what killed processes left in a folder; each process looks into each folder once."""
-    if str(folder) in _swept or fcntl is None:
+def _sweep_once(folder: Path) -> None:
+    """Remove what killed processes left in a folder, unless this process has looked into it before."""
+    if str(folder) not in _swept:
+        _swept.add(str(folder))
+        sweep(folder)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left in a folder."""
+    if fcntl is None:
         return
-    _swept.add(str(folder))
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(".") and ".rnnconvert-" in entry.name]
         for name in names:
