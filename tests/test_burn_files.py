@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +22,7 @@ from rnnconvert.containers import safetensors
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from tests.damage import endings
 
 X = np.array([[[0.949, -0.861]], [[0.892, 0.927]], [[-0.173, -0.301]], [[-0.081, 0.992]]])
 H0 = [[[0.280, 0.360, -1.242]], [[-0.588, 0.729, -0.788]]]
@@ -263,17 +263,7 @@ def test_a_damaged_tensor_is_unreadable(change: Any, why: str, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["m.mpk", "m.json", "m.bpk"])
 def test_a_damaged_file_ends_in_an_error_of_ours(name: str, tmp_path: Path) -> None:
     path = MAKERS[name](tmp_path / name, arrays_of(BIGRU))
-    whole, rng, ends = path.read_bytes(), random.Random(1), set()
-    for _ in range(120):
-        one = bytearray(whole)
-        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
-            one[place] = rng.randrange(256)
-        path.write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
-        try:
-            rc.load(path, "burn")
-            ends.add("read")
-        except UnreadableError:
-            ends.add("unreadable")
+    ends = endings(path, "burn", 120)
     assert "unreadable" in ends
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import random
 import re
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.c_header import c_text
 from rnnconvert.language.layout import Sizes
 from tests import corpus
+from tests.damage import endings
 from tests.drawn import drawn, each
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -292,15 +292,5 @@ def test_includes_go_no_further_than_the_folder(tmp_path: Path) -> None:
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     made(tmp_path / "m.h", of(LSTM), storage="int8")
-    whole, rng, ends = (tmp_path / "m.h").read_bytes(), random.Random(1), set()
-    for _ in range(150):
-        one = bytearray(whole)
-        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
-            one[place] = rng.choice(b'0123456789{}[]"/*-,ef\x00\xff')
-        (tmp_path / "m.h").write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
-        try:
-            rc.load(tmp_path / "m.h")
-            ends.add("read")
-        except UnreadableError:
-            ends.add("unreadable")
+    ends = endings(tmp_path / "m.h", letters=b'0123456789{}[]"/*-,ef\x00\xff')
     assert ends == {"read", "unreadable"}

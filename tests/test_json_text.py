@@ -36,7 +36,7 @@ OURS = {
     "formats/onnx/fuse_proof.py": "what our other process answers",
     "formats/onnx/fuse_run.py": "what our other process asks",
 }
-"""Modules that parse JSON of another kind, and why its size is no question."""
+"""Modules that parse JSON of another kind, each with the reason that its size needs no bound."""
 
 
 def parses(path: Path) -> bool:

@@ -17,7 +17,7 @@ SYSTEM = System(
      "an LSTM has two directions; a GRU or a plain RNN has one",
      "what goes into a gate is clipped to [-50, 50], which tanh and sigmoid do not show: a layer with relu is refused, and one that is "
      "read has this clip",
-     "a cell clip of 500 or 50000 is what coremltools writes where there is none, and is read as none, with a warning",
+     "coremltools writes a cell clip of 500 or 50000 for a cell without a clip: such a clip is left out, with a warning",
      "the files that are written take x (steps, 1, width), and states that may be left out",
      "weights in float16, and those quantized linearly or by a table, are read, with a warning"),
     speaking=True,

@@ -93,7 +93,7 @@ class Weights:
             )
         sentinel, kind, size, at, *_ = _ENTRY.unpack(data[offset : offset + _ENTRY.size].tobytes())
         if sentinel != _SENTINEL:
-            raise UnreadableError(path, f"{what} should have a header at byte {offset}, but there is none")
+            raise UnreadableError(path, f"{what} has no header at byte {offset}")
         if kind not in _TYPES:
             raise UnreadableError(path, f"{what} has elements of type {kind}, which is not supported")
         dtype = np.dtype(_TYPES[kind])

@@ -14,9 +14,8 @@ from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.wire import field, prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.cells import Activation
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, outputs_turned, unique
 from rnnconvert.formats.coreml import encode
 from rnnconvert.formats.coreml.encode import number, real, text
 from rnnconvert.formats.coreml.network import FUNCTIONS, GRU_FIELDS, LSTM_FIELDS, RNN_FIELDS, WITH_CONSTANTS
@@ -39,7 +38,8 @@ def write(path: Path, job: Job) -> list[str]:
     names: list[str] = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
-        notes += _turned(part.stack)
+        after = f"{part.stack.name} gives its outputs in processing order: turn y around"
+        notes += outputs_turned(part.stack, "coreml_nn", after, "; or write an ML program, a .mlpackage")
         inputs.append(encode.feature(f"{prefix}x", (part.stack.input_size,), encode.DOUBLE))
         below, singles = f"{prefix}x", split_stack(part.stack)
         for place, single in enumerate(singles, 1):
@@ -67,26 +67,6 @@ def write(path: Path, job: Job) -> list[str]:
                 else:
                     write_pieces(file, piece)
     return notes
-
-
-def _turned(stack: Recurrent) -> list[str]:
-    """Return what follows a layer that reads from the end: its outputs stay in processing order.
-
-    Raises RefusedError where another layer would read them so.
-    """
-    if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
-        return []
-    if len(stack.layers) > 1:
-        raise RefusedError(
-            "layers above or below one that reads from the end", "coreml_nn",
-            "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            "Write each layer on its own: --set stack=split and --layer; or write an ML program, a .mlpackage.", stack.name,
-        )  # fmt: skip
-    return (
-        []
-        if stack.output_order == "processing"
-        else [f"{stack.name} gives its outputs in processing order: turn y around"]
-    )
 
 
 def _size(message: Message) -> int:

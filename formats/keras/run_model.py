@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-_STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
+STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
 """The number of states of each cell whose states are understood here."""
 
 
@@ -104,12 +104,12 @@ def cells_of(way: Any) -> list[Any]:
 
 def state_count(cell: Any) -> int:
     name = type(cell).__name__
-    if name not in _STATES or not type(cell).__module__.startswith("keras."):
+    if name not in STATES or not type(cell).__module__.startswith("keras."):
         raise NotImplementedError(f"a cell {name}: the meaning of its states is unknown")
-    return _STATES[name]
+    return STATES[name]
 
 
-def _prepared(layer: Any) -> Any:
+def prepared(layer: Any) -> Any:
     """Set the layer to give everything: each step, final states, zero where a sequence is over."""
     for one in dict.fromkeys([layer, *directions(layer)]):
         one.return_sequences, one.return_state, one.stateful = True, True, False
@@ -155,7 +155,7 @@ class Chain(Graph):
     """Layers, each reading what the one before gives."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
-        self.layers = [_prepared(layer) for layer in layers]
+        self.layers = [prepared(layer) for layer in layers]
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
         import keras
@@ -230,7 +230,7 @@ class WholeModel(Graph):
             for tensor in node.output_tensors:
                 depths[id(tensor)], self.backwards[id(tensor)] = depth, turned
         # Layers that stand side by side are directions: the one that reads forward is the first.
-        self.layers = [_prepared(layer) for *_, layer in sorted(places, key=lambda place: place[:3])]
+        self.layers = [prepared(layer) for *_, layer in sorted(places, key=lambda place: place[:3])]
         if len({id(layer) for layer in self.layers}) < len(self.layers):
             raise NotImplementedError("a layer that the model calls more than once")
         if not self.layers or not self.outputs:
@@ -254,7 +254,7 @@ class WholeModel(Graph):
         return keras.ops.concatenate(ends, axis=-1) if len(ends) > 1 else ends[0]
 
     def padded_first(self) -> str:
-        """Return the first recurrent layer that reads a sequence with its end first; "" if there is none."""
+        """Return the first recurrent layer that reads a sequence with its end first; "" without one."""
         turned = (
             node.operation.name
             for node in self.nodes

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from .run_model import STATES, directions, prepared
+
 Array = np.ndarray
 
 NEEDS = ("tf_keras", "tensorflow")
@@ -28,8 +30,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
                         "TF_NUM_INTEROP_THREADS": "1"},
     },
 }  # fmt: skip
-_STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
-"""The number of states of each cell whose states are understood here."""
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -49,7 +49,10 @@ def _layers(file: str, written: int, names: Sequence[str]) -> list[Any]:
     """Return the layers of these names, or all of a chain, ready to give everything; read once for all cases."""
     model = _loaded(file)
     layers = [_named(model, name) for name in names] if names else list(_chain(model))
-    return [_prepared(layer) for layer in layers]
+    for layer in layers:
+        for way in directions(layer):
+            _count(way)
+    return [prepared(layer) for layer in layers]
 
 
 def _loaded(file: str) -> Any:
@@ -113,34 +116,19 @@ def _parents(layer: Any) -> list[Any]:
     return list(found) if isinstance(found, (list, tuple)) else [found]
 
 
-def _ways(layer: Any) -> list[Any]:
-    """Return the layers of its directions, forward first."""
-    return [layer.forward_layer, layer.backward_layer] if hasattr(layer, "forward_layer") else [layer]
-
-
 def _count(way: Any) -> int:
     """Return the number of a direction's states."""
     name = type(way.cell).__name__ if hasattr(way, "cell") else type(way).__name__
-    if name not in _STATES:
+    if name not in STATES:
         raise NotImplementedError(f"a {name}: tf_keras runs it on a GPU only, or the meaning of its states is unknown")
-    return _STATES[name]
-
-
-def _prepared(layer: Any) -> Any:
-    """Set the layer to give everything: each step, final states, zero where a sequence is over."""
-    for one in dict.fromkeys([layer, *_ways(layer)]):
-        one.return_sequences, one.return_state, one.stateful = True, True, False
-        one.zero_output_for_mask = True
-    for way in _ways(layer):
-        _count(way)
-    return layer
+    return STATES[name]
 
 
 def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]:
     import tensorflow
 
     dtype = layers[0].compute_dtype
-    slots = [(layer, way) for layer in layers for way in _ways(layer)]
+    slots = [(layer, way) for layer in layers for way in directions(layer)]
     hidden, cell = _of_slots(request.get("hidden"), len(slots)), _of_slots(request.get("cell"), len(slots))
 
     def tensor(values: Any) -> Any:
@@ -153,7 +141,7 @@ def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]
     found: dict[str, list[Array]] = {"hidden": [], "cell": []}
     number = 0
     for layer in layers:
-        ways = _ways(layer)
+        ways = directions(layer)
         initial: list[Any] | None = [] if hidden else None
         for way in ways:
             if initial is not None:

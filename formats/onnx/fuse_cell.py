@@ -148,7 +148,7 @@ class _Kept(NamedTuple):
 
 
 def _kept(trial: _Trial, state: object, problem: str) -> _Kept:
-    """Return the gate that alone decides how much of a state stays. Raises UnmatchedError with the problem if there is none."""
+    """Return the gate that alone decides how much of a state stays. Raises UnmatchedError without such a gate."""
 
     def share(changed: Mapping[object, Array | float]) -> Array:
         return trial.given({**changed, state: 1.0}) - trial.given({**changed, state: 0.0})

@@ -13,7 +13,7 @@ from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_rules import Dims
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_scopes import SHAPES, Scope, behind
 
 _FOLLOWED = 500
 _NODES = 200
@@ -147,21 +147,14 @@ def _scanned(
 
 def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int) -> Array:
     """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError."""
-    waiting, seen, given, kept = [name], set(), {}, set()
-    while waiting:
-        own = waiting.pop()
-        if own in seen or not own or scope.constant(own) is not None:
-            continue
-        seen.add(own)
-        producer = scope.producer(own)
-        if producer is None or len(seen) > _NODES:
+    given, kept = {}, set()
+    for count, (own, node) in enumerate(behind(scope, name), 1):
+        if node is None or count > _NODES:
             raise UnmatchedError(f"{own!r}, an input of the model, decides when it ends")
-        node = producer[0]
-        if node.op_type in ("Shape", "Size"):
+        if node.op_type in SHAPES:
             given[own] = _sizes(scope, shapes, node, lengths, other)
-            continue
-        kept.add(id(node))
-        waiting += node.input
+        else:
+            kept.add(id(node))
     if not kept:
         return given[name] if name in given else np.asarray(scope.constant(name))
     nodes = [node for node in scope.nodes if id(node) in kept]

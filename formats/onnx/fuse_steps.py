@@ -35,7 +35,7 @@ class _Step:
     """One step.
 
     before, after     the states around it, by name
-    old, new          the cell states around it; "" if there is none, or its name is still unknown
+    old, new          the cell states around it; "" without one, or while its name is unknown
     formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
     """
 

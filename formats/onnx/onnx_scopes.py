@@ -332,3 +332,25 @@ def walk(file: OnnxFile) -> Iterator[Scope]:
             function = model.functions[uncalled[0]]
             own = {entry.domain: entry.version for entry in function.opset_import}
             waiting.append(Scope(model, f"{function.domain}::{function.name}()", function, None, own))
+
+
+SHAPES = ("Shape", "Size")
+"""Operators whose numbers are those of a shape."""
+
+
+def behind(scope: Scope, name: str) -> Iterator[tuple[str, onnx.NodeProto | None]]:
+    """Yield the values that a value is computed from, itself the first, each with the node that gives it.
+
+    Constants are left out, and what is behind a shape: it does not decide the shape's numbers.
+    """
+    waiting, seen = [name], set()
+    while waiting:
+        own = waiting.pop()
+        if not own or own in seen or scope.constant(own) is not None:
+            continue
+        seen.add(own)
+        producer = scope.producer(own)
+        node = None if producer is None else producer[0]
+        yield own, node
+        if node is not None and node.op_type not in SHAPES:
+            waiting += node.input

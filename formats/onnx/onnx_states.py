@@ -11,7 +11,7 @@ import onnx.numpy_helper
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Key, Unconvertible
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_scopes import Scope, behind
 
 
 class States:
@@ -105,15 +105,7 @@ def everywhere(scope: Scope, name: str) -> float | None:
 
 def given_at_run_time(scope: Scope, name: str) -> bool:
     """Return whether a value depends on what the model is given, and not only on the shapes of it."""
-    waiting, seen = [name], set()
-    while waiting:
-        value = waiting.pop()
-        if not value or value in seen or scope.constant(value) is not None:
-            continue
-        seen.add(value)
-        producer = scope.producer(value)
-        if producer is None or any(attribute.HasField("g") for attribute in producer[0].attribute):
-            return True  # an input of the graph, a value of the graph around it, or what a branch decides
-        if producer[0].op_type not in ("Shape", "Size"):
-            waiting += list(producer[0].input)
-    return False
+    # None is an input of the graph, or a value of the graph around it; a node with a graph of its own decides by a branch.
+    return any(
+        node is None or any(attribute.HasField("g") for attribute in node.attribute) for _, node in behind(scope, name)
+    )

@@ -13,9 +13,9 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.files import replacing_both, write_pieces
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, outputs_turned, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -208,7 +208,7 @@ def write(path: Path, job: Job) -> list[str]:
             "--set stack=join"
         )
     ((part),) = job.parts
-    turned = _turned(part.stack)
+    turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     beside = path.with_suffix(".bin")
     layers: list[dict[str, Any]] = []
     weights: list[dict[str, Any]] = []
@@ -237,22 +237,6 @@ def write(path: Path, job: Job) -> list[str]:
         f"its numbers are in {beside.name}, which belongs next to it; load it in JavaScript with tf.loadLayersModel",
         *turned,
     ]
-
-
-def _turned(stack: Recurrent) -> list[str]:
-    """Return what follows a layer that reads from the end: TensorFlow.js gives its last step first.
-
-    Raises RefusedError where another layer would read that.
-    """
-    if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
-        return []
-    if len(stack.layers) > 1:
-        raise RefusedError(
-            "layers above or below one that reads from the end", "tfjs",
-            "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            "Write each layer on its own: --set stack=split and --layer.", stack.name,
-        )  # fmt: skip
-    return [] if stack.output_order == "processing" else [f"after {stack.name} comes tf.reverse(y, 1)"]
 
 
 def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:

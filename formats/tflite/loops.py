@@ -19,12 +19,10 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
-from rnnconvert.formats.onnx.block import Block, in_memory, needed
-from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
+from rnnconvert.formats.onnx.block import Block, needed
+from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse_graph import reads
-from rnnconvert.formats.onnx.onnx_scopes import walk
-from rnnconvert.formats.onnx.unread import looks_recurrent
+from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tflite.graph import Graph, Model, Operator
 
 __all__ = ["Looked", "bodies", "read", "tensors"]
@@ -44,20 +42,7 @@ _CONCATENATION, _FULLY_CONNECTED, _RESHAPE, _SLICE, _WHILE = 2, 9, 22, 65, 119
 
 def read(path: Path, model: Model) -> Looked:
     """Return the layers that the main graph computes."""
-    try:
-        message, arrays = _Lowering(model).message()
-        scopes = list(walk(in_memory(path, message, arrays)))  # kept: nodes are known by their identity
-        found = look(path, scopes[0], message, (), looks_recurrent(scopes[0]))
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
-            raise
-        return Looked(reasons={"": f"the graph is not as its operators ask ({type(error).__name__}: {error})"})
-    layers: dict[str, Computed] = {}
-    for name, one in found.layers.items():
-        shown = _LATER.sub("", name)
-        label = shown if shown and shown not in layers else name
-        layers[label] = one.renamed(label)
-    return Looked(layers, found.reasons, found.scope)
+    return layers_of(path, lambda: _Lowering(model).message(), _LATER)
 
 
 def tensors(one: Computed) -> set[int]:

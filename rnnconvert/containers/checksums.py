@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import zlib
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,42 +53,40 @@ class Checksum(Protocol):
         ...
 
 
-class Crc32:
-    """The checksum of zip archives.
+class _Crc:
+    """A CRC of 32 bits.
 
-    value  of all that was appended
+    divisor  its polynomial
+    plain    computes it of a few bytes, going on from a value
+    value    of all that was appended
     """
+
+    divisor: Divisor
+    plain: Callable[[memoryview, int], int]
 
     def __init__(self) -> None:
         self.value = 0
 
     def part(self, data: memoryview) -> int:
-        short = shortened(data, ZIP)
+        short = shortened(data, self.divisor)
         if short is None:
-            return zlib.crc32(data)
-        return zlib.crc32(short.data, _ONES) ^ _of_zeros(len(data), ZIP.polynomial) ^ _ONES
+            return self.plain(data, 0)
+        return self.plain(short.data, _ONES) ^ _of_zeros(len(data), self.divisor.polynomial) ^ _ONES
 
     def append(self, part: int, size: int) -> None:
-        self.value = joined(self.value, part, size, ZIP.polynomial)
+        self.value = joined(self.value, part, size, self.divisor.polynomial)
 
 
-class Crc32c:
-    """The checksum of TensorFlow's checkpoints.
+class Crc32(_Crc):
+    """The checksum of zip archives."""
 
-    value  of all that was appended
-    """
+    divisor, plain = ZIP, staticmethod(zlib.crc32)
 
-    def __init__(self) -> None:
-        self.value = 0
 
-    def part(self, data: memoryview) -> int:
-        short = shortened(data, CASTAGNOLI)
-        if short is None:
-            return crc32c(data)
-        return crc32c(short.data, _ONES) ^ _of_zeros(len(data), CASTAGNOLI.polynomial) ^ _ONES
+class Crc32c(_Crc):
+    """The checksum of TensorFlow's checkpoints."""
 
-    def append(self, part: int, size: int) -> None:
-        self.value = joined(self.value, part, size, CASTAGNOLI.polynomial)
+    divisor, plain = CASTAGNOLI, staticmethod(crc32c)
 
 
 class Both:

@@ -58,7 +58,7 @@ class Sampled:
                this sample does not distinguish; "unknown": with none that was searched; "other layer": another layer of the
                file computes the sample; "other sizes": the sample cannot be of this layer
     sentences  for people
-    fault      the convention, as `diagnose` of two files names it; "" if there is none, or if it is not certain
+    fault      the convention, as `diagnose` of two files names it; "" without one, or while it is uncertain
     fix        what reads the file right, as the command line writes it, tried; "" if none is known
     layout     the layout file that `fix` needs; "" if it needs none
     """

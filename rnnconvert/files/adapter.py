@@ -30,7 +30,7 @@ import numpy as np
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened, Seen
@@ -115,6 +115,25 @@ def variables(names: Iterable[str]) -> dict[str, str]:
             plain = f"layer_{plain}"
         found[name] = unique(plain, found.values())
     return found
+
+
+def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
+    """Return what follows a layer that reads from the end, in a format where the outputs of one keep the order of processing.
+
+    after      what has to follow, for the user
+    otherwise  another way out of a stack of such layers
+
+    Raises RefusedError where another layer would read them so.
+    """
+    if not any(len(layer.directions) == 1 and layer.directions[0].reverse for layer in stack.layers):
+        return []
+    if len(stack.layers) > 1:
+        raise RefusedError(
+            "layers above or below one that reads from the end", format,
+            "it gives the outputs of such a layer in processing order, and the next layer would read that",
+            f"Write each layer on its own: --set stack=split and --layer{otherwise}.", stack.name,
+        )  # fmt: skip
+    return [] if stack.output_order == "processing" else [after]
 
 
 def unique(name: str, taken: Container[str]) -> str:
