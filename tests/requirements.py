@@ -41,6 +41,7 @@ NAMES = frozenset(
         "paddle",
         "chainer",
         "mkdocs",
+        "moto",
         "browser",
         "dask",
         "ray",
