@@ -44,6 +44,8 @@ EXPORTED = {
     "keras_torch_lstm": "LSTM", "keras_torch_lstm_hard": "LSTM", "keras_torch_bilstm": "LSTM",
     "dynamo_lstm_cells": "LSTM", "dynamo_gru_cells": "GRU", "dynamo_rnn_cells": "RNN", "dynamo_gru_cell": "GRU", "dynamo_own": "GRU",
     "dynamo_scan_gru": "GRU", "dynamo_scan_rnn": "RNN", "dynamo_scan_lstm_backwards": "LSTM",
+    "jax_equinox_gru": "GRU", "jax_equinox_lstm": "LSTM", "jax_haiku_gru": "GRU", "jax_haiku_lstm": "LSTM", "jax_haiku_rnn": "RNN",
+    "jax_linen_gru": "GRU", "jax_nnx_lstm": "LSTM", "jax_own": "GRU",
     "torchscript_lstm_cells": "LSTM", "torchscript_gru_cells": "GRU", "torchscript_rnn_cells": "RNN", "torchscript_gru_cell": "GRU",
     "torchscript_own": "GRU",
 }  # fmt: skip
