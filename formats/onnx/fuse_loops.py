@@ -180,12 +180,17 @@ def _scan(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
 
 
 def _same(scope: Scope, name: str) -> str:
-    """Return the value that a value is, through nodes that change nothing."""
+    """Return the value that a value is, through nodes that change nothing: a Cast to float32, which is what a state is of."""
     producer = scope.producer(name)
-    while producer is not None and producer[0].op_type == "Identity":
+    while producer is not None and (producer[0].op_type == "Identity" or _to_float(scope, producer[0])):
         name = producer[0].input[0]
         producer = scope.producer(name)
     return name
+
+
+def _to_float(scope: Scope, node: onnx.NodeProto) -> bool:
+    attributes = scope.attributes(node)
+    return node.op_type == "Cast" and "to" in attributes and attributes["to"].i == onnx.TensorProto.FLOAT
 
 
 def _counts(inner: Scope, name: str, states: Sequence[_State]) -> bool:
