@@ -337,7 +337,7 @@ def test_a_store_that_says_no_keeps_what_was_there(
     assert memory.cat_file("/out/a.onnx") == b"old" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
 
 
-def test_a_disk_that_fills_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
     items = manifest.items([str(models / "m0.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
     (tmp_path / "out").write_text("a file where the folder should be")
     with Journal(tmp_path / "j") as journal:
