@@ -17,9 +17,12 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.errors import UsageError
+from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.identify import same
+from rnnconvert.identification.structures import template_of
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
+from rnnconvert.language.places import shapes
 from tests.drawn import LONG, drawn, looped
 from tests.hidden_weights import hidden, outcome
 from tests.stacks import BOTH, PLAIN, Sizes, random_stack
@@ -44,6 +47,44 @@ def test_shuffled_conventions_are_never_identified_wrongly() -> None:
     if LONG:
         print(dict(counts))
     assert counts["identified"] or not LONG, counts
+
+
+@pytest.mark.parametrize("name", ["chainer.n_step_gru", "flax.gru"])
+def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
+    """Which arrays are the two biases of one gate is tried, not every order of the six of one length."""
+    case = hidden(7, registry.layouts()[name])
+    assert "in any order" in case.what
+    found = rc.identify(case.arrays, io=case.io, seconds=20)
+    assert outcome(case, found) == "identified", str(found)
+    np.savez(tmp_path / "weights.npz", **case.arrays)
+    np.savez(tmp_path / "sample.npz", **case.io)
+    words = [
+        "identify",
+        str(tmp_path / "weights.npz"),
+        "--io",
+        str(tmp_path / "sample.npz"),
+        "-o",
+        str(tmp_path / "l.toml"),
+    ]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    words = ["convert", str(tmp_path / "weights.npz"), str(tmp_path / "m.onnx"), "--layout", str(tmp_path / "l.toml")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    (layer,) = rc.load(tmp_path / "m.onnx").layers.values()
+    x = np.random.default_rng(0).normal(size=(5, 2, layer.input_size))
+    assert np.allclose(reference.run(layer, x).y, reference.run(case.truth, x).y, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "count"), [("chainer.n_step_gru", 30), ("chainer.n_step_lstm", 105)])
+def test_biases_are_dealt_out_in_pairs(name: str, count: int) -> None:
+    case = hidden(7 if name.endswith("gru") else 21, registry.layouts()[name])
+    found = {array: tuple(value.shape) for array, value in case.arrays.items()}
+    template = template_of(registry.layouts()[name])
+    blocks = shapes(template, Sizes(template.kind, case.truth.input_size, case.truth.hidden_size, parts=BOTH))
+    square = case.truth.input_size == case.truth.hidden_size
+    dealt = [tuple(sorted(one.items())) for one in bindings(template, blocks, found, False, False)]
+    assert len(dealt) == len(set(dealt)) == count * (70 if square else 1)
+    assert all(len(set(one.values())) == len(blocks) for one in map(dict, dealt))
 
 
 @looped(6, layout=LAYOUTS)

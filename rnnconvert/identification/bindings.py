@@ -5,17 +5,24 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from rnnconvert.language.layout import Shape
+from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.language.layout import Layout, Shape
 
 _MOST_BINDINGS = 400
 """How many ways of telling arrays of one shape apart are tried."""
 _ALL_ORDERS = 720
+_MOST_DEALT = 8000
 
 
-def bindings(blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool) -> Iterator[dict[str, str]]:
-    """Yield the ways of taking one array for each block, by shapes; see Tier for `usual`."""
+def bindings(
+    layout: Layout, blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool, tied: bool
+) -> Iterator[dict[str, str]]:
+    """Yield the ways of taking one array for each block, by shapes; see Tier for `usual` and `tied`.
+
+    Where the gates of each part are in any order anyway, it is left to that which array of a part is which gate.
+    """
     classes = []
     for shape in dict.fromkeys(blocks.values()):
         need = tuple(block for block, own in blocks.items() if own == shape)
@@ -26,6 +33,11 @@ def bindings(blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: boo
     written = _written(tuple(classes))
     if usual:
         yield from map(dict, written)
+        return
+    if not tied and len({block.partition("|")[2].rpartition("|")[0] for block in blocks} - {"|"}) <= 1:
+        chosen_of = [list(itertools.islice(_dealt(layout, *one), _MOST_DEALT)) for one in classes]
+        for parts in itertools.islice(itertools.product(*chosen_of), _MOST_DEALT):
+            yield dict(pair for pairs in parts for pair in pairs)
         return
     every = [
         itertools.permutations(have, len(need))
@@ -41,6 +53,50 @@ def bindings(blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: boo
             )
             if own not in written:
                 yield dict(own)
+
+
+def _dealt(layout: Layout, need: tuple[str, ...], have: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the ways of dealing arrays of one shape out to the tensors of one layer, each of which takes its own in any order.
+
+    The two biases of a gate are added: which of them is which matters for the candidate of a GRU alone.
+    """
+    families: dict[int, list[str]] = {}
+    for block in need:
+        families.setdefault(_key(block)[0], []).append(block)
+    parts = {number: layout.tensors[number].part_names for number in families}
+    first, second = (next((n for n in families if parts[n] == {part}), None) for part in BIAS_PARTS)
+    paired = first is not None and second is not None and len(families[first]) == len(families[second])
+    orders = [number for number in families if not paired or number not in (first, second)]
+    for taken, left in _taken([families[number] for number in orders], have):
+        if not paired or first is None or second is None:
+            yield taken
+            continue
+        for pairs in _pairs(left):
+            for way in (1, -1) if layout.kind == "gru" else (1,):
+                both = zip(families[first], families[second], pairs, strict=True)
+                yield taken + tuple(one for a, b, pair in both for one in zip((a, b), pair[::way], strict=True))
+
+
+def _taken(
+    families: Sequence[Sequence[str]], have: tuple[str, ...]
+) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[str, ...]]]:
+    """Yield which arrays each family of blocks may take, and which are left."""
+    if not families:
+        yield (), have
+        return
+    for own in itertools.combinations(have, len(families[0])):
+        rest = tuple(name for name in have if name not in own)
+        for more, left in _taken(families[1:], rest):
+            yield (*zip(families[0], own, strict=True), *more), left
+
+
+def _pairs(names: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Yield the ways of making pairs of names."""
+    if not names:
+        yield ()
+    for other in names[1:]:
+        for rest in _pairs(tuple(name for name in names[1:] if name != other)):
+            yield ((names[0], other), *rest)
 
 
 @functools.lru_cache(4096)

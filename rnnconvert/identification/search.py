@@ -53,8 +53,10 @@ TIERS = (
         known=True,
     ),
     Tier("the same with other functions", known=True, plain=False),
-    Tier("any order of axes"),
     Tier("the places of every known layout, with gates in another order in each array", known=True, tied=False),
+    Tier("arrays of one shape and their gates in any order", known=True, usual=False, tied=False),
+    Tier("any order of axes"),
+    Tier("arrays and gates in any order, with other functions", known=True, usual=False, tied=False, plain=False),
     Tier("some of the arrays alone", known=True, whole=False),
     Tier("arrays of one shape in any order", known=True, usual=False),
     Tier("gates in another order in each array, with other functions", known=True, tied=False, plain=False),
@@ -163,7 +165,7 @@ class Search:
             for merge, one in self._arranged(sample, tier):
                 names, places = one.fed
                 about = id(sample), merge, one.layout.coupled, places, tier.tied, tier.plain
-                for binding in bindings(one.blocks, self.shapes, tier.usual):
+                for binding in bindings(one.layout, one.blocks, self.shapes, tier.usual, tier.tied):
                     if clock() > self._until:
                         self.found.complete = False
                         return

@@ -81,7 +81,7 @@ def _fitting(layout: Layout, found: Mapping[str, Shape]) -> Iterator[tuple[Sizes
             continue
         blocks = dict(zip(shapes(template, sizes), expected.values(), strict=False))
         if len(blocks) == len(expected):
-            for binding in itertools.islice(bindings(blocks, found, True), 1):
+            for binding in itertools.islice(bindings(template, blocks, found, True, True), 1):
                 yield sizes, dict(zip(expected, (binding[name] for name in blocks), strict=True)), False
 
 
