@@ -289,10 +289,26 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         yield Seed("tflite-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
         yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
+    for path in sorted((GOLDEN / "paddle_inference").glob("*.json")):
+        files = {path.name: path.read_bytes(), f"{path.stem}.pdiparams": path.with_suffix(".pdiparams").read_bytes()}
+        yield Seed("pdmodel", path.name, files)
     for path in sorted(GOLDEN.rglob("*")):
         if (
             path.is_file()
-            and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel", ".pkl")
+            and path.suffix
+            in (
+                ".h5",
+                ".keras",
+                ".params",
+                ".pb",
+                ".npz",
+                ".safetensors",
+                ".index",
+                ".mlmodel",
+                ".pkl",
+                ".pdmodel",
+                ".pdiparams",
+            )
             and "Data" not in path.parts
         ):
             name = path.name
