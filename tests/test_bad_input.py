@@ -30,6 +30,8 @@ from rnnconvert.files.finder import ArrayFiles
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import call, files
 
+pytestmark = pytest.mark.reads_apart
+
 ROOT = Path(__file__).parents[1]
 TARGETS = ["out.pt", "out.safetensors", "out.onnx", "out.bin", "out.keras", "out.weights.h5", "out.h5", "out.msgpack"]
 SETTINGS = {"out.onnx": [[], ["external_data=true"]]}

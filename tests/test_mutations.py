@@ -30,6 +30,8 @@ from tests.drawn import drawn
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 
+pytestmark = pytest.mark.reads_apart
+
 ROOT = Path(__file__).parents[1]
 SMALL = 130_000
 
