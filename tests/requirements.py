@@ -19,6 +19,7 @@ NAMES = frozenset(
         "torch",
         "keras",
         "onnxruntime",
+        "onnxruntime_c",
         "jax",
         "flax",
         "haiku",

@@ -54,9 +54,12 @@ def without_notes(path: Path) -> None:
     import onnx
 
     model = onnx.load(path)
-    for part in (*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
-        part.ClearField("metadata_props")
-        part.ClearField("doc_string")
+    graphs = [model.graph]
+    for graph in graphs:
+        graphs += [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+        for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+            part.ClearField("metadata_props")
+            part.ClearField("doc_string")
     onnx.save(model, path)
 
 
@@ -97,7 +100,29 @@ def torch_models() -> None:
                 h = (1 - z) * n + z * h
             return h
 
+    class Scanned(torch.nn.Module):
+        """A cell that PyTorch's scan runs, which the exporter writes as a Scan."""
+
+        def __init__(self, cell: torch.nn.Module, reverse: bool) -> None:
+            super().__init__()
+            self.cell, self.reverse = cell, reverse
+
+        def forward(self, x: torch.Tensor, *first: torch.Tensor) -> torch.Tensor:
+            from torch._higher_order_ops.scan import scan
+
+            def step(states: tuple, one: torch.Tensor) -> tuple:
+                new = self.cell(one, states if len(states) > 1 else states[0])
+                new = new if isinstance(new, tuple) else (new,)
+                return new, new[0].clone()
+
+            last, y = scan(step, first, x, reverse=self.reverse)
+            return y, *last
+
     x, h = torch.randn(TIME, BATCH, 6), torch.randn(BATCH, 8)
+    scanned = {
+        "scan_gru": (Scanned(torch.nn.GRUCell(6, 8), False), (x, h)), "scan_rnn": (Scanned(torch.nn.RNNCell(6, 8), False), (x, h)),
+        "scan_lstm_backwards": (Scanned(torch.nn.LSTMCell(6, 8), True), (x, h, torch.randn(BATCH, 8))),
+    }  # fmt: skip
     models = {
         "lstm_cells": (Steps(torch.nn.LSTMCell(6, 8)), (x,)),
         "gru_cells": (Steps(torch.nn.GRUCell(6, 8), True), (x.transpose(0, 1),)),
@@ -105,10 +130,10 @@ def torch_models() -> None:
         "own": (Own(), (x.transpose(0, 1), h)),
         "gru": (torch.nn.GRU(6, 8), (x,)),
     }  # fmt: skip
-    for name, (model, given) in models.items():
+    for name, (model, given) in (models | scanned).items():
         model.eval()
         y = model(*given)
-        for way, dynamo in (("dynamo", True), ("torchscript", False)):
+        for way, dynamo in (("dynamo", True), *([] if name in scanned else [("torchscript", False)])):
             extra = {"external_data": False} if dynamo else {}
             torch.onnx.export(model, given, HERE / f"{way}_{name}.onnx", dynamo=dynamo, verbose=False, **extra)
             without_notes(HERE / f"{way}_{name}.onnx")
