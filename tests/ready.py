@@ -20,7 +20,7 @@ import os
 import subprocess
 import tempfile
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 _EARLY = ("CUDA", "JAX", "KERAS", "OMP", "PYTHON", "TF", "XLA")
@@ -29,37 +29,55 @@ _READY: dict[tuple[Any, ...], subprocess.Popen[str]] = {}
 
 
 def run(
-    python: object,
-    code: str,
-    *words: object,
-    cwd: object = None,
-    env: Mapping[str, str] | None = None,
-    ready: str = "numpy",
+    command: Sequence[object], ready: str, cwd: object = None, env: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """What `python -c code words` does in a folder, with what it prints.
+    """What subprocess.run gives of a Python's command (`-c` or a script), with what it prints.
 
     ready  the modules that the process has imported before, with blanks between
     """
     from tests import drawn
 
-    command = [str(python), "-W", "ignore", "-c", code, *map(str, words)]
+    words = [str(word) for word in command]
     given = dict(os.environ if env is None else env)
     if drawn.LONG or not hasattr(os, "fork"):
-        return subprocess.run(command, cwd=str(cwd or "."), env=given, capture_output=True, text=True, check=False)
+        return subprocess.run(words, cwd=str(cwd or "."), env=given, capture_output=True, text=True, check=check)
     early = {name: value for name, value in given.items() if name.startswith(_EARLY)}
-    folder, name = os.path.split(str(python))
+    folder, name = os.path.split(words[0])
     server = _server((f"{os.path.realpath(folder)}/{name}", ready, frozenset(early.items())), given)
     assert server.stdin is not None
     assert server.stdout is not None
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = os.path.join(folder, "out"), os.path.join(folder, "err")  # noqa: PTH118
-        request = {"code": code, "words": [*map(str, words)], "cwd": os.path.abspath(str(cwd or ".")),  # noqa: PTH100
-                   "environment": given, "out": out, "err": err}  # fmt: skip
-        server.stdin.write(json.dumps(request) + "\n")
+    with tempfile.TemporaryDirectory() as own:
+        out, err = f"{own}/out", f"{own}/err"
+        start = 3 if words[1] == "-W" else 1
+        request = {"words": words[start:], "cwd": os.path.realpath(str(cwd or ".")), "environment": given}
+        server.stdin.write(json.dumps({**request, "out": out, "err": err}) + "\n")
         server.stdin.flush()
         answer = server.stdout.readline()
-        assert answer, f"the process that has imported {ready} under {python} ended"
-        return subprocess.CompletedProcess(command, int(answer), _text(out), _text(err))
+        assert answer, f"the process that has imported {ready} under {words[0]} ended"
+        done = subprocess.CompletedProcess(words, int(answer), _text(out), _text(err))
+    if check:
+        done.check_returncode()
+    return done
+
+
+OURS = "numpy h5py rnnconvert.cli.main rnnconvert.files.convert rnnconvert.language.packing"
+"""What scripts of ours that run under this Python import."""
+
+
+class Instead:
+    """What stands in the place of `subprocess` in a module that starts scripts.
+
+    ready  names what a command's process has imported before
+    """
+
+    TimeoutExpired = subprocess.TimeoutExpired
+
+    def __init__(self, ready: Callable[[Sequence[str]], str]) -> None:
+        self.ready = ready
+
+    def run(self, command: Sequence[str], env: Mapping[str, str], **_: Any) -> subprocess.CompletedProcess[str]:
+        """What subprocess.run gives."""
+        return run(command, self.ready(command), env=env)
 
 
 def _text(path: str) -> str:
@@ -93,12 +111,11 @@ def _live(request: Mapping[str, Any]) -> None:
             os.close(handle)
         sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
         os.chdir(request["cwd"])
-        sys.argv = ["-c", *request["words"]]
         os.environ.clear()
         os.environ.update(request["environment"])
         if "numpy" in sys.modules:
             sys.modules["numpy"].random.seed()
-        code = _ended(request["code"])
+        code = _ended(request["words"])
         with contextlib.suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -106,11 +123,18 @@ def _live(request: Mapping[str, Any]) -> None:
         os._exit(code)
 
 
-def _ended(code: str) -> int:
-    main = type(sys)("__main__")
-    sys.modules["__main__"] = main
+def _ended(words: Sequence[str]) -> int:
+    first, *rest = words
+    if first == "-c":
+        code, name = rest.pop(0), "<string>"
+    else:
+        code, name = _text(first), first
+        sys.path[0] = os.path.dirname(os.path.realpath(first))  # noqa: PTH120
+    sys.argv = [first, *rest]
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__dict__["__file__"] = name
     try:
-        exec(compile(code, "<string>", "exec", dont_inherit=True), main.__dict__)
+        exec(compile(code, name, "exec", dont_inherit=True), main.__dict__)
     except SystemExit as end_:
         if end_.code is None or isinstance(end_.code, int):
             return end_.code or 0

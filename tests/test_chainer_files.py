@@ -28,7 +28,7 @@ def by_chainer(folder: Path, script: str) -> dict[str, Array]:
         f"x = np.random.uniform(-1, 1, (2, 5, 3)).astype('float32')\nfound['x'] = x\n{script}\nnp.savez('found.npz', **found)"
     )
     python = environments.place("chainer").resolve() / "bin" / "python"
-    done = ready.run(python, text, cwd=folder, ready="chainer")
+    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="chainer")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)

@@ -222,7 +222,7 @@ def test_a_recipe_runs_in_its_framework(framework: str, format: str, name: str, 
     else:
         needed(framework, framework)
     text = recipe(ROOT / "examples" / "encoder.keras", tmp_path / name, "--to", format, "--layer", layer)
-    done = ready.run(python, text, cwd=tmp_path, ready=framework)
+    done = ready.run([python, "-c", text], cwd=tmp_path, ready=framework)
     assert done.returncode == 0, done.stderr
 
 

@@ -338,7 +338,7 @@ MXNET_WORDS = {
 
 def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     python = frameworks.mxnet().python
-    done = ready.run(python, MAKE_GRAPHS, tmp_path, ready="mxnet")
+    done = ready.run([python, "-c", MAKE_GRAPHS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     np.save(tmp_path / "x.npy", X)
     found: list[tuple[str, int, str, str]] = []
@@ -378,7 +378,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
         stem.with_name(f"{stem.name}-0001.params").write_bytes((tmp_path / f"{name}-0001.params").read_bytes())
         stems.append(str(stem))
     (tmp_path / "stems.json").write_text(json.dumps(stems))
-    done = ready.run(python, RUN_GRAPHS, tmp_path / "x.npy", tmp_path / "stems.json", ready="mxnet")
+    done = ready.run([python, "-c", RUN_GRAPHS, tmp_path / "x.npy", tmp_path / "stems.json"], ready="mxnet")
     assert done.returncode == 0, done.stderr
 
     def check(one: tuple[int, tuple[str, int, str, str]]) -> None:

@@ -103,7 +103,7 @@ def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
     text = f"import mxnet, numpy as np\n{script}\n"
     text += "np.savez('found.npz', **{name: array.asnumpy() for name, array in found.items()})"
     python = environments.place("mxnet").resolve() / "bin" / "python"
-    done = ready.run(python, text, cwd=folder, ready="mxnet")
+    done = ready.run([python, "-c", text], cwd=folder, ready="mxnet")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)
@@ -595,7 +595,7 @@ of_gluon("two", both)
 
 def test_the_steps_of_a_graph_state_their_functions_and_what_is_around_them(tmp_path: Path) -> None:
     python = mxnet().python
-    done = ready.run(python, STEPS, tmp_path, ready="mxnet")
+    done = ready.run([python, "-c", STEPS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     x = np.random.RandomState(1).uniform(-1, 1, (5, 2, 3)).astype("float32")
     names = {path.name.removesuffix("-0000.params") for path in tmp_path.glob("*.params")}

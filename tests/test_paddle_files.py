@@ -25,7 +25,7 @@ def by_paddle(folder: Path, script: str) -> dict[str, Array]:
     need("paddle", environments.missing("paddle"))
     text = f"import numpy as np, paddle\nfrom paddle import nn\nfound = {{}}\npaddle.seed(1)\n{script}\nnp.savez('found.npz', **found)"
     python = environments.place("paddle").resolve() / "bin" / "python"
-    done = ready.run(python, text, cwd=folder, ready="paddle")
+    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="paddle")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)

@@ -67,7 +67,7 @@ def by_tensorflow(folder: Path, script: str) -> dict[str, Array]:
     python = environments.place("tensorflow1").resolve() / "bin" / "python"
     # TensorFlow 2 sets this where it is imported, and its loops have other graphs.
     own = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
-    done = ready.run(python, text, cwd=folder, env=own, ready="tensorflow")
+    done = ready.run([python, "-c", text], cwd=folder, env=own, ready="tensorflow")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)
