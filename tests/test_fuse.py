@@ -18,10 +18,20 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.onnx import fuse_proof
-from tests import corpus
+from rnnconvert.running.child import missing
+from tests import corpus, ready
 from tests.requirements import need, needed
 
 GOLDEN = Path(__file__).parent / "golden" / "fuse"
+
+
+@pytest.fixture(autouse=True)
+def ready_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every proof runs in a copy of one process."""
+    if not missing(["onnxruntime"]):
+        monkeypatch.setattr(fuse_proof, "subprocess", ready.Instead(lambda command: "onnxruntime"))
+
+
 IN, HIDDEN = 3, 4
 RANDOM = np.random.default_rng(5)
 KEPT = {"i": 0, "f": 1, "g": 2, "o": 3, "z": 0, "r": 1, "n": 2}
