@@ -42,6 +42,7 @@ NAMES = frozenset(
         "paddle",
         "chainer",
         "mkdocs",
+        "moto",
         "browser",
         "dask",
         "ray",
