@@ -61,7 +61,7 @@ class Builder:
         self.recurrent: list[str] = []
         self.dtypes: dict[str, str] = {}
         self.masks: dict[str, Value] = {}
-        self.steps: dict[str, object] = {}
+        self.steps: dict[str, Any] = {}
         self._taken: set[str] = set()
 
     def name(self, wanted: str) -> str:

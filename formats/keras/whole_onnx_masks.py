@@ -1,8 +1,7 @@
 """Masks of Keras 3 as ONNX nodes: where they come from, which layers hand them on, and how recurrent layers skip steps.
 
 A mask is a tensor of truths that Keras keeps beside a tensor; here it is a value of the graph, so that every mask is right: padding at
-either end, gaps, sequences without a single step. ONNX's recurrent operators know lengths alone. So the steps that count are moved to
-the front, the operator runs over as many of them as there are, and each step takes the output of the last one that counted.
+either end, gaps, sequences without a single step. formats/onnx/masked_steps.py makes a recurrent operator skip steps.
 
 Sources: keras 3.15 keras/src/layers/layer.py (Layer.__call__), compute_mask of every layer, layers/merging/*.py,
 layers/core/masking.py, layers/rnn/*.py and keras/src/backend/tensorflow/rnn.py.
@@ -11,7 +10,6 @@ layers/core/masking.py, layers/rnn/*.py and keras/src/backend/tensorflow/rnn.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -154,97 +152,3 @@ def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 MASKS: Mapping[str, Emit] = {"Masking": _masking}
 """The layers that mask, by their classes."""
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Which steps of a tensor a recurrent layer reads.
-
-    mask     the mask
-    numbers  the mask as ones and zeros
-    running  at each step: how many count up to it, and with it
-    count    how many count at all
-    order    the steps that count, in their order, then the others
-    """
-
-    mask: Value
-    numbers: str
-    running: str
-    count: str
-    order: str
-
-    def front(self, b: Builder, name: str, x: str) -> str:
-        """Add a tensor with the steps that count in front."""
-        return _taken(b, f"{name}/front", x, self.order)
-
-    def lengths(self, b: Builder, name: str) -> str:
-        """Add how many steps the operator runs; a sequence without any runs one, which nothing reads."""
-        counted = b.add("Max", [self.count, b.integers(1)], f"{name}/steps")
-        return b.add("Cast", [counted], f"{name}/lengths", to=onnx.TensorProto.INT32)
-
-    def spread(self, b: Builder, name: str, every: str, backwards: bool, zero: bool) -> str:
-        """Add the output at each step: its own where it counts, else zeros, or that of the step that counted before it.
-
-        backwards  whether the layer reads from the end, so that what comes before lies behind
-        """
-        one = b.integers(1)
-        if backwards:
-            place = b.add("Sub", [self.running, self.numbers], f"{name}/place")
-            last = b.add("Sub", [b.add("Unsqueeze", [self.count, one], f"{name}/counted"), one], f"{name}/last")
-            there = b.add("LessOrEqual", [place, last], f"{name}/there")
-            place = b.add("Min", [place, last], f"{name}/known")
-        else:
-            place = b.add("Sub", [self.running, one], f"{name}/place")
-            there = b.add("Greater", [self.running, b.integers(0)], f"{name}/there")
-        place = b.add("Max", [place, b.integers(0)], f"{name}/taken")
-        wide = b.add("Unsqueeze", [self.mask.name if zero else there, b.integers(2)], f"{name}/wide")
-        return b.add("Where", [wide, _taken(b, f"{name}/spread", every, place), b.zero()], f"{name}/every")
-
-    def ended(self, b: Builder, name: str, state: str, other: str) -> str:
-        """Add a state after the last step: another one for a sequence without any that counts."""
-        any_ = b.add("Greater", [self.count, b.integers(0)], f"{name}/any")
-        return b.add(
-            "Where", [b.add("Unsqueeze", [any_, b.integers(1)], f"{name}/some"), state, other], f"{name}/ended"
-        )
-
-    def last(self, b: Builder, name: str, state: str, backwards: bool, zero: bool) -> str:
-        """Add the output at the step that is read last."""
-        if not zero:
-            return self.ended(b, name, state, b.zero())
-        index = b.constant(f"{name}/read_last", np.array(0 if backwards else -1, np.int64))
-        counts = b.add("Gather", [self.mask.name, index], f"{name}/counts", axis=1)
-        return b.add(
-            "Where", [b.add("Unsqueeze", [counts, b.integers(1)], f"{name}/does"), state, b.zero()], f"{name}/last"
-        )
-
-
-def _taken(b: Builder, name: str, x: str, places: str) -> str:
-    """Add the steps of a tensor at some places, of each sequence its own."""
-    return b.add(
-        "GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1
-    )
-
-
-def steps(b: Builder, mask: Value) -> Steps:
-    """Add what a recurrent layer needs of a mask."""
-    if mask.name in b.steps:
-        found = b.steps[mask.name]
-        assert isinstance(found, Steps)
-        return found
-    name, one = mask.name, b.integers(1)
-    numbers = b.add("Cast", [mask.name], f"{name}/numbers", to=onnx.TensorProto.INT64)
-    running = b.add("CumSum", [numbers, b.constant(f"{name}/time", np.array(1, np.int64))], f"{name}/running")
-    count = b.add("ReduceSum", [numbers, one], f"{name}/count", keepdims=0)
-    size = b.add("Shape", [mask.name], f"{name}/size")
-    length = b.add("Squeeze", [b.add("Slice", [size, one, b.integers(2)], f"{name}/time")], f"{name}/length")
-    bounds = [b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1))]
-    number = b.add("Expand", [b.add("Range", [bounds[0], length, bounds[1]], f"{name}/range"), size], f"{name}/number")
-    before = b.add(
-        "Sub",
-        [b.add("Add", [number, b.add("Unsqueeze", [count, one], f"{name}/wide")], f"{name}/sum"), running],
-        f"{name}/behind",
-    )
-    place = b.add("Where", [mask.name, b.add("Sub", [running, one], f"{name}/front"), before], f"{name}/place")
-    order = b.add("ScatterElements", [number, place, number], f"{name}/order", axis=1)
-    b.steps[mask.name] = made = Steps(mask, numbers, running, count, order)
-    return made

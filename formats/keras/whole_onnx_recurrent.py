@@ -13,8 +13,9 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_config import Notes, Translator
 from rnnconvert.formats.keras.upgrade_layers import Layers, New
 from rnnconvert.formats.keras.whole_onnx_layers import Builder, EmitAll, Facts, Value, refuse
-from rnnconvert.formats.keras.whole_onnx_masks import Steps, mask_on, steps
+from rnnconvert.formats.keras.whole_onnx_masks import mask_on
 from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.formats.onnx.masked_steps import Steps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -64,7 +65,9 @@ def _start(b: Builder, facts: Facts, values: Sequence[Value]) -> _Start:
     if len(x.shape) != 3:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", "it takes (batch, time, features)")
     mask = mask_on(b, facts, x) if not states or "mask" in facts.named else None
-    return _Start(x, states, None if mask is None else steps(b, mask))
+    if mask is not None and mask.name not in b.steps:
+        b.steps[mask.name] = steps(b, mask.name, mask.name)
+    return _Start(x, states, None if mask is None else b.steps[mask.name])
 
 
 def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, list[Value]]:
