@@ -324,7 +324,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
                 str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()
             }
             yield Seed("mlpackage", path.name, files)
-        elif path.is_dir() and any(one.name.endswith("w_0") for one in path.iterdir()):
+        elif path.is_dir() and any(one.name.endswith(("w_0", "__params__")) for one in path.iterdir()):
             yield Seed(
                 "fluid",
                 path.name,
