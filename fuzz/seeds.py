@@ -289,6 +289,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         yield Seed("tflite-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
         yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
+        yield Seed("fuse", f"fuse_{path.name}", {f"fuse_{path.name}": path.read_bytes()})
     for path in sorted(GOLDEN.rglob("*")):
         if (
             path.is_file()
