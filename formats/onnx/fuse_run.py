@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-
 _MEMORY = 8 << 30
 """How much memory a proof may take, beside twenty times what its files hold."""
 
