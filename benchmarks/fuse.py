@@ -1,6 +1,7 @@
-"""What `rnnconvert fuse` saves, as a Markdown table: python benchmarks/fuse.py FOLDER [keras|torch].
+"""What `rnnconvert fuse` saves, as a Markdown table: python benchmarks/fuse.py FOLDER [keras|tf2onnx|torch].
 
-keras needs TensorFlow and tf2onnx, torch needs torch. Each model has one layer of 64 units over 100 steps and a dense layer.
+keras and tf2onnx need TensorFlow and tf2onnx, torch needs torch. Each model has one layer of 64 units over 100 steps and a dense
+layer.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ import rnnconvert as rc
 STEPS, INPUTS, UNITS, RUNS = 100, 32, 64, 7
 
 
-def keras_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield exporter, cell and file of models that keras.export writes."""
+def models_of_keras() -> Iterator[tuple[str, Any]]:
+    """Yield cell and model."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     import keras
 
@@ -36,14 +37,33 @@ def keras_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
             [keras.Input((None if backend == "tensorflow" else STEPS, INPUTS)), layer, layers.Dense(4)]
         )
         model(np.zeros((1, STEPS, INPUTS), np.float32))
-        path = folder / f"keras_{backend}_{len(name)}{name[:4]}.onnx"
+        yield name, model
+
+
+def keras_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield exporter, cell and file of models that keras.export writes."""
+    for name, model in models_of_keras():
+        path = folder / f"keras_{len(name)}{name[:4]}.onnx"
         model.export(str(path), format="onnx", verbose=False)
-        yield f"keras.export, {backend}", name, path
+        yield f"keras.export, {os.environ['KERAS_BACKEND']}", name, path
+
+
+def tf2onnx_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield exporter, cell and file of models that tf2onnx writes."""
+    import tensorflow
+    import tf2onnx
+
+    for name, model in models_of_keras():
+        path = folder / f"tf2onnx_{len(name)}{name[:4]}.onnx"
+        given = [tensorflow.TensorSpec((None, None, INPUTS), tensorflow.float32, name="x")]
+        tf2onnx.convert.from_function(tensorflow.function(model, given), given, output_path=str(path))
+        yield "tf2onnx", name, path
 
 
 def torch_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield exporter, cell and file of models that torch.onnx writes: cells in a loop."""
+    """Yield exporter, cell and file of models that torch.onnx writes: cells in a loop, and in PyTorch's scan."""
     import torch
+    from torch._higher_order_ops.scan import scan
 
     class Steps(torch.nn.Module):
         def __init__(self, cell: Any) -> None:
@@ -61,12 +81,24 @@ def torch_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
                 states.append(h)
             return self.out(torch.stack(states))
 
-    for way, dynamo in (("TorchScript", False), ("dynamo", True)):
+    class Scanned(Steps):
+        def forward(self, x: Any) -> Any:
+            first = (torch.zeros(x.shape[1], UNITS), torch.zeros(x.shape[1], UNITS))
+
+            def step(states: Any, one: Any) -> Any:
+                new = self.cell(one, states if isinstance(self.cell, torch.nn.LSTMCell) else states[0])
+                new = new if isinstance(new, tuple) else (new, new.clone())
+                return new, new[0].clone()
+
+            return self.out(scan(step, first, x)[1])
+
+    ways = (("TorchScript", False, Steps), ("dynamo", True, Steps), ("dynamo, scan", True, Scanned))
+    for way, dynamo, module in ways:
         for kind in (torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell):
-            path = folder / f"{way}_{kind.__name__}.onnx"
+            path = folder / f"{way.replace(', ', '_')}_{kind.__name__}.onnx"
             extra: dict[str, Any] = {"external_data": False} if dynamo else {}
             torch.onnx.export(
-                Steps(kind(INPUTS, UNITS)).eval(),
+                module(kind(INPUTS, UNITS)).eval(),
                 (torch.zeros(STEPS, 1, INPUTS),),
                 path,
                 dynamo=dynamo,
@@ -104,7 +136,9 @@ def main(folder: Path, which: str) -> None:
     print(
         "| exporter | cell | nodes | KB | to load | one run | times as fast | fuse itself |\n|---|---|---|---|---|---|---|---|"
     )
-    for exporter, cell, path in {"keras": keras_models, "torch": torch_models}[which](folder):
+    for exporter, cell, path in {"keras": keras_models, "tf2onnx": tf2onnx_models, "torch": torch_models}[which](
+        folder
+    ):
         fast = path.with_name(f"fast_{path.name}")
         start = time.perf_counter()
         try:

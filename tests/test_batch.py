@@ -273,12 +273,12 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)
 
-    def cat_file(self, path: str, start: int, stop: int) -> bytes:
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
         if self.failing:
             self.failing -= 1
             raise ConnectionResetError("cut off")
-        self.sent += stop - start
-        return bytes(self.store.cat_file(path, start, stop))
+        self.sent += end - start
+        return bytes(self.store.cat_file(path, start, end))
 
 
 def test_only_the_recurrent_arrays_of_a_large_file_travel(

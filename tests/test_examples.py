@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import rnnconvert as rc
+from rnnconvert.core import reference
 from rnnconvert.running.child import missing
 from tests.requirements import need
 
@@ -60,6 +63,56 @@ def test_another_offset_is_caught(tmp_path: Path) -> None:
     source.write_text(source.read_text().replace("enum { R, Z, N }", "enum { Z, R, N }"))
     with pytest.raises(AssertionError, match="not equal"):
         run(str(folder / "convert.py"), tmp_path)
+
+
+HEADERS = Path(os.environ.get("ONNXRUNTIME_INCLUDE") or "/usr/include/onnxruntime")
+
+
+@pytest.fixture
+def streaming(tmp_path: Path) -> list[str]:
+    """The C program that streams, compiled and linked with the library of the installed onnxruntime, and its model."""
+    need("onnxruntime", missing(["onnxruntime"]))
+    header = HEADERS / "onnxruntime_c_api.h"
+    need(
+        "onnxruntime_c", "" if header.exists() else f"no {header} (Debian's libonnxruntime-dev, or ONNXRUNTIME_INCLUDE)"
+    )
+    import onnxruntime
+
+    (library,) = Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*")
+    (tmp_path / "libonnxruntime.so.1").symlink_to(library)
+    warnings = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+    where = [f"-I{HEADERS}", f"-Wl,-rpath,{tmp_path}"]
+    program = str(tmp_path / "streaming")
+    source = str(EXAMPLES / "streaming.c")
+    subprocess.run(["cc", *warnings, *where, source, str(tmp_path / "libonnxruntime.so.1"), "-o", program], check=True)
+    model = str(tmp_path / "stream.onnx")
+    rc.convert(EXAMPLES / "encoder.keras", model, layers=["summary"], states="stream")
+    return [program, model]
+
+
+def test_the_c_program_streams(streaming: list[str], tmp_path: Path) -> None:
+    (stack,) = rc.load(streaming[1]).layers.values()
+    inputs, hidden = stack.input_size, stack.hidden_size
+    frames = np.random.default_rng(0).normal(size=(20, inputs)).astype("<f4")
+    command = [*streaming, str(inputs), str(hidden)]
+    done = subprocess.run(command, input=frames.tobytes(), capture_output=True)
+    assert done.returncode == 0, done.stderr
+    given = np.frombuffer(done.stdout, "<f4").reshape(20, hidden)
+    assert np.abs(given - reference.run(stack, frames[:, None].astype(float)).y[:, 0]).max() < 1e-6
+
+
+def test_the_page_shows_lines_of_the_c_program() -> None:
+    page, program = (ROOT / "docs" / "streaming.md").read_text(), (EXAMPLES / "streaming.c").read_text()
+    shown = [
+        line for line in page.partition("## In C\n")[2].partition("## In J")[0].splitlines() if line.startswith("    ")
+    ]
+    assert len(shown) > 5 and "\n".join(shown) in program
+
+
+def test_the_c_program_says_what_is_wrong(streaming: list[str], tmp_path: Path) -> None:
+    for words in ([*streaming, "3", "4"], [streaming[0], str(tmp_path / "none.onnx"), "3", "4"]):
+        done = subprocess.run(words, input=bytes(12), capture_output=True)
+        assert done.returncode == 1 and done.stderr and not done.stdout
 
 
 def test_keras_2_rescue(tmp_path: Path) -> None:

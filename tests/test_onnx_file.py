@@ -584,7 +584,7 @@ def test_failure_leaves_what_was_there(path: Path, use_external: bool) -> None:
 
 def data_of(path: Path) -> list[str]:
     """The names of the files of numbers beside a model."""
-    return [one.name for one in path.parent.iterdir() if re.fullmatch(r"model\.onnx\.[0-9a-f]{16}\.data", one.name)]
+    return [one.name for one in path.parent.iterdir() if re.fullmatch(r"model\.onnx\.[0-9a-f]{8}\.data", one.name)]
 
 
 def test_data_go_if_the_model_cannot_follow(path: Path) -> None:

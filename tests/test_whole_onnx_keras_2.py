@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rnnconvert.formats.keras.whole_onnx import export_model
-from tests import frameworks
+from tests import frameworks, ready
 from tests.test_whole_onnx import run
 
 MAKE = """
@@ -86,7 +85,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that Keras 2 wrote, in both of its kinds of file, with what it computes."""
     python, made = frameworks.tf_keras().python, tmp_path_factory.mktemp("keras2")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    subprocess.run([python, "-W", "ignore", "-c", MAKE, made], check=True, env=environment, capture_output=True)
+    command = [python, "-W", "ignore", "-c", MAKE, made]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return made
 
 

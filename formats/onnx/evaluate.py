@@ -318,6 +318,20 @@ def _gemm(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Arr
     return found if added is None else np.asarray(found + beta * added)
 
 
+def _einsum(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
+    """Return sums of products of two values, whose axes have letters."""
+    equation = attributes["equation"].s.decode().replace(" ", "")
+    operands, arrow, _ = equation.partition("->")
+    letters, values = operands.split(","), [_there(one) for one in inputs]
+    if not arrow or len(values) != 2 or [len(one) for one in letters] != [one.ndim for one in values]:
+        raise ValueError("its equation is not of two values")
+    if any(one.dtype != values[0].dtype for one in values):
+        raise TypeError("its values are of several types")
+    lengths = dict(zip("".join(letters), (size for one in values for size in one.shape), strict=True))
+    own.budget.spend(0, math.prod(lengths.values()))
+    return np.asarray(np.einsum(equation, *values))
+
+
 def _reduced(function: Callable[..., Any]) -> _Operator:
     def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
         axes: Any = tuple(attributes["axes"].ints) if "axes" in attributes else None
@@ -369,6 +383,7 @@ _OPERATORS: Mapping[str, _Operator] = {
     "Max": _pair(np.maximum), "Pow": _pair(np.power), "Less": _pair(np.less), "Greater": _pair(np.greater),
     "LessOrEqual": _pair(np.less_equal), "GreaterOrEqual": _pair(np.greater_equal), "Equal": _pair(np.equal),
     "And": _pair(np.logical_and), "Or": _pair(np.logical_or), "Clip": _clip, "Gemm": _gemm,
+    "Einsum": _einsum,
     "MatMul": lambda own, inputs, attributes: own.product(_there(inputs[0]), _there(inputs[1])),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
     "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout, "Tile": _tile,

@@ -255,7 +255,25 @@ def _edges(pieces: Pieces) -> set[int]:
 
 def alone(operator: str, pieces: Pieces, constants: tuple[float, ...] = ()) -> Pieces:
     """Return a function of a value, unit by unit."""
-    return tuple(Each(operator, (one,), constants, one.width) for one in pieces)
+    return tuple(Each(operator, (_shifted(operator, one),), constants, one.width) for one in pieces)
+
+
+_WHOLE = ("Sigmoid", "Tanh", "Softsign", "Softplus", "HardSigmoid")
+"""Functions that are the whole function of a gate. Others may be a part of one, as max(x + 3, 0) is of a hard sigmoid."""
+
+
+def _shifted(operator: str, one: Piece) -> Piece:
+    """Return a sum of products with the number that is added to it, such as a forget gate's 1, among its biases."""
+    if operator in _WHOLE and isinstance(one, Each) and one.operator in ("Add", "Sub"):
+        for linear, number in (one.operands, one.operands[::-1]):
+            if not (isinstance(linear, Linear) and isinstance(number, Stored) and _for_all(number)):
+                continue
+            vector = np.full(linear.width, number.array)
+            if one.operator == "Add":
+                return _plus(linear, vector)
+            if linear is one.operands[0]:
+                return _plus(linear, -vector)
+    return one
 
 
 def _combined(operator: str, left: Piece, right: Piece) -> Piece:
@@ -271,11 +289,26 @@ def _combined(operator: str, left: Piece, right: Piece) -> Piece:
             return Linear(one_sum.terms + other_sum.terms, one_sum.biases + other_sum.biases, left.width)
     if operator == "Sub" and isinstance(right, Stored) and right.array.ndim and (linear := _linear(left)) is not None:
         return _plus(linear, -right.array)
+    if operator in _NEUTRAL:
+        for one, other in ((left, right), (right, left)):
+            if isinstance(other, Stored) and (other.array == _NEUTRAL[operator]).all():
+                return one
     if operator == "Mul":
         for one, other in ((left, right), (right, left)):
             if isinstance(other, Stored) and other.array.ndim and isinstance(one, Each | Leaf):
                 return Linear((Term(one, other.array),), (), one.width)
-    return Each(operator, (left, right), (), max(left.width, right.width))
+    return Each(operator, (_number(left), _number(right)), (), max(left.width, right.width))
+
+
+def _number(one: Piece) -> Piece:
+    """Return a vector that is 0 or 1 throughout as that number, and anything else as it is."""
+    if isinstance(one, Stored) and one.array.size and one.array.flat[0] in (0, 1) and np.ptp(one.array) == 0:
+        return Stored(one.array.reshape(-1)[:1].reshape(()))
+    return one
+
+
+_NEUTRAL = {"Add": 0, "Mul": 1}
+"""The number that leaves what it is added to, or multiplied with, as it is."""
 
 
 def _plus(linear: Linear, vector: Array) -> Linear:

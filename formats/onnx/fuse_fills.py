@@ -8,7 +8,7 @@ from typing import Literal
 from rnnconvert.formats.onnx import fuse_masks as masks
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Use
-from rnnconvert.formats.onnx.fuse_masks import same
+from rnnconvert.formats.onnx.fuse_masks import same_numbers
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.onnx_states import everywhere
 
@@ -28,18 +28,18 @@ class Fills:
 
     def of(self, value: str) -> Literal["state", "output", "zero"] | None:
         """Return what stands for a step that does not count in a value of the body that is the new state elsewhere."""
-        value = same(self.inner, value)
+        value = same_numbers(self.inner, value)
         for name, after, _, _ in self.hidden:
-            if same(self.inner, after) == value and name == self.state[0]:
+            if same_numbers(self.inner, after) == value and name == self.state[0]:
                 return "state"
         found = masks.choice(self.inner, value)
         if found is None or found.truth.value != self.truth.value:
             return None
         new, old = (found.new, found.old) if found.truth.negated == self.truth.negated else (found.old, found.new)
-        if new != same(self.inner, self.state[1]):
+        if new != same_numbers(self.inner, self.state[1]):
             return None
         for name, after, first, _ in self.hidden:
-            if name == old and same(self.inner, after) == value and _zeros(self.scope, first):
+            if name == old and same_numbers(self.inner, after) == value and _zeros(self.scope, first):
                 return "output"
         return "zero" if _zeros(self.inner, old) else None
 

@@ -14,7 +14,7 @@ from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, REVERSE, UnmatchedError
 from rnnconvert.formats.onnx.fuse_fills import Fills, State
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use, reverse, weights
-from rnnconvert.formats.onnx.fuse_masks import same
+from rnnconvert.formats.onnx.fuse_masks import same_numbers
 from rnnconvert.formats.onnx.fuse_rules import Dims
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
@@ -85,7 +85,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         shapes.give(
             inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
         )
-    kept = [state for state in body.states if same(inner, state[1]) != state[0]]
+    kept = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in kept):
             inner.bind(name, scope, first)
@@ -102,7 +102,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
 
     def counted(name: str) -> int | None:
-        where, own = inner.resolve(same(inner, name))
+        where, own = inner.resolve(same_numbers(inner, name))
         return FORWARD if where is inner and (own == iteration or own in begins) else None
 
     later = _reached(inner, [state[0] for state in hidden])
@@ -197,10 +197,10 @@ def _scan(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
 def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
     """Return whether a state becomes itself plus one."""
     after = next(state[1] for state in states if state[0] == name)
-    producer = inner.producer(same(inner, after))
+    producer = inner.producer(same_numbers(inner, after))
     if producer is None or producer[0].op_type != "Add":
         return False
-    inputs = [same(inner, given) for given in producer[0].input]
+    inputs = [same_numbers(inner, given) for given in producer[0].input]
     others = [given for given in inputs if given != name]
     if len(others) != 1:
         return False
@@ -296,7 +296,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
                     raise UnmatchedError("its new cell state is not what its output is made of")
             for one in hidden:
                 own = (state[0], found.old.origin.value if found.old is not None else "")
-                if one[0] not in own and same(inner, one[1]) != same(inner, state[1]):
+                if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
                     raise UnmatchedError(f"it carries {one[0]!r} besides the states of its cell")
             return found, state
         except UnmatchedError as error:
@@ -313,7 +313,9 @@ def _uses(
     for name, after, first, final in body.states:
         if final not in used:
             continue
-        if name == state[0] or (any(name == one[0] for one in hidden) and same(inner, after) == same(inner, state[1])):
+        if name == state[0] or (
+            any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])
+        ):
             uses.append(Use(final, "hidden", rank=rank))
         elif memory is not None and name == memory[0]:
             uses.append(Use(final, "cell", rank=rank))
@@ -322,7 +324,7 @@ def _uses(
     for value, final, axis, _ in body.gathered:
         if final not in used:
             continue
-        if same(inner, value) != same(inner, state[1]):
+        if same_numbers(inner, value) != same_numbers(inner, state[1]):
             raise UnmatchedError(f"{final!r} collects something else than its state at each step")
         uses.append(Use(final, "sequence", axis, rank=rank))
     return uses

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import onnx
+
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Mask
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
@@ -52,15 +54,29 @@ def same(scope: Scope, name: str) -> str:
     return name
 
 
+def same_numbers(scope: Scope, name: str) -> str:
+    """Return the value that a value has the numbers of: through a Cast to float32, too, which is what states are of."""
+    producer = scope.producer(name)
+    while producer is not None and (producer[0].op_type == "Identity" or _to_float(scope, producer[0])):
+        name = producer[0].input[0]
+        producer = scope.producer(name)
+    return name
+
+
+def _to_float(scope: Scope, node: onnx.NodeProto) -> bool:
+    attributes = scope.attributes(node)
+    return node.op_type == "Cast" and "to" in attributes and attributes["to"].i == onnx.TensorProto.FLOAT
+
+
 def choice(inner: Scope, name: str) -> Choice | None:
     """Return a value as one of two: by Where, or as a sum of two products with a truth and its opposite."""
-    producer = inner.producer(same(inner, name))
+    producer = inner.producer(same_numbers(inner, name))
     if producer is None:
         return None
     node = producer[0]
     if node.op_type == "Where":
         truth = _truth(inner, node.input[0])
-        return Choice(truth, same(inner, node.input[1]), same(inner, node.input[2]))
+        return Choice(truth, same_numbers(inner, node.input[1]), same_numbers(inner, node.input[2]))
     if node.op_type != "Add":
         return None
     parts = [part for given in node.input if (part := _product(inner, given)) is not None]
@@ -80,7 +96,7 @@ def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
     for place in (0, 1):
         factor = inner.producer(same(inner, producer[0].input[place]))
         if factor is not None and factor[0].op_type == "Cast":
-            return _truth(inner, producer[0].input[place]), same(inner, producer[0].input[1 - place])
+            return _truth(inner, producer[0].input[place]), same_numbers(inner, producer[0].input[1 - place])
     return None
 
 

@@ -197,6 +197,16 @@ class Rule:
         rows = None if left is None else left[self.number("transA", 0)]
         return [rows, None if right is None else right[1 - self.number("transB", 0)]]
 
+    def einsum(self) -> Dims | None:
+        operands, arrow, result = self.attributes["equation"].s.decode().replace(" ", "").partition("->")
+        lengths: dict[str, int | None] = {}
+        for number, letters in enumerate(operands.split(",")):
+            given = self.given(number)
+            if given is None or len(given) != len(letters) or not arrow:
+                return None
+            lengths |= {letter: one for letter, one in zip(letters, given, strict=True) if lengths.get(letter) is None}
+        return [lengths[letter] for letter in result]
+
     def filled(self) -> Dims | None:
         return self.shapes.partly(self.scope, self.node.input[0], self.deep)
 
@@ -268,7 +278,7 @@ def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:
 _RULES: Mapping[str, Callable[[Rule], Dims | None]] = {
     "Transpose": Rule.transpose, "Squeeze": Rule.squeeze, "Unsqueeze": Rule.unsqueeze, "Reshape": Rule.reshape,
     "Gather": Rule.gather, "Slice": Rule.slice, "Split": Rule.split, "Concat": Rule.concat, "MatMul": Rule.mat_mul,
-    "Gemm": Rule.gemm, "ConstantOfShape": Rule.filled, "Expand": Rule.expand, "Shape": Rule.shape,
+    "Gemm": Rule.gemm, "Einsum": Rule.einsum, "ConstantOfShape": Rule.filled, "Expand": Rule.expand, "Shape": Rule.shape,
     "Conv": Rule.convolved, "MaxPool": Rule.convolved, "AveragePool": Rule.convolved,
     **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), Rule.reduced),
     "Loop": Rule.loop, "Scan": Rule.loop, "RNN": Rule.recurrent, "GRU": Rule.recurrent, "LSTM": Rule.recurrent,

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.fuse_products import product_of
 from rnnconvert.formats.onnx.fuse_rules import ALIKE, COMPARED, SPREAD, Dims, Rule, part
 from rnnconvert.formats.onnx.onnx_fold import Call, fold
 from rnnconvert.formats.onnx.onnx_scopes import Scope
@@ -162,12 +163,9 @@ class Shapes:
         for node in scope.nodes:
             if not node.output or node.output[0] in found or node.domain not in ("", "ai.onnx"):
                 continue
-            if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1:
-                attributes = scope.attributes(node)
-                matrix = scope.constant(node.input[1])
-                if matrix is not None and matrix.ndim == 2:
-                    turned = "transB" in attributes and attributes["transB"].i
-                    found[node.output[0]] = matrix.shape[0 if turned else 1]
+            product = product_of(scope, node)
+            if product is not None and not product.gives_columns:
+                found[node.output[0]] = product.matrix.shape[1]
             elif node.op_type in ALIKE or node.op_type in SPREAD:
                 widths = []
                 for name in node.input if node.op_type in SPREAD else node.input[:1]:
@@ -181,12 +179,9 @@ class Shapes:
     def _met_before(self, scope: Scope) -> dict[str, int]:
         found: dict[str, int] = {}
         for node in reversed(scope.nodes):
-            if node.op_type in ("MatMul", "Gemm") and len(node.input) > 1 and node.domain in ("", "ai.onnx"):
-                attributes = scope.attributes(node)
-                matrix = scope.constant(node.input[1])
-                if matrix is not None and matrix.ndim == 2 and not ("transA" in attributes and attributes["transA"].i):
-                    turned = "transB" in attributes and attributes["transB"].i
-                    found.setdefault(node.input[0], matrix.shape[1 if turned else 0])
+            product = product_of(scope, node)
+            if product is not None and not product.reads_columns:
+                found.setdefault(product.value, product.matrix.shape[0])
             own = next((found[name] for name in node.output if name in found), None)
             if own is None or not node.input:
                 continue

@@ -13,6 +13,7 @@ from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import Origin, UnmatchedError, signature
 from rnnconvert.formats.onnx.fuse_found import Found, Weights, weights
+from rnnconvert.formats.onnx.fuse_products import product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.fuse_uses import STEP, Graph, inside, read, uses
@@ -82,11 +83,11 @@ def _chains(graph: Graph) -> list[list[int]]:
     """Return the products with one stored matrix that depend on one another, the longest chains first."""
     groups: dict[object, list[int]] = {}
     for index, node in enumerate(graph.nodes):
-        if node.op_type in ("MatMul", "Gemm") and node.domain in ("", "ai.onnx") and len(node.input) > 1:
-            matrix = graph.scope.constant(node.input[1])
-            if matrix is not None and matrix.ndim == 2:
-                key = (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
-                groups.setdefault(key, []).append(index)
+        product = product_of(graph.scope, node)
+        if product is not None:
+            matrix = product.matrix
+            key = (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
+            groups.setdefault(key, []).append(index)
     found = [chain for group in groups.values() for chain in _chained(graph, group)]
     return sorted(found, key=len, reverse=True)
 

@@ -24,6 +24,7 @@ from rnnconvert.formats.onnx.fuse_expression import (
     together,
     width,
 )
+from rnnconvert.formats.onnx.fuse_products import Product, product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 
@@ -241,10 +242,7 @@ class Tracer:
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():
             raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
-        row = rows[0]
-        if array.ndim > 1 and row.size > 1 and (row == row[0]).all():
-            return (Stored(row[:1].reshape(())),) if row[0] in (0, 1) else (Stored(row),)
-        return (Stored(row),)
+        return (Stored(rows[0]),)
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
         """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
@@ -268,13 +266,9 @@ class Tracer:
             if chosen is None or not chosen.size or chosen.min() != chosen.max():
                 return None
             return self._value(scope, node.input[1 if chosen.all() else 2], at)
-        if kind == "MatMul":
-            matrix = scope.constant(node.input[1])
-            if matrix is None or matrix.ndim != 2:
-                return None
-            return product(self._operand(scope, node.input[0], at), matrix)
-        if kind == "Gemm" and at is None:
-            return self._gemm(scope, node, attributes)
+        factors = product_of(scope, node)
+        if factors is not None:
+            return None if factors.gives_columns else self._product(scope, factors, at)
         if kind in ("Split", "Slice"):
             cut = self._cut(scope, node, index)
             if cut is None or not self._last(scope, node.input[0], cut[2], at):
@@ -296,6 +290,8 @@ class Tracer:
             if size is not None and size != width(before):
                 return None
             return before
+        if _swaps(scope, node, self.shapes):
+            return self._columns(scope, node.input[0]) if at is None else None
         if kind == "Transpose":
             order = list(attributes["perm"].ints) if "perm" in attributes else []
             if len(order) != 3 or order[2] != 2:
@@ -304,25 +300,43 @@ class Tracer:
             return self._value(*source, at if at is None else (order[at[0]], at[1]))
         return self._function(scope, node, attributes, at, depends)
 
-    def _gemm(self, scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Pieces | None:
-        number = {key: one.f for key, one in attributes.items() if key in ("alpha", "beta")}
-        matrix = scope.constant(node.input[1])
-        if matrix is None or matrix.ndim != 2 or ("transA" in attributes and attributes["transA"].i):
+    def _product(self, scope: Scope, factors: Product, at: At | None) -> Pieces | None:
+        if at is not None and (factors.reads_columns or factors.bias):
             return None
-        if any(value != 1.0 for value in number.values()):
+        read = self._columns(scope, factors.value) if factors.reads_columns else self._operand(scope, factors.value, at)
+        if read is None:
             return None
-        if "transB" in attributes and attributes["transB"].i:
-            matrix = matrix.T
-        found = product(self._operand(scope, node.input[0], None), matrix)
-        if len(node.input) > 2 and node.input[2]:
-            bias = scope.constant(node.input[2])
+        found = product(read, factors.matrix)
+        if factors.bias:
+            bias = scope.constant(factors.bias)
             added = (
-                (Stored(_vector(bias, matrix.shape[1])),)
+                (Stored(_vector(bias, factors.matrix.shape[1])),)
                 if bias is not None
-                else self._value(scope, node.input[2], None)
+                else self._value(scope, factors.bias, None)
             )
             found = together("Add", found, added)
         return found
+
+    def _columns(self, scope: Scope, name: str) -> Pieces | None:
+        """Return what a value (features, batch) computes; None for what is not known to be one."""
+        scope, name = scope.resolve(name)
+        producer = scope.producer(name)
+        if producer is None:
+            return None
+        node, index = producer
+        if _swaps(scope, node, self.shapes):
+            return self._operand(scope, node.input[0], None)
+        if node.op_type in _SAME:
+            return self._columns(scope, node.input[0])
+        factors = product_of(scope, node)
+        if factors is not None:
+            return self._product(scope, factors, None) if factors.gives_columns else None
+        if node.op_type in PAIRS and len(node.input) == 2:
+            parts = [self._columns(scope, one) for one in node.input]
+            return None if None in parts else together(node.op_type, *filter(None, parts))
+        cut = self._cut(scope, node, index) if node.op_type in ("Split", "Slice") else None
+        whole = self._columns(scope, node.input[0]) if cut is not None and cut[2] == 0 else None
+        return None if cut is None or whole is None else take(whole, cut[0], cut[0] + cut[1])
 
     def _function(
         self, scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any], at: At | None, depends: bool
@@ -357,6 +371,17 @@ class Tracer:
                     raise UnmatchedError("a bound that is computed")
                 bounds[number] = float(bound.reshape(()))
         return tuple(bounds)
+
+
+def _swaps(scope: Scope, node: onnx.NodeProto, shapes: Shapes) -> bool:
+    """Return whether a node turns a matrix."""
+    if node.op_type != "Transpose":
+        return False
+    attributes = scope.attributes(node)
+    if "perm" in attributes:
+        return list(attributes["perm"].ints) == [1, 0]
+    dims = shapes.dims(scope, node.input[0])
+    return dims is not None and len(dims) == 2
 
 
 def _vector(array: Array, size: int) -> Array:

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import onnx
 
-from rnnconvert.containers.checksums import Both
+from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import old_data, remove_old_data, replacing, replacing_with_data, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -74,11 +74,11 @@ def write(
     places = _places(marked, outside)
 
     def fill(data: IO[bytes]) -> str:
-        check = Both()
+        check = Crc32()
         for name, offset in places.items():
             data.seek(offset)
             write_pieces(data, arrays[name], check)
-        return check.digits
+        return f"{check.value:08x}"
 
     with replacing_with_data(path, fill) as (file, location):
         for tensor in marked.graph.initializer:

@@ -7,13 +7,13 @@ import contextlib
 import contextvars
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.batch import stores
+from rnnconvert.batch import listing, stores
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
@@ -81,7 +81,7 @@ def run(
     """
     start = time.monotonic()
     keys = [key_of(item, options) for item in items]
-    left = [item for item, key in zip(items, keys, strict=True) if not _is_done(journal.entries.get(key), item)]
+    left = _left(items, [journal.entries.get(key) for key in keys])
     resumed = len(items) - len(left)
     done = resumed
     for outcomes in _worked(left, workers, options):
@@ -96,19 +96,34 @@ def run(
     return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 
-def _is_done(entry: Entry | None, item: Item) -> bool:
-    """Return whether a journal has this file as written, and neither it nor its source has changed."""
+def _left(items: Sequence[Item], entries: Sequence[Entry | None]) -> list[Item]:
+    """Return the items that are to be converted."""
+    written = [item for item, entry in zip(items, entries, strict=True) if entry is not None and entry.code == 0]
+    urls = {name for item in written for name in (item.source, item.target) if stores.is_url(name)}
+    states = listing.states(urls)
+    return [item for item, entry in zip(items, entries, strict=True) if not _is_done(entry, item, states)]
+
+
+def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool:
+    """Return whether a journal has this file as written, and neither it nor its source has changed.
+
+    states  what listings tell of files; whatever seems to have changed is asked for again
+    """
     if entry is None or entry.code != 0:
         return False
     with contextlib.suppress(RnnConvertError):
-        if stores.state(item.target) != entry.written and (
+        if not _is_as_it_was(item.target, entry.written, states) and (
             stores.is_url(item.target) or stores.digest(Path(item.target)) != entry.target_hash
         ):
             return False
-        if stores.state(item.source) == entry.state:
+        if _is_as_it_was(item.source, entry.state, states):
             return True
         return bool(entry.source_hash) and stores.digest(Path(item.source)) == entry.source_hash
     return False
+
+
+def _is_as_it_was(name: str, before: str, states: Mapping[str, str]) -> bool:
+    return states.get(name) == before or stores.state(name, fresh=True) == before
 
 
 Outcome = tuple[Item, Entry | None]
@@ -230,19 +245,18 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
 
 def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
     before = stores.state(item.source, fresh=True)
-    with stores.fetched(item.source, item.settings) as local, _target(item.target) as target:
+    with stores.fetched(item.source, item.settings, before) as local, _target(item.target) as target:
         source_hash = "" if stores.is_url(item.source) else stores.digest(local)
         convert(
             local, target, source_format=item.read_as or None, target_format=item.to or None, layers=item.layers,
             dtype=item.dtype or None, settings=item.settings, force=True, **options,
         )  # fmt: skip
         target_hash = stores.digest(target)
-        if stores.is_url(item.target):
-            stores.put(target, item.target)
+        written = stores.put(target, item.target) if stores.is_url(item.target) else stores.state(item.target)
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
     return replace(
-        entry, state=before, written=stores.state(item.target, fresh=True), source_hash=source_hash, target_hash=target_hash
+        entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash
     )  # fmt: skip
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import math
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,10 +20,18 @@ from rnnconvert.core.errors import MissingPackageError, RnnConvertError, Unreada
 from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
+_PART = 1 << 23
+"""How much of a file is one part of a multipart upload; s3fs holds ten of them at a time."""
+_PARTS = 10_000
+"""How many parts a multipart upload may have."""
+_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "az"}
+"""Stores without folders, where an object appears when its last part is there."""
 _NEAR = 1 << 16
 """Ranges with no more than so many bytes between them are fetched as one."""
 _PAUSES = (0.2, 0.8, 3.2)
 """The seconds before a store that failed is asked again."""
+_PATIENCE = 20.0
+"""A small request is not made again after so many seconds: stores' own packages have tried it several times by then."""
 _FINAL = (
     RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
     NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError,
@@ -100,15 +110,19 @@ def _named(url: str) -> Iterator[None]:
         raise UnreadableError(url, f"the store says: {type(error).__name__}: {error}"[:500]) from None
 
 
-def asked(action: Callable[[], T]) -> T:
-    """Return what an action on a store gives: where it fails as a connection or a busy server does, it is tried again."""
+def asked(action: Callable[[], T], patience: float = _PATIENCE) -> T:
+    """Return what an action on a store gives: where it fails as a connection or a busy server does, it is tried again.
+
+    patience  seconds after which it is not tried again
+    """
+    start = time.monotonic()
     for pause in _PAUSES:
         try:
             return action()
         except Exception as error:  # each store has errors of its own
             status = getattr(error, "status", 0)
             refused = isinstance(status, int) and 400 <= status < 500 and status not in _PASSING
-            if isinstance(error, _FINAL) or refused:
+            if isinstance(error, _FINAL) or refused or time.monotonic() - start > patience:
                 raise
         time.sleep(pause)
     return action()
@@ -129,16 +143,14 @@ def state(name: str, fresh: bool = False) -> str:
     if fresh:
         store.invalidate_cache(path.rpartition("/")[0])
     with _named(name):
-        about = asked(lambda: store.info(path))
-    tag = next(
-        (
-            str(about[key])
-            for key in ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
-            if about.get(key)
-        ),
-        "",
-    )
-    return f"{about.get('size')} {tag}"
+        return state_of(asked(lambda: store.info(path)))
+
+
+def state_of(about: dict[str, Any]) -> str:
+    """Return the state of a file, of what a store tells about it, asked for one file or for a folder."""
+    keys = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
+    tag = next((about[key] for key in keys if about.get(key)), "")
+    return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
 
 def digest(path: Path) -> str:
@@ -151,10 +163,11 @@ def digest(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def fetched(name: str, needs: tuple[str, ...] = ()) -> Iterator[Path]:
+def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterator[Path]:
     """Yield a file as one on this disk: a path itself; of a URL what is needed, in a temporary folder.
 
-    needs  settings that `load` takes, where the file is asked which arrays are recurrent
+    needs   settings that `load` takes, where the file is asked which arrays are recurrent
+    before  its `state`, if it was asked for: its size is not asked for again
     """
     if not is_url(name):
         yield Path(name)
@@ -163,16 +176,18 @@ def fetched(name: str, needs: tuple[str, ...] = ()) -> Iterator[Path]:
     with new_folder() as folder:
         local = folder / (place(path).rstrip("/").rpartition("/")[2] or "file")
         with _named(name):
-            size = int(asked(lambda: store.info(path)).get("size") or 0)
+            told = before.partition(" ")[0]
+            size = int(told) if told.isdigit() else int(asked(lambda: store.info(path)).get("size") or 0)
             if size > shutil.disk_usage(folder).free and not name.endswith(
                 ".safetensors"
             ):  # of which little is fetched
                 raise UnreadableError(
                     name, f"{size:,} bytes, more than the temporary folder has free", "Set TMPDIR to a larger disk."
                 )
-            ranged = name.endswith(".safetensors") and size >= 8 and len(asked(lambda: store.cat_file(path, 0, 8))) == 8
-            if ranged:
-                _by_ranges(store, path, local, size, needs)
+            first = min(size, _NEAR) if name.endswith(".safetensors") else 0
+            start = _range(store, path, 0, first) if first >= 8 else b""
+            if start and len(start) == first:
+                _by_ranges(store, path, local, size, start, needs)
             else:  # another kind of file, or a store that sends all of it whatever is asked
                 _copied(store, path, local, size)
         yield local
@@ -194,7 +209,7 @@ def _copied(store: Any, path: str, local: Path, size: int) -> None:
             if size and out.tell() != size:
                 raise ConnectionError(f"it sent {out.tell():,} of {size:,} bytes")
 
-        asked(rest)
+        asked(rest, math.inf)
 
 
 def _written(out: Any, block: bytes, local: Path) -> None:
@@ -205,31 +220,36 @@ def _written(out: Any, block: bytes, local: Path) -> None:
 
 
 def _range(store: Any, path: str, start: int, stop: int) -> bytes:
-    """Return some bytes of a file, all that are asked for."""
+    """Return some bytes of a file: all that are asked for, or all that it has, where a store knows no ranges and they begin it."""
 
     def once() -> bytes:
-        block = bytes(store.cat_file(path, start, stop))
-        if len(block) != stop - start:
+        block = bytes(store.cat_file(path, start=start, end=stop))  # by name: s3fs has its own order
+        if len(block) < stop - start or (start and len(block) > stop - start):
             raise ConnectionError(f"it sent {len(block):,} bytes in place of {stop - start:,}")
         return block
 
     return asked(once)
 
 
-def _by_ranges(store: Any, path: str, local: Path, size: int, needs: tuple[str, ...]) -> None:
-    """Fetch the header of a safetensors file, then the bytes of its recurrent arrays; the rest is a hole in the copy."""
-    head = _range(store, path, 0, 8)
-    length = int.from_bytes(head, "little")
+def _by_ranges(store: Any, path: str, local: Path, size: int, start: bytes, needs: tuple[str, ...]) -> None:
+    """Fetch the header of a safetensors file, then the bytes of its recurrent arrays; the rest is a hole in the copy.
+
+    start  its first bytes, with most headers and small files among them
+    """
+    length = int.from_bytes(start[:8], "little")
     if length > min(safetensors.MAX_HEADER, size - 8):
         raise UnreadableError(path, "it is not a whole safetensors file")
-    text = _range(store, path, 8, 8 + length)
+    if len(start) < 8 + length:
+        start += _range(store, path, len(start), 8 + length)
     probe = local.with_name(f"header {local.name}")
     for copy in (probe, local):
         with copy.open("wb") as out:
-            out.write(head + text)
+            _written(out, start, local)
             out.truncate(size)
+    if len(start) == size:
+        return
     try:
-        header = json_text.loads(text, path)
+        header = json_text.loads(start[8 : 8 + length], path)
         wanted = recurrent_arrays(probe, needs)
         ranges = sorted(
             (8 + length + start, 8 + length + stop)
@@ -239,8 +259,8 @@ def _by_ranges(store: Any, path: str, local: Path, size: int, needs: tuple[str, 
     except (ValueError, KeyError, TypeError):
         ranges = [(8 + length, size)]  # the reader names what is wrong
     with local.open("r+b") as out:
-        for start, stop in joined(ranges):
-            for at in range(start, min(stop, size), _CHUNK):
+        for begin, stop in joined(ranges):
+            for at in range(max(begin, len(start)), min(stop, size), _CHUNK):
                 out.seek(at)
                 _written(out, _range(store, path, at, min(at + _CHUNK, stop, size)), local)
 
@@ -262,20 +282,22 @@ def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return made
 
 
-def put(local: Path, url: str) -> None:
-    """Write a file to a store, whole or not at all where the store permits: under another name first, where it can rename."""
+def put(local: Path, url: str) -> str:
+    """Write a file to a store, whole or not at all where the store permits, and return its `state` there.
+
+    Where objects do not appear with their last part, it is written under another name and renamed.
+    """
     store, path = system(url)
-    if "zip" in _protocols(store):
+    if "zip" in protocols(store):
         raise UsageError(
             f"{url}: a zip archive cannot be written by several processes. Choose a folder, and zip it afterwards"
         )
     try:
+        if _WHOLE & protocols(store):
+            return _sent(store, local, path)
         parent = path.rpartition("/")[0]
         if parent:
             asked(lambda: store.makedirs(parent, exist_ok=True))
-        if {"s3", "s3a", "gs", "gcs", "abfs", "az"} & _protocols(store):
-            _sent(store, local, path)  # an object appears when its last part is there
-            return
         part = f"{path}.{os.urandom(4).hex()}.part"
         try:
             _sent(store, local, part)
@@ -286,24 +308,26 @@ def put(local: Path, url: str) -> None:
             with contextlib.suppress(Exception):
                 store.rm_file(part)
             raise
+        return state(url, fresh=True)
     except RnnConvertError:
         raise
     except Exception as error:
         raise UsageError(f"{url}: cannot write there: {type(error).__name__}: {error}"[:500]) from None
 
 
-def _sent(store: Any, local: Path, path: str) -> None:
-    """Send a file, and see that all of it has arrived."""
-
-    def once() -> None:
-        store.put_file(str(local), path)
+def _sent(store: Any, local: Path, path: str) -> str:
+    """Send a file, see that all of it has arrived, and return its `state`."""
+    whole = local.stat().st_size
+    parts = {"chunksize": max(_PART, -(-whole // _PARTS))} if {"s3", "s3a"} & protocols(store) else {}
+    for _ in range(len(_PAUSES) + 1):
+        asked(lambda: store.put_file(str(local), path, **parts), math.inf)
         store.invalidate_cache(path.rpartition("/")[0])
-        there = store.info(path).get("size")
-        if there not in (None, local.stat().st_size):
-            raise ConnectionError(f"{there:,} of {local.stat().st_size:,} bytes have arrived")
+        about = asked(lambda: store.info(path))
+        if about.get("size") in (None, whole):
+            return state_of(about)
+    raise ConnectionError(f"{about['size']:,} of {whole:,} bytes have arrived")
 
-    asked(once)
 
-
-def _protocols(store: Any) -> set[str]:
+def protocols(store: Any) -> set[str]:
+    """Return the beginnings of URLs that a store is known by."""
     return {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -44,12 +44,12 @@ CASTAGNOLI = Divisor(0x82F63B78, (6777 - 484, 6777 - 100, 6777))
 class Checksum(Protocol):
     """A checksum of which parts are computed by several threads."""
 
-    def part(self, data: memoryview) -> Any:
-        """Return what is kept of a stretch of the bytes."""
+    def part(self, data: memoryview) -> int:
+        """Return the checksum of a stretch of the bytes."""
         ...
 
-    def append(self, part: Any, size: int) -> None:
-        """Add what was kept of the next stretch, and its length."""
+    def append(self, part: int, size: int) -> None:
+        """Add the next stretch: its checksum, and its length."""
         ...
 
 
@@ -87,25 +87,6 @@ class Crc32c(_Crc):
     """The checksum of TensorFlow's checkpoints."""
 
     divisor, plain = CASTAGNOLI, staticmethod(crc32c)
-
-
-class Both:
-    """Two checksums of 32 bits, as one of 64: it tells numbers from others, not from those that somebody made to be alike."""
-
-    def __init__(self) -> None:
-        self._zip, self._castagnoli = Crc32(), Crc32c()
-
-    def part(self, data: memoryview) -> tuple[int, int]:
-        return self._zip.part(data), self._castagnoli.part(data)
-
-    def append(self, part: tuple[int, int], size: int) -> None:
-        self._zip.append(part[0], size)
-        self._castagnoli.append(part[1], size)
-
-    @property
-    def digits(self) -> str:
-        """Return it in hexadecimal digits."""
-        return f"{self._zip.value:08x}{self._castagnoli.value:08x}"
 
 
 def shortened(data: memoryview | Array, divisor: Divisor) -> Array | None:

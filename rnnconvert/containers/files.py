@@ -219,7 +219,7 @@ def _own_name(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-_DIGEST = 16
+_DIGEST = 8
 """Hexadecimal digits of the digest in the name of a file of numbers."""
 
 
@@ -242,7 +242,7 @@ def replacing_with_data(
     try:
         with replacing(target) as file:
             with _part(target, written_file(target)[1]) as (data, place):
-                beside = target.with_name(f"{target.name}.{fill(data)[:_DIGEST]}.data")
+                beside = target.with_name(f"{target.name}.{fill(data)}.data")
                 fresh = None if beside.exists() else beside
                 place(beside)
             yield file, beside.name

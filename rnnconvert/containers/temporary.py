@@ -1,8 +1,8 @@
 """Temporary files and folders: named in one place, and removed by the next run where this one could not.
 
 A file is locked as long as the process that writes it lives. Whoever makes another one in the same folder removes those of
-ours that nobody has locked: their process was killed. A batch does so at its end, for those of its workers. The lock is the system's, so it ends with the process however that ends,
-and holds between containers and machines that share the folder.
+ours that nobody has locked: their process was killed. A batch does so at its end, for those of its workers. The lock is the
+system's, so it ends with the process however that ends, and holds between containers and machines that share the folder.
 """
 
 from __future__ import annotations

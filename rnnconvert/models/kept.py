@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.threads import Team
+from rnnconvert.core.threads import Team, processors
 
 _BLOCK = 4 << 20
 _SLICE = 256 << 10
@@ -27,15 +26,15 @@ class Kept:
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         """Copy arrays, which are contiguous."""
-        self._arrays = [array.reshape(-1).view(np.uint8) for array in arrays]
-        size = sum(array.size for array in self._arrays)
-        self._handle = -1
-        self._own: Array = np.empty(0, np.uint8)
-        if size > _BLOCK and hasattr(os, "memfd_create"):
+        flat = [array.reshape(-1).view(np.uint8) for array in arrays]
+        self._blocks = [array[start : start + _BLOCK] for array in flat for start in range(0, array.size, _BLOCK)]
+        self._handles: list[int] = []
+        if len(self._blocks) > 1 and hasattr(os, "memfd_create"):
             with contextlib.suppress(OSError):  # where it is not allowed
-                self._handle = os.memfd_create("rnnconvert")
-        if self._handle < 0:
-            self._own = np.empty(size, np.uint8)
+                # The system writes to one of them for one thread at a time.
+                for _ in range(processors()):
+                    self._handles.append(os.memfd_create("rnnconvert"))
+        self._own = [] if self._handles else [np.empty_like(block) for block in self._blocks]
         try:
             self._each(self._keep)
         except BaseException:
@@ -48,43 +47,41 @@ class Kept:
 
     def close(self) -> None:
         """Give the memory back."""
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle, self._own = -1, np.empty(0, np.uint8)
+        for handle in self._handles:
+            os.close(handle)
+        self._handles, self._own = [], []
 
-    def _blocks(self) -> Iterator[tuple[Array, int]]:
-        """Yield stretches of the arrays, and where each is kept."""
-        at = 0
-        for array in self._arrays:
-            for start in range(0, array.size, _BLOCK):
-                yield array[start : start + _BLOCK], at + start
-            at += array.size
-
-    def _each(self, work: Any) -> None:
-        blocks, lock, team = self._blocks(), threading.Lock(), Team()
+    def _each(self, work: Callable[[int], None]) -> None:
+        numbers, lock, team = iter(range(len(self._blocks))), threading.Lock(), Team()
 
         def some() -> None:
             while not team.stopped:
                 with lock:
-                    block = next(blocks, None)
-                if block is None:
+                    number = next(numbers, None)
+                if number is None:
                     return
-                work(*block)
+                work(number)
 
         team.run(some)
 
-    def _keep(self, block: Array, at: int) -> None:
-        if self._handle < 0:
-            self._own[at : at + block.size] = block
-            return
-        done = 0
-        while done < block.size:
-            done += os.pwrite(self._handle, block[done : done + _SLICE].data, at + done)
+    def _place(self, number: int) -> tuple[int, int]:
+        """Return the file of a block, and where it begins there: neighbours have different files."""
+        return self._handles[number % len(self._handles)], number // len(self._handles) * _BLOCK
 
-    def _restore(self, block: Array, at: int) -> None:
-        if self._handle < 0:
-            block[...] = self._own[at : at + block.size]
+    def _keep(self, number: int) -> None:
+        block = self._blocks[number]
+        if not self._handles:
+            self._own[number][...] = block
             return
-        done = 0
+        (handle, at), done = self._place(number), 0
         while done < block.size:
-            done += os.preadv(self._handle, [block[done:].data], at + done)
+            done += os.pwrite(handle, block[done : done + _SLICE].data, at + done)
+
+    def _restore(self, number: int) -> None:
+        block = self._blocks[number]
+        if not self._handles:
+            block[...] = self._own[number]
+            return
+        (handle, at), done = self._place(number), 0
+        while done < block.size:
+            done += os.preadv(handle, [block[done:].data], at + done)

@@ -3,6 +3,7 @@
     KERAS_BACKEND=tensorflow python make.py keras      (keras 3.15, tensorflow 2.21, tf2onnx 1.17)
     KERAS_BACKEND=torch python make.py keras_torch     (keras 3.15, torch 2.13)
     python make.py torch                               (torch 2.13)
+    python make.py jax                                 (jax2onnx 0.17.1, jax 0.10, equinox 0.13, haiku 0.0.17, flax 0.12)
 
 Weights are random with seed 0.
 """
@@ -63,9 +64,12 @@ def without_notes(path: Path) -> None:
     import onnx
 
     model = onnx.load(path)
-    for part in (*model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
-        part.ClearField("metadata_props")
-        part.ClearField("doc_string")
+    graphs = [model.graph]
+    for graph in graphs:
+        graphs += [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+        for part in (graph, *graph.node, *graph.value_info, *graph.input, *graph.output):
+            part.ClearField("metadata_props")
+            part.ClearField("doc_string")
     onnx.save(model, path)
 
 
@@ -106,7 +110,29 @@ def torch_models() -> None:
                 h = (1 - z) * n + z * h
             return h
 
+    class Scanned(torch.nn.Module):
+        """A cell that PyTorch's scan runs, which the exporter writes as a Scan."""
+
+        def __init__(self, cell: torch.nn.Module, reverse: bool) -> None:
+            super().__init__()
+            self.cell, self.reverse = cell, reverse
+
+        def forward(self, x: torch.Tensor, *first: torch.Tensor) -> torch.Tensor:
+            from torch._higher_order_ops.scan import scan
+
+            def step(states: tuple, one: torch.Tensor) -> tuple:
+                new = self.cell(one, states if len(states) > 1 else states[0])
+                new = new if isinstance(new, tuple) else (new,)
+                return new, new[0].clone()
+
+            last, y = scan(step, first, x, reverse=self.reverse)
+            return y, *last
+
     x, h = torch.randn(TIME, BATCH, 6), torch.randn(BATCH, 8)
+    scanned = {
+        "scan_gru": (Scanned(torch.nn.GRUCell(6, 8), False), (x, h)), "scan_rnn": (Scanned(torch.nn.RNNCell(6, 8), False), (x, h)),
+        "scan_lstm_backwards": (Scanned(torch.nn.LSTMCell(6, 8), True), (x, h, torch.randn(BATCH, 8))),
+    }  # fmt: skip
     models = {
         "lstm_cells": (Steps(torch.nn.LSTMCell(6, 8)), (x,)),
         "gru_cells": (Steps(torch.nn.GRUCell(6, 8), True), (x.transpose(0, 1),)),
@@ -114,18 +140,89 @@ def torch_models() -> None:
         "own": (Own(), (x.transpose(0, 1), h)),
         "gru": (torch.nn.GRU(6, 8), (x,)),
     }  # fmt: skip
-    for name, (model, given) in models.items():
+    for name, (model, given) in (models | scanned).items():
         model.eval()
         y = model(*given)
-        for way, dynamo in (("dynamo", True), ("torchscript", False)):
+        for way, dynamo in (("dynamo", True), *([] if name in scanned else [("torchscript", False)])):
             extra = {"external_data": False} if dynamo else {}
             torch.onnx.export(model, given, HERE / f"{way}_{name}.onnx", dynamo=dynamo, verbose=False, **extra)
             without_notes(HERE / f"{way}_{name}.onnx")
             keep(f"{way}_{name}", list(given), [one.detach() for one in (y if isinstance(y, tuple) else (y,))])
 
 
+def jax_models() -> None:
+    """Cells in jax.lax.scan, which jax2onnx writes as a Loop whose states are the weights, too."""
+    import equinox
+    import flax.linen
+    import haiku
+    import jax
+    import jax.numpy as jnp
+    import onnx
+    from flax import nnx
+    from jax2onnx import to_onnx
+
+    random = np.random.default_rng(0)
+    x, zero = random.normal(size=(TIME, BATCH, 6)).astype("float32"), jnp.zeros((BATCH, 8))
+
+    def drawn(tree: object) -> object:
+        return jax.tree.map(lambda one: jnp.asarray(random.normal(size=one.shape) * 0.3, one.dtype), tree)
+
+    def scanned(step: object, first: object) -> object:
+        return lambda x: jax.lax.scan(step, first, x)[1]
+
+    def of_equinox(kind: type) -> object:
+        own, arrays = kind(6, 8, key=jax.random.key(0)), None
+        arrays, rest = equinox.partition(own, equinox.is_array)
+        own, lstm = equinox.combine(drawn(arrays), rest), kind is equinox.nn.LSTMCell
+
+        def step(state: object, one: object) -> object:
+            state = own(one, state)
+            return state, state[0] if lstm else state
+
+        first = (jnp.zeros(8), jnp.zeros(8)) if lstm else jnp.zeros(8)
+        return jax.vmap(scanned(step, first), 1, 1)
+
+    def of_haiku(kind: type) -> object:
+        def run(x: object) -> object:
+            core = kind(8)
+            return haiku.dynamic_unroll(core, x, core.initial_state(BATCH))[0]
+
+        pure = haiku.without_apply_rng(haiku.transform(run))
+        weights = drawn(pure.init(jax.random.key(0), x))
+        return lambda x: pure.apply(weights, x)
+
+    def of_linen(kind: type) -> object:
+        own = kind(8)
+        weights = drawn(own.init(jax.random.key(0), zero, x[0]))
+        return scanned(lambda state, one: own.apply(weights, state, one), zero)
+
+    def of_nnx(kind: type) -> object:
+        form, weights = nnx.split(kind(6, 8, rngs=nnx.Rngs(0)))
+        return scanned(lambda state, one: nnx.merge(form, weights)(state, one), (zero, zero))
+
+    gates, new = (jnp.asarray(random.normal(size=(14, size)) * 0.3, "float32") for size in (16, 8))
+
+    def own(h: object, one: object) -> object:
+        z, r = jnp.split(jax.nn.sigmoid(jnp.concatenate([one, h], -1) @ gates), 2, -1)
+        h = (1 - z) * jnp.tanh(jnp.concatenate([one, r * h], -1) @ new) + z * h
+        return h, h
+
+    models = {
+        "equinox_gru": of_equinox(equinox.nn.GRUCell), "equinox_lstm": of_equinox(equinox.nn.LSTMCell),
+        "haiku_gru": of_haiku(haiku.GRU), "haiku_lstm": of_haiku(haiku.LSTM), "haiku_rnn": of_haiku(haiku.VanillaRNN),
+        "linen_gru": of_linen(flax.linen.GRUCell), "nnx_lstm": of_nnx(nnx.LSTMCell), "own": scanned(own, zero),
+    }  # fmt: skip
+    for name, model in models.items():
+        keep(f"jax_{name}", [x], [model(x)])  # before the exporter puts primitives of its own into JAX
+        jax.clear_caches()
+        made = to_onnx(model, [jax.ShapeDtypeStruct(x.shape, jnp.float32)])
+        onnx.save(made, HERE / f"jax_{name}.onnx")
+        without_notes(HERE / f"jax_{name}.onnx")
+        jax.clear_caches()
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "torch":
-        torch_models()
+    if sys.argv[1] in ("torch", "jax"):
+        {"torch": torch_models, "jax": jax_models}[sys.argv[1]]()
     else:
         keras_models(sys.argv[1], None if sys.argv[1] == "keras" else TIME)
