@@ -289,6 +289,9 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         yield Seed("tflite-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
         yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
+        yield Seed("fuse", f"fuse_{path.name}", {f"fuse_{path.name}": path.read_bytes()})
+    masked = (GOLDEN / "fuse" / "keras_masked.onnx").read_bytes()
+    yield Seed("fuse", "fuse_masked.onnx", {"fuse_masked.onnx": masked})
     for path in sorted((GOLDEN / "paddle_inference").glob("*.json")):
         files = {path.name: path.read_bytes(), f"{path.stem}.pdiparams": path.with_suffix(".pdiparams").read_bytes()}
         yield Seed("pdmodel", path.name, files)

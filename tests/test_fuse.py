@@ -511,3 +511,16 @@ def test_wrong_use_says_what_to_do(tmp_path: Path) -> None:
         rc.fuse(GOLDEN / "keras_gru.onnx", tmp_path / "fast.pt")
     with pytest.raises(UsageError, match="Create it first"):
         rc.fuse(GOLDEN / "keras_gru.onnx", tmp_path / "none" / "fast.onnx")
+
+
+def test_a_model_that_takes_more_memory_than_there_is_ends_in_words(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    path, _ = model(tmp_path / "model.onnx", "gru", "loop")
+    hostile = onnx.load(path)
+    hostile.graph.initializer.append(numpy_helper.from_array(np.array([40_000_000_000]), "size"))
+    hostile.graph.node.append(helper.make_node("ConstantOfShape", ["size"], ["large"]))
+    hostile.graph.node.append(helper.make_node("ReduceSum", ["large"], ["sum"]))
+    hostile.graph.output.append(value("sum", None))
+    onnx.save(hostile, path)
+    with pytest.raises(RefusedError, match="onnxruntime does not run the model as it is"):
+        rc.fuse(path, tmp_path / "fast.onnx")

@@ -35,7 +35,7 @@ from rnnconvert.formats.onnx.onnx_states import States
 from rnnconvert.judging.judging import compare
 
 ODD = (
-    KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RecursionError, MemoryError,
+    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError, MemoryError,
 )  # fmt: skip
 """What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
@@ -136,6 +136,8 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
         else:
             done.reasons.setdefault(label, str(problem))
+    for label in done.nodes_by_name & done.reasons.keys():
+        del done.reasons[label]  # a part of a layer that is read
     return done
 
 

@@ -108,11 +108,8 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
     later = _reached(inner, [state[0] for state in hidden])
     tracer = Tracer(inner, shapes, [state[0] for state in hidden], later, dict(body.scanned), counted)
     truth, becoming = masks.kept(inner, [(state[0], state[1]) for state in hidden])
-    new = [
-        (name, becoming[name], first, final)
-        for name, _, first, final in hidden
-        if name in becoming and sum(name in node.input for node in inner.nodes) > 1  # else only the mask keeps it
-    ]
+    new = [(name, becoming[name], first, final) for name, _, first, final in hidden if name in becoming]
+    new = [one for one in new if masks.is_read(inner, one[0])]
     found, state = _cell(tracer, inner, hidden if truth is None else new)
     fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
     made = weights(found, state[0])

@@ -133,11 +133,18 @@ def kept(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None,
     return (truths.pop() if truths else None), found
 
 
+def is_read(inner: Scope, state: str) -> bool:
+    """Return whether more reads a state than the choice that keeps it: a copy of the output has no other use."""
+    readers = (node for node in inner.nodes if node.op_type != "Identity")
+    return sum(any(same(inner, given) == state for given in node.input) for node in readers) > 1
+
+
 def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: Callable[[str], int | None]) -> Mask:
     """Return where a truth of a step comes from: a sequence of truths, or lengths. Raises UnmatchedError for anything else."""
     found = element(inner, truth.value)
     if found is not None:
-        scope, value, (axis, step) = found
+        _, value, (axis, step) = found
+        scope, value = inner.resolve(same(inner, value))
         if step != FORWARD or axis not in (0, 1):
             raise UnmatchedError(f"the mask {value!r} is read in another order than time")
         dims = shapes.dims(scope, value)

@@ -226,7 +226,12 @@ class Step:
             if single:
                 gone.append(axis)
                 if len(begin) == 1 or all(
-                    masks["begin"] >> n & 1 and masks["end"] >> n & 1 for n in range(len(begin)) if n != axis
+                    masks["begin"] >> n & 1
+                    and masks["end"] >> n & 1
+                    and steps[n] == 1
+                    and not masks["shrink_axis"] >> n & 1
+                    for n in range(len(begin))
+                    if n != axis
                 ):
                     index = self.block.constant(np.array(low, np.int64))
                     return self._add("Gather", [self.inputs[0], index], axis=axis)
