@@ -289,10 +289,29 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         yield Seed("tflite-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
     for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
         yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
+        yield Seed("fuse", f"fuse_{path.name}", {f"fuse_{path.name}": path.read_bytes()})
+    masked = (GOLDEN / "fuse" / "keras_masked.onnx").read_bytes()
+    yield Seed("fuse", "fuse_masked.onnx", {"fuse_masked.onnx": masked})
+    for path in sorted((GOLDEN / "paddle_inference").glob("*.json")):
+        files = {path.name: path.read_bytes(), f"{path.stem}.pdiparams": path.with_suffix(".pdiparams").read_bytes()}
+        yield Seed("pdmodel", path.name, files)
     for path in sorted(GOLDEN.rglob("*")):
         if (
             path.is_file()
-            and path.suffix in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel", ".pkl")
+            and path.suffix
+            in (
+                ".h5",
+                ".keras",
+                ".params",
+                ".pb",
+                ".npz",
+                ".safetensors",
+                ".index",
+                ".mlmodel",
+                ".pkl",
+                ".pdmodel",
+                ".pdiparams",
+            )
             and "Data" not in path.parts
         ):
             name = path.name
@@ -308,7 +327,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
                 str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()
             }
             yield Seed("mlpackage", path.name, files)
-        elif path.is_dir() and any(one.name.endswith("w_0") for one in path.iterdir()):
+        elif path.is_dir() and any(one.name.endswith(("w_0", "__params__")) for one in path.iterdir()):
             yield Seed(
                 "fluid",
                 path.name,

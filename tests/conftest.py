@@ -8,15 +8,17 @@ import os
 import random
 import resource
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rnnconvert.containers import apart
 from rnnconvert.core.voice import of_the_command_line
 from rnnconvert.verification import lanes
-from tests import drawn, requirements, workers
+from tests import drawn, ready, requirements, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -39,6 +41,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 _SEED = "rnnconvert_seed"
+_COMPILED = "JAX_COMPILATION_CACHE_DIR"
+_FOLDER: pytest.StashKey[tempfile.TemporaryDirectory[str]] = pytest.StashKey()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -54,6 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
+    config.addinivalue_line(
+        "markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do"
+    )
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
     told = getattr(config, "workerinput", {}).get(_SEED)
     if config.option.seed is None:
@@ -62,10 +69,24 @@ def pytest_configure(config: pytest.Config) -> None:
     if not drawn.LONG and "XLA_FLAGS" not in os.environ:
         # The layers are small: JAX takes longer to compile them than to run them.
         os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    if not drawn.LONG and not {_COMPILED, "workerinput"} & {*os.environ, *vars(config)}:
+        # What one process of a run has compiled, its executors and the other workers find there.
+        folder = config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="rnnconvert-jax-")
+        os.environ.update({_COMPILED: folder.name, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"})
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+LONGEST = (
+    "test_docs", "test_executors", "test_pairs", "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse",
+    "test_training_optax", "test_transplant_jax", "test_tensorflow1_files", "test_keras_files", "test_identification",
+    "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts", "test_onnx_computed",
+    "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus", "test_verify",
+)  # fmt: skip
+"""The modules that take longest come first, so that no worker is left alone with one of them at the end."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for."""
+    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for; sort."""
     tests: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
         for mark in item.iter_markers("drawn"):
@@ -76,6 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left and not any("[" in word for word in config.args):
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.hookimpl(trylast=True)
@@ -93,29 +115,39 @@ def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(lanes, "running", workers.running)
 
 
-LARGE = 32 << 20
-"""A test after which this process holds so many bytes more has what it left cleared away."""
+@pytest.fixture(autouse=True)
+def read_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """HDF5 files are read in this process, as where no process can be copied: a copy of one with all frameworks costs more."""
+    if "reads_apart" not in request.keywords and not drawn.LONG:
+        monkeypatch.setattr(apart, "is_possible", lambda: False)
+
+
+ROOM = 200 << 20
+"""So many bytes more than after the last time are held when it is cleared away."""
+MOST = 1300 << 20
+"""Below so many bytes nothing is cleared away."""
 STATUS = Path("/proc/self/statm")
+_kept = 0
 
 
 @pytest.fixture(autouse=True)
 def freed_memory() -> Iterator[None]:
-    """What JAX has compiled and keeps for the next time ends with a large test."""
-    before = held()
+    """What JAX has compiled and keeps for the next time ends when this process grows large."""
+    global _kept
     yield
-    if held() - before > LARGE:
+    if held() > max(MOST, _kept + ROOM):
         free()
+        _kept = held()
 
 
 @pytest.fixture(scope="module", autouse=True)
-def freed_module() -> Iterator[None]:
-    """What the others keep ends with a module."""
+def forgotten_layers() -> Iterator[None]:
+    """Keras and PyTorch's compiler begin every module anew, with their first names."""
     yield
     if "keras" in sys.modules:
-        sys.modules["keras"].backend.clear_session()
+        sys.modules["keras"].backend.clear_session(free_memory=False)
     if "torch._dynamo" in sys.modules:
         sys.modules["torch._dynamo"].reset()
-    free()
 
 
 def held() -> int:
@@ -131,7 +163,7 @@ def free() -> None:
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
     gc.collect()
-    if sys.platform == "linux":  # the allocator keeps freed memory, and the next module's arrays come on top
+    if sys.platform == "linux":  # the allocator keeps freed memory, and the next test's arrays come on top
         ctypes.CDLL(None).malloc_trim(0)
 
 
@@ -151,6 +183,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_unconfigure() -> None:
     workers.end()
+    ready.end()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -18,7 +18,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.core.errors import UnreadableError
 
-pytestmark = pytest.mark.skipif(not apart.is_possible(), reason="processes are not copied on this system")
+pytestmark = [
+    pytest.mark.skipif(not apart.is_possible(), reason="processes are not copied on this system"),
+    pytest.mark.reads_apart,
+]
 DATA = np.arange(4096, dtype=np.uint8)
 
 

@@ -8,7 +8,6 @@ import os
 import pickle
 import shutil
 import struct
-import subprocess
 import sys
 import textwrap
 import zipfile
@@ -27,8 +26,11 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.finder import ArrayFiles
+from tests import ready
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import call, files
+
+pytestmark = pytest.mark.reads_apart
 
 ROOT = Path(__file__).parents[1]
 TARGETS = ["out.pt", "out.safetensors", "out.onnx", "out.bin", "out.keras", "out.weights.h5", "out.h5", "out.msgpack"]
@@ -507,10 +509,8 @@ def test_a_target_that_fails_half_way_is_as_it_was(
     before = files(tmp_path)
     options = [word for setting in settings for word in ("--set", setting)]
     to = ["--to", "pytorch"] if target.endswith(".safetensors") else []
-    command = [sys.executable, "-c", CHILD, how, "convert", str(large), str(path), "--force", *to, *options]
-    found = subprocess.run(
-        command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}
-    )
+    command = [sys.executable, "-c", CHILD, how, "convert", large, path, "--force", *to, *options]
+    found = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert found.returncode == {"full": 2, "interrupted": 130}[how], found.stderr
     assert "Traceback" not in found.stderr and found.stdout == ""
     assert len(found.stderr.splitlines()) == 1

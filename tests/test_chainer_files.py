@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import h5py
@@ -13,7 +12,7 @@ import rnnconvert as rc
 from rnnconvert.containers import npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from tests import corpus, environments
+from tests import corpus, environments, ready
 from tests.judging import batch_first
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform
@@ -29,7 +28,7 @@ def by_chainer(folder: Path, script: str) -> dict[str, Array]:
         f"x = np.random.uniform(-1, 1, (2, 5, 3)).astype('float32')\nfound['x'] = x\n{script}\nnp.savez('found.npz', **found)"
     )
     python = environments.place("chainer").resolve() / "bin" / "python"
-    done = subprocess.run([python, "-W", "ignore", "-c", text], cwd=folder, capture_output=True, text=True, check=False)
+    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="chainer")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)

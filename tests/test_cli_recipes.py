@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import variables
-from tests import environments
+from tests import environments, ready
 from tests.judging import batch_first, close
 from tests.requirements import need, needed
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, stack, write
@@ -223,7 +222,7 @@ def test_a_recipe_runs_in_its_framework(framework: str, format: str, name: str, 
     else:
         needed(framework, framework)
     text = recipe(ROOT / "examples" / "encoder.keras", tmp_path / name, "--to", format, "--layer", layer)
-    done = subprocess.run([python, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = ready.run([python, "-c", text], cwd=tmp_path, ready=framework)
     assert done.returncode == 0, done.stderr
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import subprocess
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.running import registry
-from tests import drawn, fact_files, frameworks
+from tests import drawn, fact_files, frameworks, ready
 from tests.fact_files import GONE
 from tests.requirements import need
 from tests.sources import legacy_h5
@@ -339,7 +338,7 @@ MXNET_WORDS = {
 
 def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     python = frameworks.mxnet().python
-    done = subprocess.run([str(python), "-c", MAKE_GRAPHS, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = ready.run([python, "-c", MAKE_GRAPHS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     np.save(tmp_path / "x.npy", X)
     found: list[tuple[str, int, str, str]] = []
@@ -379,8 +378,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
         stem.with_name(f"{stem.name}-0001.params").write_bytes((tmp_path / f"{name}-0001.params").read_bytes())
         stems.append(str(stem))
     (tmp_path / "stems.json").write_text(json.dumps(stems))
-    command = [str(python), "-c", RUN_GRAPHS, str(tmp_path / "x.npy"), str(tmp_path / "stems.json")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ready.run([python, "-c", RUN_GRAPHS, tmp_path / "x.npy", tmp_path / "stems.json"], ready="mxnet")
     assert done.returncode == 0, done.stderr
 
     def check(one: tuple[int, tuple[str, int, str, str]]) -> None:

@@ -34,6 +34,8 @@ from rnnconvert.running.registry import Executor
 from tests.sources import stack, write
 from tests.test_floors import ROOT
 
+pytestmark = pytest.mark.reads_apart
+
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 

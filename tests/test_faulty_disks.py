@@ -10,6 +10,8 @@ import pytest
 
 from fuzz import writes
 
+pytestmark = pytest.mark.reads_apart
+
 FEW = ("keras", "torch7", "onnx external", "cudnn")
 
 

@@ -42,6 +42,33 @@ def test_fluids_parameters_give_what_fluid_gave(name: str) -> None:
     np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
 
 
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_a_program_with_all_parameters_in_one_file_is_read_without_a_question(name: str) -> None:
+    found = rc.load(GOLDEN / f"{name}_inference")
+    (layer,) = found.layers.values()
+    assert found.format == "fluid" and not found.questions and not found.warnings and not found.tensors
+    np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
+
+
+def test_two_layers_of_such_a_program() -> None:
+    found = rc.load(GOLDEN / "two_inference")
+    first, second = found.layers.values()
+    assert not found.questions
+    np.testing.assert_allclose(
+        batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE
+    )
+
+
+def test_parameters_of_another_program_are_refused(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(GOLDEN / "gru_inference", tmp_path / "m"))
+    shutil.copy(GOLDEN / "lstm_inference" / "__params__", folder)
+    with pytest.raises(rc.UnreadableError, match="Give the program and the parameters of one model"):
+        rc.load(folder)
+    (folder / "__params__").write_bytes((GOLDEN / "gru_inference" / "__params__").read_bytes()[:-3])
+    with pytest.raises(rc.UnreadableError):
+        rc.load(folder)
+
+
 def test_the_other_mode_is_another_function() -> None:
     layer = rc.load(GOLDEN / "gru", origin_mode=True).layers["gru_0"]
     assert np.abs(batch_first(layer, ANSWERS["x"]) - ANSWERS["gru"]).max() > 0.1

@@ -23,6 +23,8 @@ from rnnconvert.containers import msgpack_file, safetensors
 from rnnconvert.core.errors import UnreadableError
 from tests.requirements import needed
 
+pytestmark = pytest.mark.reads_apart
+
 FOUND = Path(fuzzer.__file__).parent / "found"
 CASES = sorted(one for one in FOUND.iterdir() if one.is_dir())
 LIMITS = Limits(10, 1 << 30)

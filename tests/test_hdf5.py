@@ -17,6 +17,8 @@ from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import BFLOAT16, Deferred
 from rnnconvert.core.errors import UnreadableError, UsageError
 
+pytestmark = pytest.mark.reads_apart
+
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:
     return np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)

@@ -22,6 +22,8 @@ from tests.julia_files import Function, Struct
 from tests.sources import checkpoint
 from tests.stacks import BOTH, PLAIN, random_stack
 
+pytestmark = pytest.mark.reads_apart
+
 INPUTS, UNITS = 3, 5
 INPUT_BIAS = PLAIN | {"input_bias"}
 

@@ -21,7 +21,10 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 
 # Keras's own call of numpy, on TensorFlow variables
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.reads_apart,
+]
 
 
 def build(dtype: str = "float32") -> keras.Model:

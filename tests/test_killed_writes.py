@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import rnnconvert as rc
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
+from tests import ready
 from tests.stacks import random_stack
 from tests.test_floors import ROOT
 
@@ -40,10 +40,8 @@ main(sys.argv[2:])
 
 def killed(stop: int, *arguments: object) -> int:
     """The exit code of a command that is stopped before its call number `stop` of those that name files."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(stop), *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-c", CHILD, stop, *arguments]
+    done = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode in (0, 99), done.stderr
     return done.returncode
 

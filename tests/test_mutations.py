@@ -6,7 +6,6 @@ import copy
 import io
 import json
 import os
-import subprocess
 import sys
 import textwrap
 import zipfile
@@ -25,10 +24,12 @@ from safetensors.numpy import save_file
 import rnnconvert as rc
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.files.convert import convert
-from tests import corpus
+from tests import corpus, ready
 from tests.drawn import drawn
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
+
+pytestmark = pytest.mark.reads_apart
 
 ROOT = Path(__file__).parents[1]
 SMALL = 130_000
@@ -186,10 +187,8 @@ MUTATE = textwrap.dedent(
 
 def in_a_child(source: Path, folder: Path, count: int) -> tuple[int, int]:
     """How many of the changed files were refused, and how many converted."""
-    found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", MUTATE, str(folder), str(source), str(count)],
-        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    command = [sys.executable, "-W", "ignore", "-c", MUTATE, folder, source, count]
+    found = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert found.returncode == 0, found.stderr[-2000:]
     refused, done = map(int, found.stdout.split())
     return refused, done

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-import subprocess
 import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
-from tests import corpus, environments
+from tests import corpus, environments, ready
 from tests.drawn import drawn
 from tests.frameworks import mxnet
 from tests.requirements import need
@@ -104,7 +103,7 @@ def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
     text = f"import mxnet, numpy as np\n{script}\n"
     text += "np.savez('found.npz', **{name: array.asnumpy() for name, array in found.items()})"
     python = environments.place("mxnet").resolve() / "bin" / "python"
-    done = subprocess.run([python, "-c", text], cwd=folder, capture_output=True, text=True, check=False)
+    done = ready.run([python, "-c", text], cwd=folder, ready="mxnet")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)
@@ -596,7 +595,7 @@ of_gluon("two", both)
 
 def test_the_steps_of_a_graph_state_their_functions_and_what_is_around_them(tmp_path: Path) -> None:
     python = mxnet().python
-    done = subprocess.run([str(python), "-c", STEPS, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = ready.run([python, "-c", STEPS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     x = np.random.RandomState(1).uniform(-1, 1, (5, 2, 3)).astype("float32")
     names = {path.name.removesuffix("-0000.params") for path in tmp_path.glob("*.params")}

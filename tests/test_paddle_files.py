@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.formats.paddle import paddle_params
-from tests import environments
+from tests import environments, ready
 from tests.judging import batch_first
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
@@ -26,7 +25,7 @@ def by_paddle(folder: Path, script: str) -> dict[str, Array]:
     need("paddle", environments.missing("paddle"))
     text = f"import numpy as np, paddle\nfrom paddle import nn\nfound = {{}}\npaddle.seed(1)\n{script}\nnp.savez('found.npz', **found)"
     python = environments.place("paddle").resolve() / "bin" / "python"
-    done = subprocess.run([python, "-W", "ignore", "-c", text], cwd=folder, capture_output=True, text=True, check=False)
+    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="paddle")
     assert done.returncode == 0, done.stderr[-2000:]
     with np.load(folder / "found.npz") as found:
         return dict(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.running.registry import Executor
-from tests import frameworks
+from tests import frameworks, ready
 from tests.frameworks import judge
 from tests.workers import running
 
@@ -50,8 +49,8 @@ def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that Keras 2 wrote, in both of its kinds of file."""
     made = tmp_path_factory.mktemp("keras2")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    subprocess.run([keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"], check=True, env=environment,
-                   capture_output=True)  # fmt: skip
+    command = [keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return made
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
-from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.formats.tflite import graph, loops
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen"
@@ -33,9 +33,13 @@ def test_layers_give_what_keras_gave(name: str) -> None:
     np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
 
 
-def test_a_mask_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusedError, match=r"a loop \(WHILE\).*lengths of sequences alone"):
-        rc.convert(GOLDEN / "masked.tflite", tmp_path / "out.safetensors")
+def test_a_layer_with_a_mask_is_read_with_a_warning() -> None:
+    found = rc.load(GOLDEN / "masked.tflite")
+    (stack,) = found.layers.values()
+    with np.load(GOLDEN / "masked_lite.npz") as kept:
+        given = reference.run(stack, kept["x"].swapaxes(0, 1))
+        np.testing.assert_allclose(given.hidden[0], kept["y"], rtol=1e-5, atol=1e-6)
+    assert not found.unread and "pass the lengths" in found.warnings[0]
 
 
 def test_a_gru_becomes_a_keras_layer(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import upgrade
 from rnnconvert.formats.keras.upgrade_config import Notes, Translator
 from rnnconvert.formats.keras.upgrade_tables import COMMON, LAYERS
-from tests import corpus, frameworks
+from tests import corpus, frameworks, ready
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings(
@@ -34,6 +34,14 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:.*mask.*:UserWarning",
 )
 GOLDEN = Path(__file__).parent / "golden" / "upgrade"
+
+
+@pytest.fixture(autouse=True)
+def ready_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every proof runs in copies of one process of Keras and of one of tf_keras."""
+    monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[2]}"))
+
+
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.h5"))
 
 

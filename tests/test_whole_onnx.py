@@ -134,13 +134,11 @@ def refused(folder: Path, build: Callable[[Any], Any], match: str) -> None:
 
 
 def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
-    def masked(k: Any) -> Any:
-        return k.Sequential(
-            [k.Input((None,)), k.layers.Embedding(9, 3, mask_zero=True), k.layers.GRU(2, name="reader")]
-        )
+    def lasting(k: Any) -> Any:
+        return k.Sequential([k.Input((None, 3), batch_size=2), k.layers.GRU(2, stateful=True, name="lasting")])
 
     def attention(k: Any) -> Any:
-        x, mask = k.Input((5, 4)), k.Input((5, 5), dtype="bool")
+        x, mask = k.Input((5, 4)), k.Input((2, 5, 5), dtype="bool")
         return k.Model([x, mask], k.layers.MultiHeadAttention(2, 2, name="looks")(x, x, attention_mask=mask))
 
     def window(k: Any) -> Any:
@@ -172,7 +170,7 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
 
     for build, match in (
         (unknown, "curved.*gelu"), (axes, r"both.*\[1, 2\]"), (whole, "pixels.*whole numbers"),
-        (masked, "reader.*mask"), (attention, "(looks|input).*(mask|bool)"), (window, "near.*sliding_window"),
+        (lasting, "lasting.*stateful.*--stateful"), (attention, "looks.*attention_mask"), (window, "near.*sliding_window"),
         (normal, "across.*axis = 1"), (half, "half.*float16"),
         (large, "smooth.*interpolation"), (longer, "longer.*output_padding"),
     ):  # fmt: skip

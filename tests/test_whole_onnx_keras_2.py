@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rnnconvert.formats.keras.whole_onnx import export_model
-from tests import frameworks
+from tests import frameworks, ready
 from tests.test_whole_onnx import run
 
 MAKE = """
@@ -60,6 +59,24 @@ layers = [
     a.TimeDistributed(a.LSTM(3)), a.TimeDistributed(a.Conv1D(3, 2)),
 ]
 keep("image", k.Model(x, [layer(x) for layer in layers]), random.normal(size=(2, 7, 6, 4)).astype("float32"))
+
+ids, t, f = k.Input((7,), dtype="int32"), k.Input((7,), dtype="int32"), k.Input((None, 4))
+x, y = a.Embedding(9, 4, mask_zero=True)(ids), a.Embedding(9, 4, mask_zero=True)(t)
+masked = a.Masking(0.5)(f)
+every, h, c = a.LSTM(4, return_sequences=True, return_state=True, go_backwards=True)(x)
+outputs = [
+    a.Bidirectional(a.LSTM(3, return_sequences=True))(a.Dense(3)(x)), a.Bidirectional(a.GRU(3), merge_mode="sum")(masked), every, h, c,
+    a.LSTM(4, return_sequences=True)(y, initial_state=[h, c]), a.GRU(3, zero_output_for_mask=True, return_sequences=True)(masked),
+    a.GRU(2)(a.Add()([x, y])), a.GRU(2)(a.Multiply()([x, y])), a.GRU(2)(a.Concatenate()([x, y])), a.GRU(2)(a.Attention()([x, y])),
+    a.SimpleRNN(2)(a.Maximum()([x, y])), a.GRU(3, reset_after=False, go_backwards=True)(a.Dropout(0.1)(masked)),
+    a.GRU(2)(a.Conv1D(3, 2)(x)), a.Dense(2)(a.TimeDistributed(a.Dense(2))(x)), a.GRU(2)(a.LSTM(3, return_sequences=True)(x)),
+]
+gaps = [(random.integers(1, 9, (5, 7)) * (random.random((5, 7)) > 0.4)).astype("int32") for _ in range(2)]
+gaps[0][0] = 0
+rows = random.normal(size=(5, 6, 4)).astype("float32")
+rows[random.random((5, 6)) > 0.6] = 0.5
+rows[1] = 0.5
+keep("masked", k.Model([ids, t, f], outputs), *gaps, rows)
 """
 
 
@@ -68,12 +85,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that Keras 2 wrote, in both of its kinds of file, with what it computes."""
     python, made = frameworks.tf_keras().python, tmp_path_factory.mktemp("keras2")
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    subprocess.run([python, "-W", "ignore", "-c", MAKE, made], check=True, env=environment, capture_output=True)
+    command = [python, "-W", "ignore", "-c", MAKE, made]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return made
 
 
 @pytest.mark.parametrize("ending", ["h5", "keras"])
-@pytest.mark.parametrize("name", ["translator", "both", "line", "image"])
+@pytest.mark.parametrize("name", ["translator", "both", "line", "image", "masked"])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
     with np.load(folder / f"{name}.npz") as kept:

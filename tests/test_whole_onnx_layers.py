@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.whole_onnx import export_model
 from tests.requirements import needed
 from tests.test_whole_onnx import run
@@ -274,30 +273,3 @@ def test_models_drawn_from_all_layers(seed: int, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     random = np.random.default_rng(seed)
     agrees(chain(keras, random), [random.normal(size=(2, 9, 4)).astype(np.float32)], tmp_path, seed)
-
-
-@pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning")
-def test_masks_are_refused_where_keras_reads_them_and_dropped_where_it_drops_them(tmp_path: Path) -> None:
-    k = needed("keras", "keras")
-    a = k.layers
-    x = k.Input((6,), dtype="int32")
-    masked = a.Embedding(5, 4, mask_zero=True)(x)
-    dropped = [
-        a.Conv1D(3, 2),
-        a.RMSNormalization(),
-        a.UpSampling1D(2),
-        a.ZeroPadding1D(1),
-        a.Reshape((3, 8)),
-        a.MaxPooling1D(2),
-    ]
-    values = np.random.default_rng(12).integers(0, 5, (3, 6)).astype(np.int32)
-    agrees(k.Model(x, [a.GRU(2)(layer(masked)) for layer in dropped]), [values], tmp_path)
-    for name, made in {
-        "group": a.GRU(2, name="group")(a.GroupNormalization(2)(masked)), "unit": a.GRU(2, name="unit")(a.UnitNormalization()(masked)),
-        "heads": a.MultiHeadAttention(2, 2, name="heads")(masked, masked), "looks": a.Attention(name="looks")([masked, masked]),
-        "steps": a.TimeDistributed(a.Dense(2), name="steps")(masked), "merge": a.Add(name="merge")([masked, masked]),
-        "same": a.LSTM(2, name="same")(a.Identity()(masked)),
-    }.items():  # fmt: skip
-        k.Model(x, made).save(tmp_path / f"{name}.keras")
-        with pytest.raises(RefusedError, match="mask"):
-            export_model(tmp_path / f"{name}.keras", tmp_path / f"{name}.onnx")

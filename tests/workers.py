@@ -11,7 +11,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.errors import ExecutorError
@@ -20,34 +20,44 @@ from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import Executor, built_in
 from tests import drawn
 
-MOST = 6
+MOST = 7
 """How many processes are kept when no test uses them: each holds a framework in memory."""
 
 
+UNREAD = ("COLUMNS", "FORCE_COLOR", "GITHUB_", "NO_COLOR", "PYTEST_", "RNNCONVERT_")
+"""How the names of variables begin that no executor looks at."""
+
+
 class Shared(Process):
-    """A process that may have been started in another folder."""
+    """A process that may have been started in another folder, and for another variant of its module; one asks at a time."""
+
+    def __init__(self, executor: Executor, kept: _Kept) -> None:
+        super().__init__(executor, kept.process._child, kept.process._noise)
+        self._turn = kept.turn
 
     def ask(self, **request: Any) -> dict[str, Any]:
         if "file" in request:
             request["file"] = os.path.abspath(request["file"])  # noqa: PTH100 - a link stays one
-        return super().ask(**request)
+        with self._turn:
+            return super().ask(**request)
 
     def kill(self) -> None:
         super().kill()
         self._child.wait()
 
-    @property
-    def ended(self) -> bool:
-        return self._child.poll() is not None
 
-
-@dataclass
+@dataclass(eq=False)
 class _Kept:
     """A process, what ends it, and how many use it now."""
 
-    process: Shared
+    process: Process
     stack: contextlib.ExitStack
+    turn: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.process._child.poll() is not None
 
 
 _KEPT: OrderedDict[Any, _Kept] = OrderedDict()
@@ -65,7 +75,7 @@ def running(executor: Executor) -> Iterator[Process]:
         kept, key = _taken(executor)
     sound = False
     try:
-        yield kept.process
+        yield Shared(executor, kept)
         sound = True
     except (ExecutorError, AssertionError):
         sound = True  # it answered: with a refusal, or with wrong numbers
@@ -73,23 +83,24 @@ def running(executor: Executor) -> Iterator[Process]:
     finally:
         with _LOCK:
             kept.users -= 1
-            if (not sound or kept.process.ended) and _KEPT.get(key) is kept:
+            if (not sound or kept.ended) and _KEPT.get(key) is kept:
                 _end(key)
 
 
 def _taken(executor: Executor) -> tuple[_Kept, Any]:
-    """A process for one more user, and its key."""
-    environment = frozenset((name, value) for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST")
-    key = (executor, environment)
-    if key in _KEPT and _KEPT[key].process.ended and not _KEPT[key].users:
+    """A process for one more user, which may be that of another variant, and its key."""
+    folder, name = os.path.split(executor.python)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(UNREAD)}
+    environment.update(executor.settings.get("environment", {}))
+    key = (os.path.realpath(folder), name, executor.module, *parent._limits(executor), frozenset(environment.items()))
+    if key in _KEPT and _KEPT[key].ended and not _KEPT[key].users:
         _end(key)
     if key not in _KEPT:
         idle = [one for one, kept in _KEPT.items() if not kept.users]
         for one in idle[: max(0, len(_KEPT) + 1 - MOST)]:
             _end(one)
         stack = contextlib.ExitStack()
-        process = stack.enter_context(parent.running(executor))
-        _KEPT[key] = _Kept(Shared(executor, process._child, process._noise), stack)
+        _KEPT[key] = _Kept(stack.enter_context(parent.running(executor)), stack)
     _KEPT.move_to_end(key)
     kept = _KEPT[key]
     kept.users += 1

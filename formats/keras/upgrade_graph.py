@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.upgrade_config import refuse
@@ -50,6 +50,13 @@ class Call:
     def sources(self) -> list[Ref]:
         """Return all that it reads, in Keras's order."""
         return [*self.reads, *self.states, *(one for one in self.masks if one is not None)]
+
+
+class Reading(Protocol):
+    """A call, as far as its sources go."""
+
+    def sources(self) -> list[Ref]:
+        """Return all that it reads, in Keras's order."""
 
 
 @dataclass(frozen=True)
@@ -155,13 +162,33 @@ def bases(calls: Mapping[str, Sequence[Call]], models: Mapping[str, int], ends: 
     return {name: 0 if 0 in met[name] else 1 for name in models}
 
 
-def order(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], starts: Sequence[Ref]) -> list[str]:
+def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref], starts: Sequence[Ref]) -> list[str]:
     """Return the layers in the order of Keras 3's model.layers: farthest from the outputs first.
 
     calls  of every layer; an input has one without sources
     Raises UnreadableError for a graph with a loop or with references to nothing.
     """
     finished, first = _sorted(calls, ends)
+    _, layers = _depths(calls, finished)
+    for ref in starts:
+        if ref.layer not in layers:
+            layers[ref.layer], first[ref.layer] = 0, -1
+    return sorted(layers, key=lambda name: (-layers[name], first[name]))
+
+
+def order_of_running(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref]) -> list[tuple[str, int]]:
+    """Return the calls of a graph in the order in which Keras 3 runs them. Raises UnreadableError as `order` does."""
+    depths, _ = _depths(calls, _sorted(calls, ends)[0])
+    return sorted(depths, key=lambda node: -depths[node])
+
+
+def _depths(
+    calls: Mapping[str, Sequence[Reading]], finished: Sequence[tuple[str, int]]
+) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
+    """Return how far each call, and each layer, is from the outputs, in the order in which Keras meets them.
+
+    finished  the calls, each after those that it reads
+    """
     depths: dict[tuple[str, int], int] = {}
     layers: dict[str, int] = {}
     within = set(finished)
@@ -172,18 +199,17 @@ def order(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], starts: Sequ
             above = (ref.layer, ref.call)
             if above in within:
                 depths[above] = max(depth + 1, depths.get(above, 0))
-    for ref in starts:
-        if ref.layer not in layers:
-            layers[ref.layer], first[ref.layer] = 0, -1
-    return sorted(layers, key=lambda name: (-layers[name], first[name]))
+    return depths, layers
 
 
-def sorted_calls(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> list[tuple[str, int]]:
+def sorted_calls(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref]) -> list[tuple[str, int]]:
     """Return the calls of a graph, each after those that it reads."""
     return _sorted(calls, ends)[0]
 
 
-def _sorted(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def _sorted(
+    calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref]
+) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls, each after those that it reads, and when each layer was met first."""
     finished: dict[tuple[str, int], None] = {}
     begun: set[tuple[str, int]] = set()
@@ -204,7 +230,7 @@ def _sorted(calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref]) -> tuple[l
 
 
 def _enter(
-    ref: Ref, calls: Mapping[str, Sequence[Call]], finished: Mapping[tuple[str, int], None], begun: set[tuple[str, int]],
+    ref: Ref, calls: Mapping[str, Sequence[Reading]], finished: Mapping[tuple[str, int], None], begun: set[tuple[str, int]],
     first: dict[str, int], stack: list[tuple[tuple[str, int], Iterator[Ref]]],
 ) -> None:  # fmt: skip
     node = (ref.layer, ref.call)

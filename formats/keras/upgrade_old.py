@@ -52,6 +52,11 @@ class Old:
         """Whether it is a model of layers."""
         return self.kind in tables.MODELS
 
+    @property
+    def is_operation(self) -> bool:
+        """Whether it is an operation on tensors, which may bear the name of a layer."""
+        return str(self.raw.get("module", "")).startswith("keras.src.ops")
+
     def walk(self) -> Iterator[Old]:
         """Yield it and everything inside it."""
         yield self
@@ -237,6 +242,8 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
     used: set[str] = set()
     counts: dict[str, int] = {}
     for child in top.inside:
+        if child.is_operation:
+            continue
         if top.is_model or top.kind == "StackedRNNCells":
             kind, listed_ = snake_case(child.kind), "layers" if top.is_model else "cells"
             number = counts.get(kind, 0)

@@ -20,10 +20,10 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import upgrade as old_models
-from rnnconvert.formats.keras.upgrade_graph import Ref, references
+from rnnconvert.formats.keras.upgrade_graph import Ref, order_of_running, references
 from rnnconvert.formats.keras.upgrade_old import Old, assign_by_path, is_shape, tree
 from rnnconvert.formats.keras.whole_onnx_attention import ATTENTION
-from rnnconvert.formats.keras.whole_onnx_calls import axes, calls, described
+from rnnconvert.formats.keras.whole_onnx_calls import Call, axes, calls, described
 from rnnconvert.formats.keras.whole_onnx_layers import (
     OPSET,
     WEIGHTS,
@@ -35,7 +35,9 @@ from rnnconvert.formats.keras.whole_onnx_layers import (
     one_input,
     refuse,
 )
+from rnnconvert.formats.keras.whole_onnx_masks import MASKS, hand_on, masks_on
 from rnnconvert.formats.keras.whole_onnx_norms import NORMS
+from rnnconvert.formats.keras.whole_onnx_operations import OPERATIONS
 from rnnconvert.formats.keras.whole_onnx_recurrent import RECURRENT
 from rnnconvert.formats.keras.whole_onnx_shapes import SHAPES
 from rnnconvert.formats.keras.whole_onnx_space import SPACE
@@ -52,7 +54,8 @@ _ASIDE = (
     "loss",
     "loss_metrics",
 )
-_TYPES = {"float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64}
+_TYPES = {"float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64,
+          "bool": onnx.TensorProto.BOOL}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -142,10 +145,10 @@ def _read(path: Path) -> Old:
     if not top.is_model or not top.entry.own:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     for one in top.walk():
-        if one.kind == "NotEqual":
-            raise refuse(one.name, "the comparison of a mask (mask_zero, Masking)", "a mask drops single steps, and ONNX's operators know "
-                         "lengths alone", "Export the model without it, and give sequences without padding.")  # fmt: skip
-        if not one.is_model and one.kind not in _KNOWN:
+        if one.is_operation and one.kind not in OPERATIONS:
+            known = ", ".join(sorted(OPERATIONS))
+            raise refuse(one.name, f"an operation of class {one.kind!r}", f"the known ones are {known}")
+        if not one.is_model and not one.is_operation and one.kind not in _KNOWN:
             raise refuse(one.name, f"a layer of class {one.kind!r}", f"the known ones are {', '.join(sorted(_KNOWN))}")
     used = assign_by_path(top, "", arrays, _places)
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
@@ -157,7 +160,7 @@ def _read(path: Path) -> Old:
 _MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
 """The layers that give whole numbers for whole numbers."""
 
-_SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES}
+_SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES, **MASKS}
 _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
 _KNOWN = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
 
@@ -197,18 +200,20 @@ class _Model:
     def __init__(self, top: Old) -> None:
         self.top, self.b = top, Builder()
         self.inputs: list[onnx.ValueInfoProto] = []
-        self.whole: set[str] = set()  # values of whole numbers
         self.outputs = self._model(top, None)
 
     def finished(self, source: str, target: str) -> tuple[onnx.ModelProto, Exported]:
         """Return the model without its numbers, and what it is."""
         outputs = []
         for number, value in enumerate(self.outputs):
-            if value.name in self.whole:
-                raise refuse(self.top.name, "an output of whole numbers", "only those of float32 are known here")
+            if value.name in self.b.dtypes:
+                raise refuse(
+                    self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here"
+                )
             name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
             self.b.nodes.append(helper.make_node("Identity", [value.name], [name], name))
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
+        self.b.prune([one.name for one in outputs])
         tensors = []
         for name, array in self.b.arrays.items():
             code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
@@ -233,7 +238,7 @@ class _Model:
         if not values:
             raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
         for one in inside:
-            values = self._layer(one, values)
+            values = self._layer(Facts(one, one.entry.config), values, Call())
         return values
 
     def _input(self, old: Old) -> Value:
@@ -244,12 +249,12 @@ class _Model:
             raise refuse(
                 old.name,
                 f"an input of shape {shape!r} and type {dtype!r}",
-                "only plain tensors of float32, int32 and int64 are known",
+                "only plain tensors of float32, int32, int64 and bool are known",
             )
         name = self.b.name(old.name)
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], axes(shape, name)))
         if dtype != "float32":
-            self.whole.add(name)
+            self.b.dtypes[name] = dtype
         return Value(name, tuple(shape))
 
     def _graph(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
@@ -270,41 +275,38 @@ class _Model:
         known: dict[tuple[str, int], list[Value]] = {}
         for number, start in enumerate(starts):
             known[start.layer, start.call] = [given[number]] if given is not None else [self._input(olds[start.layer])]
-        waiting: list[tuple[str, int]] = [(end.layer, end.call) for end in reversed(ends)]
-        under_way: set[tuple[str, int]] = set()
-        while waiting:
-            key = waiting[-1]
-            if key in known:
-                waiting.pop()
+        for layer, number in order_of_running(known_calls, ends):
+            if (layer, number) in known:
                 continue
-            if key[0] not in known_calls or not 0 <= key[1] < len(known_calls[key[0]]):
-                raise UnreadableError("the configuration", f"the call {key[1]} of the layer {key[0]!r} is not in it")
-            call = known_calls[key[0]][key[1]]
-            missing = [(ref.layer, ref.call) for ref in call.sources() if (ref.layer, ref.call) not in known]
-            if missing and key in under_way:
-                raise UnreadableError("the configuration", f"the layer {key[0]!r} reads what depends on it")
-            if missing:
-                under_way.add(key)
-                waiting += reversed(missing)
-                continue
-            values, *others = (
-                [known[ref.layer, ref.call][ref.index] for ref in refs] for refs in (call.reads, *call.named.values())
-            )
-            known[key] = self._layer(olds[key[0]], values, dict(zip(call.named, others, strict=True)), call.flags)
+            call = known_calls[layer][number]
+
+            def read(refs: Sequence[Ref | None]) -> list[Value | None]:
+                return [None if ref is None else known[ref.layer, ref.call][ref.index] for ref in refs]
+
+            values = [one for one in read(call.reads) if one is not None]
+            named = {key: read(refs) for key, refs in call.named.items()}
+            facts = Facts(olds[layer], olds[layer].entry.config, named=named, flags=call.flags)
+            known[layer, number] = self._layer(facts, values, call)
         return [known[end.layer, end.call][end.index] for end in ends]
 
-    def _layer(
-        self, old: Old, values: Sequence[Value], named: Mapping[str, Sequence[Value]] | None = None,
-        flags: Mapping[str, Any] | None = None,
-    ) -> list[Value]:  # fmt: skip
-        """Return what a layer gives, named and flags as Facts has them."""
-        facts = Facts(old, old.entry.config, named=named or {}, flags=flags or {})
+    def _layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+        """Return what a layer, a model or an operation gives."""
+        old = facts.old
         if old.is_model:
-            if unknown := [*facts.named, *facts.flags]:
-                raise refuse(old.name, f"a call with {unknown[0]}", "only calls on tensors are known here")
+            for value, mask in zip(values, masks_on(self.b, facts, values), strict=True):
+                if mask is not None:
+                    self.b.masks[value.name] = mask
+            facts.finish_call()
             return self._model(old, values)
-        every = [*values, *(value for several in facts.named.values() for value in several)]
-        whole = any(value.name in self.whole for value in every)
+        if old.is_operation:
+            made = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
+            facts.finish()
+            return made
+        every = [
+            *values,
+            *(one for key, ones in facts.named.items() if not key.endswith("mask") for one in ones if one),
+        ]
+        whole = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
         if whole and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
             raise refuse(
                 old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
@@ -316,26 +318,25 @@ class _Model:
         else:
             made = [_SINGLE[old.kind](self.b, facts, values)]
         facts.finish()
+        hand_on(self.b, facts, values, made)
         if whole and old.kind in _MOVING:
-            self.whole |= {value.name for value in made}
+            self.b.dtypes |= {value.name: whole[0] for value in made}
         return made
 
     def _each_step(self, old: Old, facts: Facts, values: Sequence[Value]) -> Value:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
         x, inner = one_input(facts, values), old.inside[0]
         facts.get("layer")
-        if x.masked or len(x.shape) < 2:
-            raise refuse(
-                old.name, "a mask, or an input without time, in a TimeDistributed", "its steps are laid side by side"
-            )
+        if len(x.shape) < 2:
+            raise refuse(old.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
         name, b = old.name, self.b
         end = b.integers(np.iinfo(np.int64).max)
         size = b.add("Shape", [x.name], f"{name}/shape")
-        below = b.add("Slice", [size, b.integers(2), end], f"{name}/below")
-        steps = b.add("Concat", [b.integers(-1), below], f"{name}/steps_shape", axis=0)
-        flat = b.add("Reshape", [x.name, steps], f"{name}/steps")
-        self.whole |= {flat} if x.name in self.whole else set()
-        made = self._layer(inner, [Value(flat, (None, *x.shape[2:]))])
+        flat = _side_by_side(b, name, x)
+        mask = masks_on(b, facts, [x])[0]
+        if mask is not None:
+            b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
+        made = self._layer(Facts(inner, inner.entry.config), [flat], Call())
         if len(made) != 1:
             raise refuse(
                 old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
@@ -344,5 +345,19 @@ class _Model:
         inside = b.add("Slice", [b.add("Shape", [made[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
         whole = b.add("Concat", [start, inside], f"{name}/size", axis=0)
         out = b.add("Reshape", [made[0].name, whole], f"{name}/together")
-        self.whole |= {out} if made[0].name in self.whole else set()
+        if made[0].name in b.dtypes:
+            b.dtypes[out] = b.dtypes[made[0].name]
         return Value(out, (*x.shape[:2], *made[0].shape[1:]))
+
+
+def _side_by_side(b: Builder, name: str, x: Value) -> Value:
+    """Return the steps of a tensor, or of its mask, as one batch."""
+    if len(x.shape) < 2:
+        raise refuse(name, "a mask without time in a TimeDistributed", "its steps are laid side by side")
+    end = b.integers(np.iinfo(np.int64).max)
+    below = b.add("Slice", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(2), end], f"{name}/below")
+    shape = b.add("Concat", [b.integers(-1), below], f"{name}/steps_shape", axis=0)
+    flat = b.add("Reshape", [x.name, shape], f"{name}/steps")
+    if x.name in b.dtypes:
+        b.dtypes[flat] = b.dtypes[x.name]
+    return Value(flat, (None, *x.shape[2:]))

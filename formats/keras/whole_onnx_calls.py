@@ -10,25 +10,33 @@ import onnx
 
 from rnnconvert.formats.keras.upgrade_graph import Ref, reference
 from rnnconvert.formats.keras.upgrade_old import Old
-from rnnconvert.formats.keras.whole_onnx_layers import refuse
+from rnnconvert.formats.keras.whole_onnx_layers import Value, refuse
 
 
 @dataclass(frozen=True)
 class Call:
     """One call of a layer.
 
-    reads  the tensors that it is called on
-    named  those that the call names: initial_state, key
-    flags  what else it states: use_causal_mask
+    reads    the tensors that it is called on
+    named    those that the call names: initial_state, key, mask; None for a mask that is left open
+    flags    what else it states: use_causal_mask
+    numbers  of an operation: the numbers among its arguments, by their places
     """
 
     reads: list[Ref] = field(default_factory=list)
-    named: dict[str, list[Ref]] = field(default_factory=dict)
+    named: dict[str, list[Ref | None]] = field(default_factory=dict)
     flags: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[int, Any] = field(default_factory=dict)
 
     def sources(self) -> list[Ref]:
-        """Return all that it reads."""
-        return [*self.reads, *(ref for refs in self.named.values() for ref in refs)]
+        """Return all that it reads, in Keras's order."""
+        named = (ref for _, refs in sorted(self.named.items()) for ref in refs)
+        return [*self.reads, *(ref for ref in named if ref is not None)]
+
+    def arguments(self, values: Sequence[Value]) -> list[Any]:
+        """Return the arguments of an operation: tensors and numbers."""
+        left = iter(values)
+        return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
 
 
 def calls(old: Old) -> list[Call]:
@@ -38,8 +46,11 @@ def calls(old: Old) -> list[Call]:
         if not isinstance(node, Mapping):  # as Keras 2 has it
             raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
         call = Call()
-        for one in _flat(node.get("args", [])):
+        for number, one in enumerate(_flat(node.get("args", []))):
             ref = _history(one)
+            if ref is None and old.is_operation and isinstance(one, (int, float)):
+                call.numbers[number] = one
+                continue
             if ref is None:
                 raise refuse(
                     old.name, f"a call with {str(one)[:60]}", "it changes what the layer computes, or is not known"
@@ -49,10 +60,13 @@ def calls(old: Old) -> list[Call]:
             several = _flat(value) if isinstance(value, (list, tuple)) else [value]
             if all(one is None for one in several) or (key == "training" and value is False):
                 continue
-            refs = [ref for one in several if (ref := _history(one)) is not None]
-            if refs and len(refs) != len(several):
+            refs = [_history(one) for one in several]
+            known = [ref is not None for ref in refs]
+            if any(known) and not all(
+                ok or (one is None and key == "mask") for ok, one in zip(known, several, strict=True)
+            ):
                 raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
-            if refs:
+            if any(known):
                 call.named[key] = refs
             else:
                 call.flags[key] = value

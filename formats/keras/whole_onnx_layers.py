@@ -31,14 +31,12 @@ _ENDINGS = ("_initializer", "_regularizer", "_constraint")
 class Value:
     """A tensor of the model.
 
-    name    in the graph
-    shape   its axes, None for those that are open
-    masked  whether Keras hands a mask on with it
+    name   in the graph
+    shape  its axes, None for those that are open
     """
 
     name: str
     shape: tuple[int | None, ...]
-    masked: bool = False
 
 
 def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedError:
@@ -47,12 +45,23 @@ def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedEr
 
 
 class Builder:
-    """An ONNX graph under construction, with its nodes, its numbers, and its recurrent nodes by name."""
+    """An ONNX graph under construction.
+
+    nodes      its nodes
+    arrays     its numbers
+    recurrent  its recurrent nodes by name
+    dtypes     the types of values that are not float32
+    masks      the masks that Keras keeps beside values, by the value's name: the same name is the same tensor in Keras
+    steps      what recurrent layers need of a mask, by its name
+    """
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.arrays: dict[str, Array | Pieced] = {}
         self.recurrent: list[str] = []
+        self.dtypes: dict[str, str] = {}
+        self.masks: dict[str, Value] = {}
+        self.steps: dict[str, Any] = {}
         self._taken: set[str] = set()
 
     def name(self, wanted: str) -> str:
@@ -82,6 +91,31 @@ class Builder:
         self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
         return name
 
+    def truth(
+        self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any
+    ) -> Value:
+        """Add a node that gives truths."""
+        name = self.add(operator, inputs, wanted, **attributes)
+        self.dtypes[name] = "bool"
+        return Value(name, tuple(shape))
+
+    def zero(self) -> str:
+        """Return the number zero, stored once."""
+        self._taken.add("zero")
+        self.arrays["zero"] = np.array(0, np.float32)
+        return "zero"
+
+    def prune(self, outputs: Sequence[str]) -> None:
+        """Drop the nodes and numbers on which no output depends: masks that no layer reads."""
+        read = set(outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if read.intersection(node.output):
+                kept.append(node)
+                read.update(node.input)
+        self.nodes = kept[::-1]
+        self.arrays = {name: array for name, array in self.arrays.items() if name in read}
+
     def transposed(self, value: str, order: Sequence[int], wanted: str) -> str:
         """Add a Transpose, unless nothing moves."""
         if list(order) == list(range(len(order))):
@@ -103,7 +137,7 @@ class Facts:
     old: Old
     config: Mapping[str, Any]
     used: set[str] = field(default_factory=set)
-    named: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    named: Mapping[str, Sequence[Value | None]] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -135,7 +169,7 @@ class Facts:
     def tensors(self, key: str) -> Sequence[Value]:
         """Return the tensors that the call names."""
         self.used.add(f"call {key}")
-        return self.named.get(key, ())
+        return [value for value in self.named.get(key, ()) if value is not None]
 
     def flag(self, key: str) -> bool:
         """Return whether the call states something."""
@@ -146,12 +180,16 @@ class Facts:
         """Check that all that is stated was asked for or changes no number. Raises RefusedError."""
         dtype = self.config.get("dtype", "float32")
         named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
-        if named not in ("float32", None):
+        if named not in ("float32", None) and "dtype" not in self.used:
             raise refuse(self.name, f"dtype {named!r}", "only float32 is known here")
         for key, value in self.config.items():
             if key in self.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
                 continue
             raise refuse(self.name, f"{key} = {str(value)[:60]!r}", "what it changes is unknown")
+        self.finish_call()
+
+    def finish_call(self) -> None:
+        """Check that all that the call states was asked for. Raises RefusedError."""
         for key in (*self.named, *self.flags):
             if f"call {key}" not in self.used:
                 raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
@@ -223,7 +261,7 @@ def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
     if bias is not None:
         made = b.add("Add", [made, b.constant(f"{name}/bias", bias)], f"{name}/sum")
-    return function(b, name, facts.get("activation"), Value(made, (*x.shape[:-1], kernel.shape[1]), x.masked))
+    return function(b, name, facts.get("activation"), Value(made, (*x.shape[:-1], kernel.shape[1])))
 
 
 def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -231,16 +269,11 @@ def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     facts.get("input_dim"), facts.get("output_dim")
     index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
     made = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
-    return Value(made, (*x.shape, table.shape[1]), bool(facts.get("mask_zero")))
-
-
-def unmasked(facts: Facts, *values: Value) -> None:
-    """Check that a layer whose result a mask would change has none. Raises RefusedError."""
-    if any(value.masked for value in values):
-        raise refuse(
-            facts.name, "a mask that the layer reads", "a mask drops single steps, and ONNX's operators know lengths alone",
-            "Export the model without mask_zero or Masking, and give sequences without padding.",
-        )  # fmt: skip
+    if facts.get("mask_zero"):
+        zero = b.constant(f"{facts.name}/zero", np.array(0, b.dtypes.get(x.name, "float32")))
+        same = b.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
+        b.masks[made] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
+    return Value(made, (*x.shape, table.shape[1]))
 
 
 def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -> str:
@@ -275,8 +308,8 @@ def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 def _activation(operator: str, **keys: str) -> Emit:
     def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         x = one_input(facts, values)
-        if operator == "Softmax":
-            unmasked(facts, x)
+        if operator == "Softmax" and (b.masks.get(x.name) or facts.named):
+            raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
         stated = {key: facts.get(old) for key, old in keys.items()}
         if isinstance(stated.get("axis"), (list, tuple)):
             raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")

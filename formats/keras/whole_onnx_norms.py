@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.whole_onnx_layers import Builder, Emit, Facts, Value, bounded, one_input, refuse
+from rnnconvert.formats.keras.whole_onnx_masks import mask_on
 
 _TRAINING = ("momentum", "center", "scale", "synchronized", "renorm_momentum", "renorm_clipping", "virtual_batch_size")
 
@@ -50,6 +51,7 @@ def _batch_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     if len(axes) != 1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
     facts.need("renorm", False)
+    mask_on(b, facts, x)  # it is read in training alone
     mean, variance = facts.weight("moving_mean"), facts.weight("moving_variance")
     gamma, beta = facts.array("gamma"), facts.array("beta")
     for key in _TRAINING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import helper
@@ -12,7 +13,9 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_config import Notes, Translator
 from rnnconvert.formats.keras.upgrade_layers import Layers, New
 from rnnconvert.formats.keras.whole_onnx_layers import Builder, EmitAll, Facts, Value, refuse
+from rnnconvert.formats.keras.whole_onnx_masks import mask_on
 from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.formats.onnx.masked_steps import Steps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -22,33 +25,59 @@ _PLAIN = ("LSTM", "GRU", "SimpleRNN")
 
 def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     """Return what a recurrent layer gives."""
-    x, states = _start(facts, values)
-    sequence, finals = _node(b, facts, x, states)
-    found = [sequence if facts.get("return_sequences", False) else finals[0]]
-    return [*found, *finals] if facts.get("return_state", False) else found
+    start = _start(b, facts, values)
+    sequences, zero = bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False))
+    found, finals = _node(b, facts, start, _Wish(sequences, zero))
+    return [found, *finals] if facts.get("return_state", False) else [found]
 
 
-def _start(facts: Facts, values: Sequence[Value]) -> tuple[Value, list[Value]]:
-    """Return what a layer reads, and the states it starts from, which follow the input or have a name in the call."""
+@dataclass(frozen=True)
+class _Start:
+    """What a recurrent layer reads, the states that it starts from, and which steps count; None for all."""
+
+    x: Value
+    states: Sequence[Value]
+    steps: Steps | None
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """What a recurrent layer gives.
+
+    sequences  its outputs at all steps
+    zero       zeros at steps that do not count, instead of the output before
+    turned     whether a layer that reads from the end gives its outputs in the order of time
+    """
+
+    sequences: bool
+    zero: bool
+    turned: bool = False
+
+
+def _start(b: Builder, facts: Facts, values: Sequence[Value]) -> _Start:
+    """Return what a layer starts with: its states follow the input or have a name in the call.
+
+    Keras hands a layer the mask of its input where the input is the only tensor of the call.
+    """
     if not values:
         raise refuse(facts.name, "a call without an input", "only calls with the input in front are known here")
     x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
-    if x.masked or len(x.shape) != 3:
-        raise refuse(facts.name, "a mask, or an input without time", "a mask drops single steps, and ONNX's operators know lengths alone",
-                     "Export the model without mask_zero or Masking, and give sequences without padding.")  # fmt: skip
-    return x, states
+    if len(x.shape) != 3:
+        raise refuse(facts.name, f"an input of {len(x.shape)} axes", "it takes (batch, time, features)")
+    mask = mask_on(b, facts, x) if not states or "mask" in facts.named else None
+    if mask is not None and mask.name not in b.steps:
+        b.steps[mask.name] = steps(b, mask.name, mask.name)
+    return _Start(x, states, None if mask is None else b.steps[mask.name])
 
 
-def _node(
-    b: Builder, facts: Facts, x: Value, states: Sequence[Value], turned: bool = False
-) -> tuple[Value, list[Value]]:
-    """Return all outputs of a recurrent layer in the order in which Keras has them, and its final states.
-
-    turned  whether a layer that reads from the end gives its outputs in the order of time
-    """
+def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, list[Value]]:
+    """Return the output of a recurrent layer in the order in which Keras has it, and its final states."""
+    x, states, counting = start.x, start.states, start.steps
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
         facts.get(key)
-    facts.need("stateful", False)
+    if facts.get("stateful", False):
+        raise refuse(facts.name, "stateful = True", "its states last from one call to the next, and the graph keeps none",
+                     "Convert the layer alone, with its states as inputs and outputs (--stateful), or build it without.")  # fmt: skip
     facts.need("time_major", False)
     facts.need("num_constants", None)
     old, name = facts.old, facts.name
@@ -59,7 +88,8 @@ def _node(
     single, size = fitted.stack, direction.hidden_size
     kind = single.layers[0].directions[0].cell.kind
     packed = pack(fitted.layout, single)
-    inputs = [b.transposed(x.name, [1, 0, 2], f"{name}/in")]
+    read = x.name if counting is None else counting.front(b, name, x.name)
+    inputs = [b.transposed(read, [1, 0, 2], f"{name}/in")]
     inputs += [b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
     if states:
         wanted = 2 if kind == "lstm" else 1
@@ -68,31 +98,44 @@ def _node(
             raise refuse(
                 name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence"
             )
-        inputs += ["", *(b.add("Unsqueeze", [one.name, b.integers(0)], f"{name}/initial") for one in states)]
+    if states or counting is not None:
+        inputs.append("" if counting is None else counting.lengths(b, name))
+        inputs += [b.add("Unsqueeze", [one.name, b.integers(0)], f"{name}/initial") for one in states]
     label = b.name(name)
     outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
     operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind]
     b.nodes.append(helper.make_node(operator, inputs, outputs, label, **attributes(single)))
     b.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
+    ends = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
+    finals = ends
+    if counting is not None:
+        first = [one.name for one in states] or [b.zero()] * len(ends)
+        finals = [counting.ended(b, label, *both) for both in zip(ends, first, strict=True)]
+    states = [Value(one, (x.shape[0], size)) for one in finals]
+    if not wish.sequences:
+        last = ends[0] if counting is None else counting.last(b, label, ends[0], backwards, wish.zero)
+        return Value(last, (x.shape[0], size)), states
     every = b.add("Squeeze", [outputs[0], b.integers(1)], f"{label}/states")
-    if backwards and not turned:
-        bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(0), b.integers(-1)]
-        every = b.add("Slice", [every, *bounds], f"{label}/in_processing_order")
     every = b.transposed(every, [1, 0, 2], f"{label}/out")
-    finals = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
-    return Value(every, (*x.shape[:2], size)), [Value(one, (x.shape[0], size)) for one in finals]
+    if counting is not None:
+        every = counting.spread(b, label, every, backwards, wish.zero)
+    if backwards and not wish.turned:
+        bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(1), b.integers(-1)]
+        every = b.add("Slice", [every, *bounds], f"{label}/in_processing_order")
+    return Value(every, (*x.shape[:2], size)), states
 
 
 def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     """Return what a Bidirectional gives."""
-    x, states = _start(facts, values)
+    start = _start(b, facts, values)
+    states = start.states
     facts.get("layer"), facts.get("backward_layer")
     mode, name, old = facts.get("merge_mode", "concat"), facts.name, facts.old
     half = len(states) // 2
     given = [states[:half], states[half:]]
     ends: list[Value] = []
     finals: list[Value] = []
-    for one, start in zip(old.inside, given, strict=True):
+    for one, own in zip(old.inside, given, strict=True):
         inner = Facts(one, one.entry.config)
         if one.kind not in _PLAIN:
             raise refuse(
@@ -100,10 +143,12 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
             )
         if bool(inner.get("go_backwards", False)) != (one is not old.inside[0]):
             raise refuse(name, "a forward layer that reads from the end", "the order of its outputs is unknown")
-        if states and not start:
+        if states and not own:
             raise refuse(name, "one initial state for both directions", "each direction starts from its own")
-        sequence, last = _node(b, inner, x, start, turned=True)
-        ends.append(sequence if inner.get("return_sequences", False) else last[0])
+        # A Bidirectional makes its layers give zeros at masked steps if they give sequences, and not otherwise.
+        sequences = bool(inner.get("return_sequences", False))
+        end, last = _node(b, inner, replace(start, states=own), _Wish(sequences, sequences, turned=True))
+        ends.append(end)
         finals += last if inner.get("return_state", False) else []
         inner.finish()
     return [*_merged(b, facts, mode, ends), *finals]

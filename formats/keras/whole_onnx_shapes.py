@@ -15,7 +15,6 @@ from rnnconvert.formats.keras.whole_onnx_layers import (
     function,
     one_input,
     refuse,
-    unmasked,
 )
 from rnnconvert.formats.keras.whole_onnx_norms import unit
 
@@ -51,7 +50,8 @@ def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, dims = one_input(facts, values), [int(n) for n in facts.get("dims")]
-    return Value(b.transposed(x.name, [0, *dims], facts.name), (x.shape[0], *(x.shape[n] for n in dims)))
+    made = b.add("Transpose", [x.name], f"{facts.name}/transposed", perm=[0, *dims])
+    return Value(made, (x.shape[0], *(x.shape[n] for n in dims)))
 
 
 def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -63,11 +63,13 @@ def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 def _merge(operator: str) -> Emit:
     def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-        unmasked(facts, *values)
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         rank = max(len(value.shape) for value in values)
-        first, *others = (_widened(b, facts, value, rank) for value in values)
+        wide = [_widened(b, facts, value, rank) for value in values]
+        if operator in _READING and any(value.name in b.masks for value in wide):
+            return _masked_merge(b, facts, wide, operator)
+        first, *others = wide
         made, shape = first.name, first.shape
         for other in others:
             made = b.add(operator if operator != "Mean" else "Add", [made, other.name], f"{facts.name}/merged")
@@ -78,6 +80,55 @@ def _merge(operator: str) -> Emit:
         return Value(made, shape)
 
     return emit
+
+
+_READING = ("Mul", "Max", "Min")
+
+
+def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: str) -> Value:
+    """Return a product, maximum or minimum of tensors with masks, which leaves out the steps that do not count.
+
+    The first to count at a step is taken as it is; where none counts, a product is zero, the others keep what is there.
+    """
+    name = facts.name
+    wide: list[Value | None] = []
+    for value in values:
+        mask = b.masks.get(value.name)
+        if mask is not None and len(mask.shape) != len(value.shape) - 1:
+            raise refuse(
+                name,
+                f"a mask of {len(mask.shape)} axes on a tensor of {len(value.shape)}",
+                "Keras spreads it over the wrong ones",
+            )
+        if mask is not None:
+            behind = b.integers(len(mask.shape))
+            mask = b.truth("Unsqueeze", [mask.name, behind], f"{name}/mask", (*mask.shape, 1))
+        wide.append(mask)
+    everywhere = all(mask is not None for mask in wide)
+    made, shape, counting = "", values[0].shape, wide[0]
+    for number, (value, mask) in enumerate(zip(values, wide, strict=True)):
+        shape = tuple(_wider(n, m) for n, m in zip(shape, value.shape, strict=True))
+        x = value.name
+        if operator == "Mul":
+            if mask is not None:
+                one = b.constant(f"{name}/one", np.array(1, np.float32))
+                x = b.add("Where", [mask.name, x, one], f"{name}/factor")
+            made = b.add("Mul", [made, x], f"{name}/merged") if made else x
+        elif not number:
+            made = x
+            continue
+        else:
+            x = x if mask is None else b.add("Where", [mask.name, x, made], f"{name}/counting")
+            made = made if counting is None else b.add("Where", [counting.name, made, x], f"{name}/before")
+            made = b.add(operator, [made, x], f"{name}/merged")
+        if number:
+            known = mask is not None and counting is not None
+            counting = (
+                b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if known and mask and counting else None
+            )
+    if operator == "Mul" and everywhere and counting is not None:
+        made = b.add("Where", [counting.name, made, b.zero()], f"{name}/zeroed")
+    return Value(made, shape)
 
 
 def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
@@ -121,7 +172,6 @@ def _wider(one: int | None, other: int | None) -> int | None:
 
 
 def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    unmasked(facts, *values)
     rank = len(values[0].shape)
     axis = int(facts.get("axis", -1)) % rank
     widths = [value.shape[axis] for value in values]
@@ -130,15 +180,10 @@ def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return Value(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
 
 
-def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    raise refuse(facts.name, "a Masking", "a mask drops single steps, and ONNX's operators know lengths alone",
-                 "Export the model without it, and give sequences without padding.")  # fmt: skip
-
-
 SHAPES: Mapping[str, Emit] = {
     "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Dot": _dot,
     "Activation": _function_layer, "Add": _merge("Add"), "Subtract": _merge("Sub"), "Multiply": _merge("Mul"), "Average": _merge("Mean"),
-    "Maximum": _merge("Max"), "Minimum": _merge("Min"), "Concatenate": _concatenate, "Masking": _masking,
+    "Maximum": _merge("Max"), "Minimum": _merge("Min"), "Concatenate": _concatenate,
     **{name: _nothing for name in ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "GaussianNoise", "GaussianDropout",
                                    "AlphaDropout", "ActivityRegularization", "Identity", "SpatialDropout3D")},
 }  # fmt: skip

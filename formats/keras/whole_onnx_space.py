@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.whole_onnx_layers import (
@@ -20,8 +21,8 @@ from rnnconvert.formats.keras.whole_onnx_layers import (
     function,
     one_input,
     refuse,
-    unmasked,
 )
+from rnnconvert.formats.keras.whole_onnx_masks import mask_on
 
 
 def _sizes(facts: Facts, key: str, axes: int, default: int = 1) -> list[int]:
@@ -176,12 +177,24 @@ def _global(operator: str, axes: int) -> Emit:
     def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         x = one_input(facts, values)
         _spatial(facts, x, axes)
-        unmasked(facts, x)
         keep = bool(facts.get("keepdims", False))
-        made = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
+        mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
+        if mask is None:
+            made = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
+        else:
+            made = _mean_of_steps(b, facts.name, x, mask, int(keep))
         return Value(made, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
 
     return emit
+
+
+def _mean_of_steps(b: Builder, name: str, x: Value, mask: Value, keep: int) -> str:
+    """Add the mean over the steps that count; as in Keras, it is not a number where none does."""
+    wide = b.add("Unsqueeze", [mask.name, b.integers(2)], f"{name}/mask")
+    kept = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
+    numbers = b.add("Cast", [wide], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
+    sums = [b.add("ReduceSum", [one, b.integers(1)], f"{name}/sum", keepdims=keep) for one in (kept, numbers)]
+    return b.add("Div", sums, f"{name}/pooled")
 
 
 def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:

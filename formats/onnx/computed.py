@@ -35,10 +35,11 @@ from rnnconvert.formats.onnx.onnx_states import States
 from rnnconvert.judging.judging import compare
 
 ODD = (
-    KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, StopIteration, RecursionError, MemoryError,
+    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError, MemoryError,
 )  # fmt: skip
 """What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
+_MASKED = "{name}: {mask!r} says which steps of its input count: pass the lengths of its sequences"
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +136,8 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
         else:
             done.reasons.setdefault(label, str(problem))
+    for label in done.nodes_by_name & done.reasons.keys():
+        del done.reasons[label]  # a part of a layer that is read
     return done
 
 
@@ -168,11 +171,32 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
         )
         given, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
+    warnings = list(states.warnings)
+    if found.mask is not None:
+        masked = turned.before(scope, shapes, found.mask.value, found.mask.axis) if found.mask.rank > 1 else ""
+        if all(sources) != bool(masked):
+            raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
+        warnings.append(_MASKED.format(name=name, mask=masked or found.mask.value))
+        if any(use.fill == "zero" for use in found.uses):
+            warnings.append(f"{name}: its outputs are zero where its input is masked")
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),),
         output_order=order, unconvertible=tuple(states.unconvertible),
     )  # fmt: skip
-    return Computed(stack, found, own.nodes, given, tuple(states.warnings))
+    begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
+    return Computed(stack, found, [*begun, *own.nodes], given, tuple(warnings))
+
+
+def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
+    """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
+    kept: set[int] = set()
+    waiting = list(found.zeros)
+    while waiting:
+        producer = scope.producer(waiting.pop())
+        if producer is not None and id(producer[0]) not in kept:
+            kept.add(id(producer[0]))
+            waiting += [name for name in reads(producer[0]) if own.cuts.get(name) not in ("read", "state", "mask")]
+    return [node for node in scope.nodes if id(node) in kept]
 
 
 def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
@@ -190,7 +214,7 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
             for seed in range(_SHAKES)
         ]
         for place, use in enumerate(found.uses):
-            new = _form(found, use, given)
+            new = _form(found, use, given if found.mask is None else _spread(found, use, given, trial))
             if new.shape != truth[place].shape:
                 raise UnmatchedError(
                     f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
@@ -230,7 +254,41 @@ def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.
         found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time"
     )
     hidden, cell = ((states[letter],) if letter in states else None for letter in "hc")
-    return reference.run(stack, x, hidden, cell)
+    if found.mask is None:
+        return reference.run(stack, x, hidden, cell)
+    order, lengths = _counting(found, trial, x.shape[0])
+    return reference.run(stack, np.take_along_axis(x, order[:, :, None], 0), hidden, cell, lengths)
+
+
+def _steps(found: Found, trial: Mapping[str, Array], steps: int) -> Array:
+    """Return which steps count: (time, batch)."""
+    assert found.mask is not None
+    given = trial[found.mask.value]
+    if found.mask.rank == 1:
+        return np.asarray(np.arange(steps)[:, None] < given[None])
+    truths = np.moveaxis(given, found.mask.axis, 0).astype(bool)
+    return np.asarray((truths[..., 0] if found.mask.rank == 3 else truths) != found.mask.negated)
+
+
+def _counting(found: Found, trial: Mapping[str, Array], steps: int) -> tuple[Array, Array]:
+    """Return the steps of each sequence with those that count in front, and how many count."""
+    counts = _steps(found, trial, steps)
+    return np.argsort(~counts, axis=0, kind="stable"), counts.sum(0)
+
+
+def _spread(found: Found, use: Use, given: reference.Outputs, trial: Mapping[str, Array]) -> reference.Outputs:
+    """Return what a layer with a mask gives at each step and at the end, from what it gives for the steps that count."""
+    counts = _steps(found, trial, len(given.y))
+    before = np.cumsum(counts, 0)
+    y = np.take_along_axis(given.y, np.maximum(before - 1, 0)[:, :, None], 0)
+    first: Array | float = 0.0
+    if use.fill == "state" and "h" in found.states:
+        first = np.asarray(trial.get(found.states["h"], np.zeros(())), np.float64).reshape(-1, y.shape[2])
+        first = np.broadcast_to(first, y.shape[1:])
+    shown = counts if use.fill == "zero" else before > 0
+    y = np.where(shown[:, :, None], y, first)
+    hidden = (y[-1],) if use.fill == "output" else given.hidden
+    return replace(given, y=y, hidden=hidden)
 
 
 def _form(found: Found, use: Use, given: reference.Outputs) -> Array:

@@ -365,6 +365,14 @@ def _reverse_sequence(own: Evaluation, inputs: Inputs, attributes: Mapping[str, 
     return found
 
 
+def _tile(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
+    data, repeats = _there(inputs[0]), [int(one) for one in _there(inputs[1]).reshape(-1)]
+    if len(repeats) != data.ndim or min(repeats, default=1) < 0:
+        raise ValueError("it repeats other axes than there are")
+    own.budget.spend(0, data.size * math.prod(repeats))
+    return np.tile(data, repeats)
+
+
 _OPERATORS: Mapping[str, _Operator] = {
     "Sigmoid": _of_one("sigmoid"), "Tanh": _of_one("tanh"), "Relu": _of_one("relu"), "Softsign": _of_one("softsign"),
     "Softplus": _of_one("softplus"), "Elu": _of_one("elu", 1.0), "LeakyRelu": _of_one("leaky_relu", 0.01),
@@ -378,7 +386,7 @@ _OPERATORS: Mapping[str, _Operator] = {
     "Einsum": _einsum,
     "MatMul": lambda own, inputs, attributes: own.product(_there(inputs[0]), _there(inputs[1])),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout,
+    "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout, "Tile": _tile,
     "Size": lambda own, inputs, attributes: np.array(_there(inputs[0]).size, np.int64),
 }  # fmt: skip
 """Operators that are computed here; those that move numbers, and sums and products, are those of onnx_fold."""

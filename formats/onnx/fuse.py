@@ -20,6 +20,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx import onnx_file, onnx_write
+from rnnconvert.formats.onnx.computed import ODD
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
 from rnnconvert.formats.onnx.fuse_graph import made, reads, replaced
@@ -123,16 +124,7 @@ def fuse(
         work = _Work(onnx_file.read(source), source, tell)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
-    except (
-        KeyError,
-        IndexError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        OverflowError,
-        StopIteration,
-        RecursionError,
-    ) as error:
+    except ODD as error:
         if isinstance(error, RnnConvertError):
             raise
         what = f"{type(error).__name__}: {error}"

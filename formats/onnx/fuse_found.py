@@ -23,6 +23,8 @@ class Use(NamedTuple):
     axis   of time, for a sequence
     step   which, for a step
     rank   how many axes one state has: 2, or 3 with a first of length 1
+    fill   of a layer with a mask, what stands for a step that does not count: the "state" before it, the "output" before it, which
+           is zero at first, or "zero"
     """
 
     value: str
@@ -30,6 +32,7 @@ class Use(NamedTuple):
     axis: int = 0
     step: int = 0
     rank: int = 2
+    fill: Literal["state", "output", "zero"] = "state"
 
 
 class Read(NamedTuple):
@@ -49,6 +52,21 @@ class Read(NamedTuple):
     window: tuple[int, int] | None = None
 
 
+class Mask(NamedTuple):
+    """Which steps of each sequence count; the state stays at the others.
+
+    value    truths for each step and sequence, with or without a last axis of length 1; or how many steps of each sequence count
+    axis     of time
+    rank     how many axes it has: 3, 2, or 1 for lengths
+    negated  whether what holds at a step is that it does not count
+    """
+
+    value: str
+    axis: int
+    rank: int
+    negated: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """A recurrent layer in other operators.
@@ -63,6 +81,8 @@ class Found:
     processing whether its outputs stand in the order in which they were computed, although it reads from the end
     steps      how many steps are written out; None for a loop
     node       the Loop or Scan
+    mask       which steps count; None for all
+    zeros      what copies of the output begin with
     """
 
     label: str
@@ -75,6 +95,8 @@ class Found:
     processing: bool = False
     steps: int | None = None
     node: onnx.NodeProto | None = None
+    mask: Mask | None = None
+    zeros: Sequence[str] = ()
 
     @property
     def operator(self) -> str:

@@ -12,8 +12,9 @@ from onnx import helper
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse_found import Found, Read
+from rnnconvert.formats.onnx.fuse_found import Found, Mask, Read
 from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.formats.onnx.masked_steps import Steps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 
@@ -23,18 +24,19 @@ Made = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
 class _Nodes:
     """Nodes under construction, for an operator set."""
 
-    def __init__(self, prefix: str, opset: int) -> None:
-        self.prefix, self.opset = prefix, opset
+    def __init__(self, prefix: str, opset: int, dtype: np.dtype) -> None:
+        self.prefix, self.opset, self.dtype = prefix, opset, dtype.newbyteorder("=")
         self.nodes: list[onnx.NodeProto] = []
         self.arrays: dict[str, Array | Pieced] = {}
 
-    def constant(self, local: str, array: Array | Pieced) -> str:
-        self.arrays[f"{self.prefix}/{local}"] = array
-        return f"{self.prefix}/{local}"
+    def constant(self, wanted: str, array: Array | Pieced) -> str:
+        self.arrays[f"{self.prefix}/{wanted}"] = array
+        return f"{self.prefix}/{wanted}"
 
-    def add(self, operator: str, inputs: Sequence[str], local: str = "", output: str = "", **extra: Any) -> str:
-        name = output or f"{self.prefix}/{local}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], f"{self.prefix}/{local or operator}", **extra))
+    def add(self, operator: str, inputs: Sequence[str], wanted: str = "", output: str = "", **attributes: Any) -> str:
+        name = output or f"{self.prefix}/{wanted}"
+        label = f"{self.prefix}/{wanted or operator}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], label, **attributes))
         return name
 
     def axes(self, operator: str, value: str, axes: Sequence[int], local: str = "", output: str = "") -> str:
@@ -51,6 +53,14 @@ class _Nodes:
         given = [self.constant(f"{local}_{n}", np.array([one], np.int64)) for n, one in enumerate(bounds)]
         return self.add("Slice", [value, *given], local)
 
+    def integers(self, *values: int) -> str:
+        """Return a list of whole numbers."""
+        return self.constant("axes_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def zero(self) -> str:
+        """Return the number zero, of the layer's type."""
+        return self.constant("zero", np.zeros((), self.dtype))
+
 
 def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Made:
     """Return the nodes that give everything that is used of a layer, and their numbers.
@@ -58,9 +68,13 @@ def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Ma
     prefix  what their names begin with
     states  initial states to give; those that are not here are zero
     """
-    own = _Nodes(prefix, opset)
+    own = _Nodes(prefix, opset, found.direction.dtype)
     x = [_sequence(own, read, number) for number, read in enumerate(found.reads)]
     given = x[0] if len(x) == 1 else own.add("Concat", x, "x", axis=2)
+    counting = None if found.mask is None else _counting(own, found.mask, given)
+    if counting is not None:
+        batch_first = own.add("Transpose", [given], "x_by_sequence", perm=[1, 0, 2])
+        given = own.add("Transpose", [counting.front(own, "x", batch_first)], "x_in_front", perm=[1, 0, 2])
     single = Recurrent(found.label, (Layer((found.direction,)),))
     cell = found.direction.cell
     packed = pack(registry.layout("onnx", cell.kind, cell.reset_after), single)
@@ -68,13 +82,56 @@ def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Ma
     for letter, name in states.items():
         values[f"initial_{letter}"] = own.axes("Unsqueeze", name, [0], f"initial_{letter}") if found.rank == 2 else name
     slots = ["W", "R", "B", "", "initial_h", "initial_c", "P"][: 7 if cell.kind == "lstm" else 5]
+    values[""] = "" if counting is None else counting.lengths(own, "lengths")
     inputs = [given, *(values.get(slot, "") for slot in slots)]
     while not inputs[-1]:
         inputs.pop()
     outputs = [f"{prefix}/Y", f"{prefix}/Y_h", *([f"{prefix}/Y_c"] if cell.kind == "lstm" else [])]
     own.nodes.append(helper.make_node(found.operator, inputs, outputs, prefix, **attributes(single)))
-    _give(own, found, outputs)
+    if counting is None:
+        _give(own, found, outputs)
+    else:
+        _give_masked(own, found, counting, outputs, states)
     return own.nodes, own.arrays
+
+
+def _counting(own: _Nodes, mask: Mask, x: str) -> Steps:
+    """Add which steps of each sequence count."""
+    if own.opset < 13:
+        raise UnmatchedError(f"its mask {mask.value!r} needs operators of set 13 or later")
+    if mask.rank == 1:
+        size = own.add("Shape", [x], "size")
+        steps_ = own.add("Squeeze", [own.add("Slice", [size, own.integers(0), own.integers(1)], "steps")], "count")
+        bounds = [own.constant(word, np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1))]
+        number = own.add("Range", [bounds[0], steps_, bounds[1]], "number")
+        lengths = own.add("Cast", [mask.value], "given_lengths", to=onnx.TensorProto.INT64)
+        truths = own.add("Less", [number, own.axes("Unsqueeze", lengths, [1], "each_length")], "counts")
+        return steps(own, truths, "mask")
+    truths = mask.value
+    if mask.negated:
+        truths = own.add("Not", [truths], "mask_counts")
+    if mask.rank == 3:
+        truths = own.axes("Squeeze", truths, [2], "mask_narrow")
+    if mask.axis == 0:
+        truths = own.add("Transpose", [truths], "mask_by_sequence", perm=[1, 0])
+    return steps(own, truths, "mask")
+
+
+def _give_masked(own: _Nodes, found: Found, counting: Steps, outputs: Sequence[str], states: Mapping[str, str]) -> None:
+    """Add what turns the operator's outputs into the values that are used, with what stands for steps that do not count."""
+    every = own.add("Transpose", [own.axes("Squeeze", outputs[0], [1], "states")], "states_by_sequence", perm=[1, 0, 2])
+    for number, use in enumerate(found.uses):
+        name = f"use_{number}"
+        if use.kind == "sequence":
+            first = states.get("h", "") if use.fill == "state" else ""
+            first = own.axes("Unsqueeze", first, [1], f"{name}_first") if first else ""
+            value = counting.spread(own, name, every, False, use.fill == "zero", first)
+            order = [0, 1, 2] if use.axis else [1, 0, 2]
+            own.add("Transpose", [value], f"{name}_in_time", use.value, perm=order)
+            continue
+        last = own.axes("Squeeze", outputs[1 if use.kind == "hidden" else 2], [0], f"{name}_last")
+        first = states.get("h" if use.kind == "hidden" else "c", "") if use.fill == "state" else ""
+        own.add("Identity", [counting.ended(own, name, last, first or own.zero())], f"{name}_given", use.value)
 
 
 def _sequence(own: _Nodes, read: Read, number: int) -> str:

@@ -45,6 +45,9 @@ class Cut:
 def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
     """Cut the operators of a layer out of a graph. Raises UnmatchedError where they cannot be cut."""
     cuts = {name: "read" for read in found.reads for name in (read.steps or (read.value,))}
+    if found.mask is not None:
+        cuts[found.mask.value] = "mask"
+        cuts |= {name: "0.0" for name in found.zeros if scope.constant(name) is None}
     cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
     _check_long(scope, shapes, found)
     outputs = [use.value for use in found.uses]
@@ -141,6 +144,11 @@ def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> 
     if known is not None:
         code = next(code for code, dtype in DTYPES.items() if dtype == known.dtype)
         return helper.make_tensor_value_info(name, code, known.shape)
+    if kind == "mask" and found.mask is not None:
+        codes["mask"] = onnx.TensorProto.INT32 if found.mask.rank == 1 else onnx.TensorProto.BOOL
+        code = shapes.kind(scope, name) or codes[kind]
+        dims = shapes.dims(scope, name)
+        return helper.make_tensor_value_info(name, code, list(dims) if dims is not None else [None] * found.mask.rank)
     if kind in codes:
         return helper.make_tensor_value_info(name, code, [])
     steps = {step for read in found.reads for step in read.steps}
@@ -206,6 +214,8 @@ def _draw(
         if kind == "state":
             shape = (batch, size) if found.rank == 2 else (1, batch, size)
             inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(scope, shapes, name, found))
+        elif kind == "mask":
+            inputs[name] = _mask(shapes, scope, found, (steps, batch), random)
         elif kind == "known":
             inputs[name] = np.asarray(shapes.number(scope, name))
         elif kind not in ("read", "condition", "count"):
@@ -216,6 +226,21 @@ def _draw(
             number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
             inputs[name] = number.astype(DTYPES.get(shapes.kind(scope, name), number.dtype))
     return inputs
+
+
+def _mask(shapes: Shapes, scope: Scope, found: Found, sizes: tuple[int, int], random: np.random.Generator) -> Array:
+    """Return a random mask: with gaps, and where there are several sequences one without a step that counts."""
+    assert found.mask is not None
+    steps, batch = sizes
+    if found.mask.rank == 1:
+        lengths = random.integers(1, steps + 1, batch)
+        lengths[1:2] = 0
+        code = shapes.kind(scope, found.mask.value)
+        return np.asarray(lengths.astype(DTYPES.get(code, np.dtype(np.int32))))
+    truths = random.random((steps, batch)) > 0.4
+    truths[:, 1:2] = found.mask.negated
+    truths = truths.T if found.mask.axis else truths
+    return np.ascontiguousarray(truths[..., None] if found.mask.rank == 3 else truths)
 
 
 def _lengths(scope: Scope, shapes: Shapes, found: Found, steps: int, batch: int) -> dict[Place, int]:

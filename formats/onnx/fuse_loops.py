@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
+from rnnconvert.formats.onnx import fuse_masks as masks
 from rnnconvert.formats.onnx.fuse_cell import Match, match
 from rnnconvert.formats.onnx.fuse_expression import FORWARD, REVERSE, UnmatchedError
+from rnnconvert.formats.onnx.fuse_fills import Fills, State
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use, reverse, weights
+from rnnconvert.formats.onnx.fuse_masks import same_numbers
 from rnnconvert.formats.onnx.fuse_rules import Dims
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.onnx_states import given_at_run_time
-
-_State = tuple[str, str, str, str]
-"""A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""
 
 _TRIED = 3
 """Up to how many steps every proof of a whole model runs at least, and one more."""
@@ -42,7 +42,7 @@ class _Body:
     scope: Scope
     inner: Scope
     node: onnx.NodeProto
-    states: Sequence[_State]
+    states: Sequence[State]
     scanned: Mapping[str, tuple[str, int, int]]
     gathered: Sequence[tuple[str, str, int, bool]]
 
@@ -85,7 +85,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         shapes.give(
             inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
         )
-    kept = [state for state in body.states if _same(inner, state[1]) != state[0]]
+    kept = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in kept):
             inner.bind(name, scope, first)
@@ -102,12 +102,16 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
 
     def counted(name: str) -> int | None:
-        where, own = inner.resolve(_same(inner, name))
+        where, own = inner.resolve(same_numbers(inner, name))
         return FORWARD if where is inner and (own == iteration or own in begins) else None
 
     later = _reached(inner, [state[0] for state in hidden])
     tracer = Tracer(inner, shapes, [state[0] for state in hidden], later, dict(body.scanned), counted)
-    found, state = _cell(tracer, inner, hidden)
+    truth, becoming = masks.kept(inner, [(state[0], state[1]) for state in hidden])
+    new = [(name, becoming[name], first, final) for name, _, first, final in hidden if name in becoming]
+    new = [one for one in new if masks.is_read(inner, one[0])]
+    found, state = _cell(tracer, inner, hidden if truth is None else new)
+    fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
     made = weights(found, state[0])
     backward = reverse(made.origins)
     reads = []
@@ -127,14 +131,25 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
     if found.old is not None:
         states["c"] = next(one[2] for one in hidden if one[0] == found.old.origin.value)
     cell = None if found.old is None else next(one for one in hidden if one[0] == found.old.origin.value)
-    uses = _uses(body, used, state, cell, hidden, rank)
+    mask = None
+    if fills is not None and truth is not None:
+        fills.check(hidden, becoming, cell)
+        mask = masks.mask(inner, shapes, truth, tracer.element, counted)
+    uses = (
+        _uses(body, used, state, cell, hidden, rank)
+        if fills is None
+        else fills.uses(body.states, body.gathered, used, cell)
+    )
     order = {before for value, _, _, before in ((g[1], g[0], g[2], g[3]) for g in body.gathered) if value in used}
     processing = backward and False in order
+    if mask is not None and (backward or True in order or rank == 3):
+        raise UnmatchedError(f"it has the mask {mask.value!r}, and reads from the end or has states of three axes")
     if len(order) > 1 or (not backward and True in order):
         raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
     return Found(
         node.name or next(filter(None, node.output), node.op_type), f"a {node.op_type}",
-        Direction(found.cell, made.arrays, backward), reads, states, uses, rank, processing, None, node,
+        Direction(found.cell, made.arrays, backward), reads, states, uses, rank, processing, None, node, mask,
+        [] if fills is None else fills.zeros(body.gathered),
     )  # fmt: skip
 
 
@@ -179,27 +194,13 @@ def _scan(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
     return _Body(scope, inner, node, states, elements, gathered)
 
 
-def _same(scope: Scope, name: str) -> str:
-    """Return the value that a value is, through nodes that change nothing: a Cast to float32, which is what a state is of."""
-    producer = scope.producer(name)
-    while producer is not None and (producer[0].op_type == "Identity" or _to_float(scope, producer[0])):
-        name = producer[0].input[0]
-        producer = scope.producer(name)
-    return name
-
-
-def _to_float(scope: Scope, node: onnx.NodeProto) -> bool:
-    attributes = scope.attributes(node)
-    return node.op_type == "Cast" and "to" in attributes and attributes["to"].i == onnx.TensorProto.FLOAT
-
-
-def _counts(inner: Scope, name: str, states: Sequence[_State]) -> bool:
+def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
     """Return whether a state becomes itself plus one."""
     after = next(state[1] for state in states if state[0] == name)
-    producer = inner.producer(_same(inner, after))
+    producer = inner.producer(same_numbers(inner, after))
     if producer is None or producer[0].op_type != "Add":
         return False
-    inputs = [_same(inner, given) for given in producer[0].input]
+    inputs = [same_numbers(inner, given) for given in producer[0].input]
     others = [given for given in inputs if given != name]
     if len(others) != 1:
         return False
@@ -276,7 +277,7 @@ def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:
     return found
 
 
-def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[_State]) -> tuple[Match, _State]:
+def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match, State]:
     """Return the cell, and which of the states is its hidden one."""
     problem: UnmatchedError | None = None
     for state in hidden:
@@ -287,13 +288,15 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[_State]) -> tuple[Match
             others = [one[0] for one in hidden if one is not state]
             found = match(pieces[0], state[0], others)
             if found.old is not None and found.new is not None:
-                after = next(one[1] for one in hidden if one[0] == found.old.origin.value)
+                after = next((one[1] for one in hidden if one[0] == found.old.origin.value), "")
+                if not after:
+                    raise UnmatchedError("its cell state is kept at other steps than its hidden state")
                 (new,) = tracer.trace(after)
                 if new.key != found.new.key:
                     raise UnmatchedError("its new cell state is not what its output is made of")
             for one in hidden:
                 own = (state[0], found.old.origin.value if found.old is not None else "")
-                if one[0] not in own and _same(inner, one[1]) != _same(inner, state[1]):
+                if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
                     raise UnmatchedError(f"it carries {one[0]!r} besides the states of its cell")
             return found, state
         except UnmatchedError as error:
@@ -302,7 +305,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[_State]) -> tuple[Match
 
 
 def _uses(
-    body: _Body, used: set[str], state: _State, memory: _State | None, hidden: Sequence[_State], rank: int
+    body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int
 ) -> list[Use]:
     """Return what of a loop is used. Raises UnmatchedError for what the operator does not give."""
     inner = body.inner
@@ -311,7 +314,7 @@ def _uses(
         if final not in used:
             continue
         if name == state[0] or (
-            any(name == one[0] for one in hidden) and _same(inner, after) == _same(inner, state[1])
+            any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])
         ):
             uses.append(Use(final, "hidden", rank=rank))
         elif memory is not None and name == memory[0]:
@@ -321,7 +324,7 @@ def _uses(
     for value, final, axis, _ in body.gathered:
         if final not in used:
             continue
-        if _same(inner, value) != _same(inner, state[1]):
+        if same_numbers(inner, value) != same_numbers(inner, state[1]):
             raise UnmatchedError(f"{final!r} collects something else than its state at each step")
         uses.append(Use(final, "sequence", axis, rank=rank))
     return uses

@@ -135,7 +135,7 @@ class Rule:
             return None
         axis = self.number("axis", 0)
         # An index of unknown shape is the number of a step, as loops have it.
-        return [*data[:axis], *(at or []), *data[axis % len(data) + 1 :]]
+        return [*data[:axis], *(at or []), *data[axis % len(data) + 1 :]] if data else None
 
     def slice(self) -> Dims | None:
         whole = self.given(0)

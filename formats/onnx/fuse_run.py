@@ -11,9 +11,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_MEMORY = 8 << 30
+"""How much memory a proof may take, beside twenty times what its files hold."""
+
+
+def _bound(folder: Path) -> None:
+    """Bound the memory of this process, where the system can: a file may state sizes that it does not have."""
+    try:
+        import resource
+    except ImportError:
+        return
+    size = _MEMORY + 20 * sum(one.stat().st_size for one in folder.iterdir() if one.is_file())
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    known = [one for one in (size, soft, hard) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(known), hard))
+
 
 def main(folder: Path) -> dict[str, Any]:
     """Run every job; return what failed, by the name of its output."""
+    _bound(folder)
     if importlib.util.find_spec("onnxruntime") is None:
         return {"absent": "onnxruntime"}
     import numpy as np

@@ -135,7 +135,7 @@ class Tracer:
         """Return a value of the input as what it is: an element of a sequence, where it is one."""
         scope, name = scope.resolve(name)
         while True:
-            found = self._element(scope, name) if at is None else None
+            found = self.element(scope, name) if at is None else None
             if found is not None:
                 scope, name, at = found
                 continue
@@ -157,7 +157,7 @@ class Tracer:
             return self._leaf(scope, name, Origin(name))
         return self._leaf(scope, name, Origin(name, False, *at))
 
-    def _element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
+    def element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
         """Return the sequence that a value is one element of, with its axis of time and the step."""
         if scope is self.scope and name in self.scanned:
             outer, axis, scanned = self.scanned[name]
@@ -281,7 +281,7 @@ class Tracer:
             parts = [self._operand(scope, name, at) for name in node.input]
             return tuple(piece for part in parts for piece in part)
         if not depends and kind not in ("Add", "Sub"):
-            found = self._element(scope, node.output[index]) if at is None else None
+            found = self.element(scope, node.output[index]) if at is None else None
             if found is not None:
                 return self._value(*found)
         if kind in ("Squeeze", "Unsqueeze", "Reshape") and depends:

@@ -10,7 +10,7 @@ SYSTEM = System(
     "onnx", "ONNX", "operator sets 1 to 22; GRU's default is linear_before_reset=0, but exporters write 1",
     "executed: onnxruntime 1.31.1 on the CPU",
     ("onnxruntime's CUDA provider does not run peepholes, other functions or linear_before_reset=0; it leaves them to the CPU",
-     "layers that the main graph computes in Loop, Scan or written-out steps are read once that is proved on random inputs; masks are not"),
+     "layers that the main graph computes in Loop, Scan or written-out steps are read once that is proved on random inputs"),
     speaking=True,
     asks={"input_forget": "f (onnxruntime) by default", "initial_state": "the model has inputs for them"},
     options=(

@@ -1,4 +1,5 @@
-"""Paddle's .pdparams: the state_dict of any model, whose layers and cells are found by the names of their arrays.
+"""Paddle's .pdparams: the state_dict of any model, whose layers and cells are found by the names of their arrays. Inference models are
+read by their program (inference.py).
 
 Source: python/paddle/nn/layer/rnn.py (3.3.1), RNNBase: a stack registers its cells, and lists their arrays under names
 like weight_ih_l0 too; RNN and BiRNN hold a cell, or two, under the names that a stack's layer has.
@@ -20,9 +21,9 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, sentences
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.opened import Opened
+from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.formats.paddle import inference, paddle_params
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import each
@@ -52,8 +53,14 @@ class PaddleFiles(ArrayFiles):
         notes = {**stored.metadata.get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
 
+    def recognise(self, file: Opened) -> Seen | None:
+        """Recognize an inference model by its beginning, and a state_dict by its arrays."""
+        return inference.recognise(file) or super().recognise(file)
+
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every layer. Raises what others raise."""
+        if inference.recognise(Opened(path)):
+            return inference.read(path, options)
         found = super().read(path, options)
         listed: Any = found.metadata["listed"]
         lists = [

@@ -1,7 +1,8 @@
 """Fluid's folders of parameters: dynamic_gru and dynamic_lstm with the fc before each, by the names that Fluid gives.
 
 Source: python/paddle/fluid/layers/rnn.py (1.8), dynamic_gru and dynamic_lstm; unique_name.py for names such as gru_0.w_0.
-A program next to them (`__model__`) states the rest; without one, options supply what the parameters do not state.
+A program next to them (`__model__`) states the rest; without one, options supply what the parameters do not state. Inference models may
+have all parameters in one file, `__params__`, in the order of their names (fluid/io.py, save_vars).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
@@ -38,12 +40,25 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize a folder with parameters of dynamic_gru or dynamic_lstm, by their names and first bytes."""
     if not file.path.is_dir():
         return None
+    combined = _combined(file.path)
+    if combined is not None:
+        return Seen(SHAPED, f"a folder of a Fluid program and its parameters in one file, {combined.name}")
     try:
         names = (one.name for one in file.path.iterdir() if _LAYER.fullmatch(one.name) and lod_tensor.looks_like(one))
         found = next(names, "")
     except OSError:
         return None
     return Seen(SHAPED, f"a folder of Fluid's parameters, {found} among them") if found else None
+
+
+_ALL = ("__params__", "params")
+"""What the file is called that has all parameters of a program (save_inference_model with params_filename)."""
+
+
+def _combined(folder: Path) -> Path | None:
+    """Return the file of a folder that has all parameters of the program next to it, in the order of their names."""
+    found = [folder / name for name in _ALL if (folder / name).is_file() and lod_tensor.looks_like(folder / name)]
+    return found[0] if len(found) == 1 and paddle_program.beside(folder) is not None else None
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -60,14 +75,17 @@ def write(path: Path, job: Job) -> list[str]:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
-    stored = lod_tensor.read_folder(path)
+    program, combined = paddle_program.beside(path), _combined(path)
+    if program is not None and combined is not None:
+        stored = Stored(lod_tensor.read_all(combined, paddle_program.read_model(program).parameters))
+    else:
+        stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
     evidence, unread = [], []
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
         raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
-    program = paddle_program.beside(path)
     stated = paddle_program.read(program) if program is not None else {}
     for match in matches:
         name, kind = match["name"], match["kind"]

@@ -9,9 +9,10 @@ here. It mixes with 1 - z unless origin_mode is set. The bias of dynamic_lstm en
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
-    "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter",
+    "fluid", "PaddlePaddle Fluid", "1.x: a folder with one file per parameter, or a program with all of them in one file",
     "golden: paddlepaddle 1.8.5; corpus: jieba's LAC",
     ("it is only read, not written: no maintained framework runs it",
+     "all parameters in one file (`__params__`, `params`) are read by the names in the program next to it",
      "a program next to the parameters (`__model__`) states origin_mode, is_reverse, the functions and the fc before a layer; without "
      "one they are asked"),
     asks={

@@ -1,4 +1,4 @@
-"""Fluid's parameters: a folder with one file each, a tensor after a header (fluid.io.save_params, save_persistables).
+"""Paddle's tensors, each after a header: one to a file (fluid.io.save_params), or one after the other (`.pdiparams`).
 
 Source: paddle/fluid/framework/{lod_tensor,tensor_util}.cc (1.8), SerializeToStream and TensorToStream; framework.proto,
 VarType.Type and VarType.TensorDesc. Everything is little-endian.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,41 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
 def read(path: Path) -> Array:
     """Return the array of a file, as a view of its map. Raises UnreadableError."""
     data = map_file(path)
-    if bytes(data[: len(_START)]) != _START:
-        raise UnreadableError(path, "it does not begin as a parameter of Fluid's does")
-    at = len(_START)
+    found, end = _tensor(data, 0, path, path.name)
+    if end != data.size:
+        raise UnreadableError(path, f"a tensor of the shape {found.shape} ends before the file does")
+    return found
+
+
+def read_all(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Return the arrays of a file of several, as views of its map: Paddle stores them in the order of their names.
+
+    shapes  what the program states of each
+
+    Raises UnreadableError if the file has others.
+    """
+    data, at = map_file(path), 0
+    arrays: dict[str, Array] = {}
+    for name in sorted(shapes):
+        if at == data.size:
+            raise UnreadableError(path, f"it has {len(arrays)} tensors, but its program has {len(shapes)} parameters")
+        found, at = _tensor(data, at, path, name)
+        if found.shape != shapes[name]:
+            raise UnreadableError(
+                path, f"its tensor number {len(arrays)} has the shape {found.shape}, but the parameter {name!r} of its program has "
+                f"{shapes[name]}", "Give the program and the parameters of one model.",
+            )  # fmt: skip
+        arrays[name] = found
+    if at != data.size:
+        raise UnreadableError(path, f"it goes on after the {len(arrays)} parameters of its program")
+    return arrays
+
+
+def _tensor(data: Array, at: int, path: Path, name: str) -> tuple[Array, int]:
+    """Return the array whose header begins at a place, and where it ends. Raises UnreadableError."""
+    if bytes(data[at : at + len(_START)]) != _START:
+        raise UnreadableError(path, f"{name!r} does not begin as a tensor of Paddle's does")
+    at += len(_START)
     if data.size < at + 4:
         raise UnreadableError(path, "it ends in its header", "The file is truncated or damaged; fetch it again.")
     (length,) = struct.unpack("<i", bytes(data[at : at + 4]))
@@ -71,15 +104,27 @@ def read(path: Path) -> Array:
         raise UnreadableError(path, f"its header claims {length} bytes for the description of the tensor")
     dtype, shape = _described(bytes(data[at : at + length]), path)
     at += length
-    found = view(data, at, shape, dtype, path, path.name)
-    if at + math.prod(shape) * dtype.itemsize != data.size:
-        raise UnreadableError(path, f"a tensor of the shape {shape} ends before the file does")
-    return found
+    return view(data, at, shape, dtype, path, name), at + math.prod(shape) * dtype.itemsize
+
+
+def described(text: bytes, path: Path) -> list[int]:
+    """Return the shape in a description of a tensor; a length that is open is -1. Raises UnreadableError."""
+    return [length - (1 << 64) if length >> 63 else length for length in _fields(text, path)[1]]
 
 
 def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """Return the element type and shape in a TensorDesc; its lengths may be one field each, or one field for all."""
-    kind, lengths = -1, []
+    """Return the element type and shape in a TensorDesc. Raises UnreadableError."""
+    kind, lengths = _fields(text, path)
+    if kind not in _TYPES:
+        raise UnreadableError(path, f"its elements are of the unknown type {kind}")
+    if len(lengths) > 32 or math.prod(max(length, 1) for length in lengths) > 1 << 56:
+        raise UnreadableError(path, f"its header has the shape {tuple(lengths[:32])}")
+    return _TYPES[kind], tuple(lengths)
+
+
+def _fields(text: bytes, path: Path) -> tuple[int, list[int]]:
+    """Return the number of the element type and the lengths; these may be one field each, or one field for all."""
+    kind, lengths = -1, list[int]()
     at = 0
     while at < len(text):
         tag, at = _varint(text, at, path)
@@ -96,11 +141,7 @@ def _described(text: bytes, path: Path) -> tuple[np.dtype[Any], tuple[int, ...]]
                 lengths.append(length)
         else:
             raise UnreadableError(path, f"its header has the unknown field {tag >> 3}")
-    if kind not in _TYPES:
-        raise UnreadableError(path, f"its elements are of the unknown type {kind}")
-    if len(lengths) > 32 or math.prod(max(length, 1) for length in lengths) > 1 << 56:
-        raise UnreadableError(path, f"its header has the shape {tuple(lengths[:32])}")
-    return _TYPES[kind], tuple(lengths)
+    return kind, lengths
 
 
 def _varint(text: bytes, at: int, path: Path) -> tuple[int, int]:

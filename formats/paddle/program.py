@@ -1,25 +1,28 @@
-"""Fluid's program next to its parameters (`__model__`): what the operators of recurrent layers state.
+"""Paddle's program in protobuf: Fluid's next to its parameters (`__model__`), and Paddle 2's (`.pdmodel`).
 
-Only their attributes and the names of their variables are read; nothing runs.
+Only the attributes of operators and the names and shapes of variables are read; nothing runs.
 
-Source: paddle/fluid/framework/framework.proto (1.8), ProgramDesc, BlockDesc and OpDesc; python/paddle/fluid/layers/nn.py, fc.
+Source: paddle/fluid/framework/framework.proto (1.8, 2.6), ProgramDesc, BlockDesc, OpDesc and VarDesc; python/paddle/fluid/layers/nn.py, fc.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.paddle import lod_tensor
 
 MOST = 1 << 28
 """The most bytes of a program."""
 
 _RECURRENT = ("gru", "lstm")
+_LOD_TENSOR = 7
+"""VarType.Type of a tensor."""
 _SIMPLE = {3: "whole", 4: "real", 5: "text", 10: "truth", 13: "whole"}
 """OpDesc.Attr's fields of single values: int32, float, text, bool and int64."""
 
@@ -60,19 +63,66 @@ def beside(folder: Path) -> Path | None:
     return found[0] if found else None
 
 
-def read(path: Path) -> dict[str, list[Stated]]:
-    """Return what a program states about each use of a recurrent weight, by the weight's name.
+@dataclass(frozen=True)
+class Program:
+    """The operators of a model's first graph, in their order, and the shapes of the parameters of all its graphs, by name."""
+
+    path: Path
+    operators: tuple[Operator, ...]
+    parameters: Mapping[str, tuple[int, ...]]
+
+
+def blocks(path: Path) -> Iterator[tuple[list[Operator], dict[str, tuple[int, ...]]]]:
+    """Yield each graph of a program: its operators, and the shapes of its parameters by name.
 
     Raises UnreadableError for a file that is not a program.
     """
     data = map_file(path)
     if data.size > MOST:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
-    found: dict[str, list[Stated]] = {}
     for number, block in wire.fields(data.data, path):
         if number != 1:
             continue
-        operators = [_operator(content, path) for which, content in wire.fields(block, path) if which == 4]
+        fields = list(wire.fields(block, path))
+        parameters = dict(
+            one for one in (_parameter(content, path) for which, content in fields if which == 3) if one is not None
+        )
+        yield [_operator(content, path) for which, content in fields if which == 4], parameters
+
+
+def read_model(path: Path) -> Program:
+    """Return a program with the shapes of its parameters. Raises UnreadableError for a file that is not one."""
+    every = list(blocks(path))
+    if not every:
+        raise UnreadableError(path, "it has no graph: it is not a program of Paddle's")
+    parameters = {name: shape for _, own in every for name, shape in own.items()}
+    return Program(path, tuple(every[0][0]), parameters)
+
+
+def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] | None:
+    """Return the name and shape of a variable that is stored: a persistable tensor; None for another one."""
+    said = dict(wire.values(content, path))
+    name, kind = said.get(1), said.get(2)
+    if not isinstance(name, memoryview) or not isinstance(kind, memoryview) or said.get(3) != 1:
+        return None
+    tensor = dict(wire.values(kind, path))
+    described = tensor.get(3)
+    if tensor.get(1) != _LOD_TENSOR or not isinstance(described, memoryview):
+        return None
+    shape: list[int] = []
+    for number, inner in wire.values(described, path):
+        if number == 1 and isinstance(inner, memoryview):
+            shape = lod_tensor.described(bytes(inner), path)
+    return _text(name, path), tuple(shape)
+
+
+def read(path: Path) -> dict[str, list[Stated]]:
+    """Return what a program states about each use of a recurrent weight, by the weight's name.
+
+    Raises UnreadableError for a file that is not a program.
+    """
+    found: dict[str, list[Stated]] = {}
+    for operators, _ in blocks(path):
         makes = {name: one for one in operators for names in one.outputs.values() for name in names}
         for one in operators:
             if one.type in _RECURRENT and one.read("Weight"):

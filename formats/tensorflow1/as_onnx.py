@@ -175,6 +175,28 @@ class Step:
             return False
         return self._add("Slice", self.inputs[:1], starts=[-1], ends=[-(2**31)], axes=axes, steps=[-1])
 
+    def _differs(self) -> bool:
+        return self._add("Not", [self.block.add("Equal", self.inputs[:2])])
+
+    def _reduced(self) -> bool:
+        """Write whether one of the truths along some axes holds, or all of them."""
+        axes = self._list(1)
+        if axes is None:
+            return False
+        numbers = self.block.add("Cast", self.inputs[:1], to=onnx.TensorProto.INT32)
+        operator, keep = "ReduceMax" if self.node.op == "Any" else "ReduceMin", int(self.node.number("keep_dims", 0))
+        found = self.block.add(operator, [numbers], axes=axes, keepdims=keep)
+        return self._add("Cast", [found], to=onnx.TensorProto.BOOL)
+
+    def _tile(self) -> bool:
+        repeats = self.block.add("Cast", self.inputs[1:2], to=onnx.TensorProto.INT64)
+        return self._add("Tile", [self.inputs[0], repeats])
+
+    def _select(self) -> bool:
+        """Write a choice by truths, one for each number or one for each row."""
+        wide = self.block.add("Reshape", [self.inputs[0], self.block.constant(np.array([0, -1], np.int64))])
+        return self._add("Where", [wide, *self.inputs[1:3]])
+
     def _clip(self) -> bool:
         return self._add("Clip", self.inputs[:3])
 
@@ -204,7 +226,12 @@ class Step:
             if single:
                 gone.append(axis)
                 if len(begin) == 1 or all(
-                    masks["begin"] >> n & 1 and masks["end"] >> n & 1 for n in range(len(begin)) if n != axis
+                    masks["begin"] >> n & 1
+                    and masks["end"] >> n & 1
+                    and steps[n] == 1
+                    and not masks["shrink_axis"] >> n & 1
+                    for n in range(len(begin))
+                    if n != axis
                 ):
                     index = self.block.constant(np.array(low, np.int64))
                     return self._add("Gather", [self.inputs[0], index], axis=axis)
@@ -239,5 +266,7 @@ _RULES: Mapping[str, Callable[[Step], bool]] = {
     "ExpandDims": Step._expand_dims, "Squeeze": Step._squeeze, "Shape": Step._shape, "Fill": Step._fill,
     "ZerosLike": Step._zeros, "Gather": Step._gather, "GatherV2": Step._gather, "TensorListGetItem": Step._item,
     "ReverseV2": Step._reverse, "ClipByValue": Step._clip, "Relu6": Step._relu6, "LeakyRelu": Step._leaky,
+    "Any": Step._reduced, "All": Step._reduced, "NotEqual": Step._differs, "Select": Step._select,
+    "Tile": Step._tile,
     "Square": Step._square, "TensorArraySizeV3": Step._size, "StridedSlice": Step._strided,
 }  # fmt: skip

@@ -73,6 +73,9 @@ class Frames:
             before = [inside.get(_name(source)) for source in merge.inputs[:2]]
             if [one.op if one is not None and one.inputs else "" for one in before] != ["Enter", "NextIteration"]:
                 return None
+        begun = {_name(merge.inputs[0]) for merge in merges}
+        if any((enter.name in begun) == bool(enter.number("is_constant", 0)) for enter in self.enters(frame)):
+            return None  # a state that is given again at each step, or a value that only the first step has
         switches = {
             _name(node.inputs[0]): node.name for node in inside.values()
             if node.op == "Switch" and len(node.inputs) > 1 and _name(node.inputs[1]) == ends[0].name

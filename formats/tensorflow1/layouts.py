@@ -17,7 +17,7 @@ SYSTEM = System(
      "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences reversed by "
      "hand (tf.reverse, TimeReversedFusedRNN) are reported where the graph exists, and cannot be seen without it",
      "while loops and unrolled steps of a frozen .pb (Keras 1 to 3, TensorFlow 1 and 2) are read as layers once that is proved on random "
-     "inputs; masks are not",
+     "inputs",
      "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)"),
     asks={
         **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "without a graph"),

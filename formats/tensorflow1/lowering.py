@@ -177,7 +177,7 @@ class Lowering:
                 for name, value in zip(outputs, given, strict=False):
                     space.block.add("Identity", [value], [name])
                 return
-        if node.op in _ARRAYS:
+        if node.op in _ARRAYS and (node.op not in _BY_PLACE or self._in_order(space, sources[1])):
             kept = _ARRAYS[node.op]
             inputs = [inputs[index] for index in kept if index < len(inputs)]
             operator = "Gather" if node.op == "TensorArrayReadV3" else "Identity"
@@ -199,6 +199,24 @@ class Lowering:
                 return node.tensor
             source = next((one for one in node.inputs if not one.startswith("^")), "")
         return None
+
+    def _in_order(self, space: _Space, source: str) -> bool:
+        """Return whether places in a list are those from the first on, one after another."""
+        node = space.nodes.get(self._passed(space, source).partition(":")[0])
+        sources = [one for one in node.inputs if not one.startswith("^")] if node is not None else []
+        if node is None or node.op != "Range" or len(sources) != 3:
+            return False
+        numbers = [self._numbers(space, one) for one in (sources[0], sources[2])]
+        return [one is not None and one.size == 1 and int(one.reshape(())) for one in numbers] == [0, 1]
+
+    def _single(self, one: _Variable) -> bool:
+        """Return whether a variable is a list of one element."""
+        name = one.before.rpartition(":")[0]
+        node = self.graph.nodes.get(name)
+        place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
+        sources = [given for given in node.inputs if not given.startswith("^")] if node is not None else []
+        size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
+        return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
     def _outputs(self, node: Node) -> int:
         """Return how many values an operation gives, as far as that matters."""
@@ -385,6 +403,8 @@ class Lowering:
                 fixed = self._numbers(space, index)
                 if fixed is None and self._origin(space, index) not in counters:
                     return None
+                if fixed is not None and (fixed.any() or not self._single(one)):
+                    return None
                 return self._value(space, item), fixed is None
             source = sources[0]
         return None
@@ -408,5 +428,7 @@ _ARRAYS = {
     "TensorArrayScatterV3": (2,),
 }
 """Operations on lists whose elements lie one after another, and the inputs that matter: a list is its elements as one tensor."""
+_BY_PLACE = ("TensorArrayGatherV3", "TensorArrayScatterV3")
+"""Operations on lists that are given the places of their elements."""
 _SECOND = {"flow": 1}
 """Names of second outputs."""

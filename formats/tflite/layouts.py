@@ -16,7 +16,7 @@ SYSTEM = System(
      "round what goes in and out",
      "layer normalization, the bias of a projection and a diagonal recurrence are not read: no other system here computes them",
      "loops (WHILE) and written-out steps of float models, to which converters lower what has no operator, are read as layers once "
-     "that is proved on random inputs; masks and quantized steps are not",
+     "that is proved on random inputs; quantized steps are not",
      "numbers are float32: others are refused until --dtype float32 is given"),
     speaking=True,
     family="deployment",

@@ -305,12 +305,14 @@ class _Written:
         """Return the inputs of a loop's body that count its steps from 0 on."""
         found = set()
         for number, place in enumerate(body.inputs):
-            first, made = self.numbers(number), body.producer(body.outputs[number])
-            if first is None or first.size != 1 or first.any() or made is None or made.code or len(made.inputs) != 2:
-                continue
-            others = [body.tensors[one].stored for one in made.inputs if one != place and one >= 0]
-            if place in made.inputs and len(others) == 1 and others[0] is not None and others[0].dtype.kind == "i":
-                found |= {place} if others[0].size == 1 and int(others[0].reshape(())) == 1 else set()
+            first = self.numbers(number)
+            if (
+                first is not None
+                and first.size == 1
+                and not first.any()
+                and _is_next(body, body.outputs[number], place)
+            ):
+                found.add(place)
         return found
 
     def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:
@@ -328,25 +330,56 @@ def _element(body: Graph, number: int, counters: set[int]) -> int | None:
 
     The list becomes what was before the element, the element, and what was behind it.
     """
-    joined = body.producer(body.outputs[number])
-    if joined is None or joined.code != _CONCATENATION or len(joined.inputs) != 3:
+    joined, own = body.producer(body.outputs[number]), body.inputs[number]
+    if joined is None or not _joins(joined, 3):
         return None
     before, element, behind = (body.producer(place) for place in joined.inputs)
-    if (
-        before is None
-        or element is None
-        or behind is None
-        or (before.code, element.code, behind.code) != (_SLICE, _RESHAPE, _SLICE)
-    ):
+    if before is None or element is None or behind is None:
         return None
-    begin, size = body.tensors[before.input(1)].stored if before.input(1) >= 0 else None, body.producer(before.input(2))
-    if begin is None or begin.any() or size is None or size.code != _CONCATENATION:
+    if (before.code, element.code, behind.code) != (_SLICE, _RESHAPE, _SLICE):
         return None
-    at = body.producer(size.input(0))  # how many elements stand before: the number of the step
-    if at is None or at.code != _RESHAPE or at.input(0) not in counters:
+    if before.input(0) != own or behind.input(0) != own or _numbers(body, element.input(1))[:1] != [1]:
         return None
-    own = body.inputs[number]
-    return element.input(0) if before.input(0) == own == behind.input(0) else None
+    count, rest = _place(body, before.input(2))
+    after, zeros = _place(body, behind.input(1))
+    size = _numbers(body, behind.input(2))
+    starts = _numbers(body, before.input(1))
+    if not starts or any(starts) or any(zeros) or set(rest) - {-1} or not size or set(size) - {-1}:
+        return None
+    return element.input(0) if count in counters and _is_next(body, after, count) else None
+
+
+def _joins(operator: Operator, count: int) -> bool:
+    """Return whether a CONCATENATION lays so many tensors one behind the other, with no function of them."""
+    options = operator.options
+    if operator.code != _CONCATENATION or len(operator.inputs) != count:
+        return False
+    return options is None or (not options.number(0, "i", 0) and not options.number(1, "b", 0))
+
+
+def _numbers(body: Graph, place: int) -> list[int]:
+    """Return the whole numbers that a tensor is, where they are stored."""
+    stored = body.tensors[place].stored if place >= 0 else None
+    return [] if stored is None or stored.dtype.kind not in "iu" else [int(one) for one in stored.reshape(-1)]
+
+
+def _place(body: Graph, place: int) -> tuple[int, list[int]]:
+    """Return a place in a list: the tensor that its first number is, and the others, which are stored."""
+    joined = body.producer(place)
+    if joined is None or not _joins(joined, 2):
+        return -1, [0]
+    first, rest = body.producer(joined.inputs[0]), _numbers(body, joined.inputs[1])
+    return (first.input(0), rest) if first is not None and first.code == _RESHAPE and rest else (-1, [0])
+
+
+def _is_next(body: Graph, place: int, count: int) -> bool:
+    """Return whether a tensor is the number of the step plus one."""
+    made = body.producer(place) if place >= 0 else None
+    if made is None or made.code or len(made.inputs) != 2 or count not in made.inputs:
+        return False
+    other = made.inputs[1 - made.inputs.index(count)]
+    plain = made.options is None or not made.options.number(0, "b", 0)
+    return plain and _numbers(body, other) == [1]
 
 
 def _reshaped(body: Graph, number: int) -> int | None:

@@ -1,0 +1,77 @@
+"""Paddle 3's program in JSON: the operators that it states, and the shapes of its parameters.
+
+Only the attributes of operators and the places of their values are read; nothing runs.
+
+Source: paddle/fluid/pir/serialize_deserialize (3.3.1), whose names are short: "#" is a kind, A attributes, I what is read, O what is
+made, N a name, AT a typed value with its data D. The order of what an operator reads is that of paddle/phi/ops/yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import json_text
+from rnnconvert.containers.files import map_file
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.paddle.program import MOST, Operator, Program, Value
+
+BEGINS = b'{"base_code":{"magic":"pir"'
+_READS = {"rnn": ("Input", "PreState", "WeightList", "SequenceLength", "DropoutState")}
+"""What the values that an operator reads are for, in their order."""
+
+
+def looks_like(head: bytes) -> bool:
+    """Return whether a file begins as a program."""
+    return b"".join(head[:200].split()).startswith(BEGINS)
+
+
+def read(path: Path) -> Program:
+    """Return the operators of a program's first graph, and the shapes of its parameters. Raises UnreadableError."""
+    data = map_file(path)
+    if data.size > MOST:
+        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
+    try:
+        tree = json_text.loads(data.tobytes(), path)
+        parameters: dict[str, tuple[int, ...]] = {}
+        operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+        raise UnreadableError(
+            path, f"it is not a program of Paddle 3 as its version writes it: {type(error).__name__}: {error}",
+            "The file is damaged, or its Paddle is newer than 3.3.",
+        ) from None  # fmt: skip
+    return Program(path, operators, parameters)
+
+
+def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[Operator, ...]:
+    """Return operators, and note the parameters among them."""
+    names: dict[int, tuple[str, ...]] = {0: ()}
+    """The values that a number stands for: none, one, or those of a list."""
+    found = []
+    for one in listed:
+        kind = one["#"]
+        if kind == "p":
+            name, made = str(one["A"][3]), one["O"]
+            names[made["%"]] = (name,)
+            if one["OA"][0]:
+                parameters[name] = tuple(int(length) for length in made["TT"]["D"][1])
+            continue
+        operator = kind.partition(".")[2]
+        made = [value["%"] for value in one["O"]]
+        given = [names.get(value["%"], ()) for value in one["I"]]
+        if operator == "combine":
+            names[made[0]] = tuple(name for value in given for name in value)
+            continue
+        names |= {number: (f"%{number}",) for number in made}
+        words = _READS.get(operator, ())
+        inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(given)}
+        outputs = {str(at): names[number] for at, number in enumerate(made)}
+        found.append(Operator(operator, inputs, outputs, _attributes(one["A"])))
+    return tuple(found)
+
+
+def _attributes(listed: list[dict[str, Any]]) -> Mapping[str, Value]:
+    """Return the attributes that are one value."""
+    found = {str(one["N"]): one["AT"].get("D") for one in listed}
+    return {name: value for name, value in found.items() if isinstance(value, str | int | float)}

@@ -1,0 +1,136 @@
+"""Paddle's inference models: what Paddle 2.6.2 and 3.3.1 wrote and gave, and what is damaged or missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.errors import RefusedError, UnreadableError, UnreadLayersError
+from rnnconvert.formats.paddle import program
+from tests.damage import endings
+from tests.judging import batch_first
+
+GOLDEN = Path(__file__).parent / "golden" / "paddle_inference"
+PROGRAM = {"old": ".pdmodel", "new": ".json"}
+
+
+def copied(name: str, folder: Path) -> Path:
+    """Copy a model; return its program."""
+    for path in GOLDEN.glob(f"{name}.*"):
+        shutil.copy(path, folder)
+    return folder / f"{name}{PROGRAM[name[:3]]}"
+
+
+@pytest.mark.parametrize("by", ["program", "parameters"])
+@pytest.mark.parametrize("version", PROGRAM)
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "relu"])
+def test_a_model_gives_what_paddle_gave(name: str, version: str, by: str) -> None:
+    path = GOLDEN / f"{version}_{name}{PROGRAM[version] if by == 'program' else '.pdiparams'}"
+    found = rc.load(path)
+    (layer,) = found.layers.values()
+    assert found.format == "paddle" and not found.warnings and not found.questions
+    assert (layer.num_layers, layer.num_directions) == {"lstm": (2, 2), "gru": (2, 1)}.get(name, (1, 1))
+    assert sorted(array.shape for array in found.tensors.values()) == [(2,), (8 if name == "lstm" else 4, 2)]
+    with np.load(GOLDEN / f"{version}.npz") as kept:
+        np.testing.assert_allclose(batch_first(layer, kept["x"]), kept[name], rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("version", PROGRAM)
+def test_what_a_model_gives_a_layer_is_named(version: str) -> None:
+    found = rc.load(GOLDEN / f"{version}_given{PROGRAM[version]}")
+    assert len(found.layers) == 1
+    assert [word in line for word, line in zip(("initial state", "lengths"), found.warnings, strict=True)] == [True] * 2
+
+
+@pytest.mark.parametrize("version", PROGRAM)
+def test_a_loop_is_named_and_not_read(version: str, tmp_path: Path) -> None:
+    path = GOLDEN / f"{version}_cell{PROGRAM[version]}"
+    found = rc.load(path)
+    assert not found.layers and "step by step" in found.unread[0] and len(found.tensors) == 6
+    with pytest.raises(UnreadLayersError, match="step by step"):
+        rc.convert(path, tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("version", PROGRAM)
+def test_a_file_without_its_other_half_is_named(version: str, tmp_path: Path) -> None:
+    path = copied(f"{version}_gru", tmp_path)
+    parameters = path.with_suffix(".pdiparams")
+    content = parameters.read_bytes()
+    parameters.unlink()
+    with pytest.raises(UnreadableError, match=f"its parameters, {parameters.name}, are missing"):
+        rc.load(path)
+    path.unlink()
+    parameters.write_bytes(content)
+    with pytest.raises(UnreadableError, match=f"{version}_gru.json or {version}_gru.pdmodel, is missing"):
+        rc.load(parameters)
+
+
+def test_two_programs_are_not_chosen_from(tmp_path: Path) -> None:
+    path = copied("new_gru", tmp_path)
+    shutil.copy(GOLDEN / "old_gru.pdmodel", path.with_suffix(".pdmodel"))
+    with pytest.raises(UnreadableError, match="is there twice"):
+        rc.load(path.with_suffix(".pdiparams"))
+    assert rc.load(path).layers
+
+
+@pytest.mark.parametrize("version", PROGRAM)
+def test_parameters_of_another_model_are_refused(version: str, tmp_path: Path) -> None:
+    path = copied(f"{version}_gru", tmp_path)
+    for other in ("lstm", "rnn"):
+        shutil.copy(GOLDEN / f"{version}_{other}.pdiparams", path.with_suffix(".pdiparams"))
+        with pytest.raises(UnreadableError, match="Give the program and the parameters of one model"):
+            rc.load(path)
+    parameters = (GOLDEN / f"{version}_gru.pdiparams").read_bytes()
+    path.with_suffix(".pdiparams").write_bytes(parameters + parameters[:30])
+    with pytest.raises(UnreadableError, match="it goes on after"):
+        rc.load(path)
+
+
+def test_a_changed_fact_is_read_asked_or_refused(tmp_path: Path) -> None:
+    path = copied("new_rnn", tmp_path)
+    tree = json.loads(path.read_text())
+    (operator,) = (one for one in tree["program"]["regions"][0]["blocks"][0]["ops"] if one["#"] == "1.rnn")
+    facts = {one["N"]: one["AT"] for one in operator["A"]}
+
+    def changed(name: str, value: object) -> Path:
+        before, facts[name]["D"] = facts[name]["D"], value
+        path.write_text(json.dumps(tree))
+        facts[name]["D"] = before
+        return path
+
+    assert str(rc.load(changed("mode", "RNN_RELU")).layers["simple_rnn_0"].cell.activation) == "relu"
+    for name, value, why in (
+        ("mode", "PEEPHOLE", "which is none that is known"), ("num_layers", 2, "it reads 4 weights, expected 8"),
+        ("is_bidirec", True, "it reads 4 weights, expected 8"), ("hidden_size", 5, "its program states hidden_size=5"),
+        ("num_layers", 10**9, "expected"), ("mode", "LSTM", "do not fit together"),
+    ):  # fmt: skip
+        found = rc.load(changed(name, value))
+        assert not found.layers and why in found.unread[0], name
+    operator["A"].append({"AT": {"#": "0.a_bool", "D": True}, "N": "zoneout"})
+    path.write_text(json.dumps(tree))
+    with pytest.raises(RefusedError, match="zoneout"):
+        rc.convert(path, tmp_path / "m.onnx")
+    tree["base_code"]["magic"] = "other"
+    path.write_text(json.dumps(tree))
+    with pytest.raises(rc.RnnConvertError):
+        rc.load(path)
+
+
+@pytest.mark.parametrize("version", PROGRAM)
+@pytest.mark.parametrize("part", ["program", "parameters"])
+def test_a_damaged_model_ends_in_an_error_of_ours(version: str, part: str, tmp_path: Path) -> None:
+    path = copied(f"{version}_gru", tmp_path)
+    letters = b'0123456789{}[]"#%,:' if path.suffix == ".json" and part == "program" else bytes(range(256))
+    ends = endings(path if part == "program" else path.with_suffix(".pdiparams"), "paddle", 120, letters)
+    assert ends == {"read", "unreadable"}
+
+
+def test_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "MOST", 100)
+    with pytest.raises(UnreadableError, match="more than the limit of 100"):
+        rc.load(GOLDEN / "old_gru.pdmodel")

@@ -1,0 +1,189 @@
+"""Frozen graphs and TFLite models that are changed: the layer that is read computes what TensorFlow computes, or none is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx import computed
+from rnnconvert.formats.onnx.computed import Looked
+from rnnconvert.formats.tensorflow1 import loops, tensorflow_graph
+from tests.requirements import needed
+
+GOLDEN = Path(__file__).parent / "golden" / "frozen"
+GROUPS = (
+    ("Add", "AddV2", "Sub", "Mul", "Maximum", "Minimum"), ("Sigmoid", "Tanh", "Relu", "Elu", "Softsign", "Neg", "Identity"),
+    ("Less", "LessEqual", "Greater", "GreaterEqual", "NotEqual"), ("LogicalAnd", "LogicalOr"), ("Any", "All"),
+)  # fmt: skip
+"""Operations that take each other's places."""
+
+Fetch = Callable[[str], "Array | None"]
+
+
+def agrees(looked: Looked, fetch: Fetch) -> int:
+    """Check the layers of a graph against the values that its framework computes; return how many were compared."""
+    compared = 0
+    for one in looked.layers.values():
+        found = one.found
+        names = [name for read in found.reads for name in (read.steps or (read.value,))]
+        names += [found.mask.value] if found.mask is not None else []
+        trial = {name: _behind(looked, fetch, name) for name in (*names, *found.states.values())}
+        if any(trial[name] is None for name in names):
+            continue
+        known = {name: value for name, value in trial.items() if value is not None}
+        given = computed._given(looked.scope, found, known)  # type: ignore[arg-type]
+        for use in found.uses:
+            new = computed._form(
+                found, use, given if found.mask is None else computed._spread(found, use, given, known)
+            )
+            waiting, truth = [use.value], None
+            while waiting and truth is None:
+                value = waiting.pop()
+                truth = fetch(value)
+                assert looked.scope is not None
+                waiting += [out for node in looked.scope.nodes if value in node.input for out in node.output
+                            if truth is None and node.op_type in ("Identity", "Unsqueeze")]  # fmt: skip
+            if truth is not None and np.isfinite(truth).all():
+                np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
+                compared += 1
+    return compared
+
+
+def _behind(looked: Looked, fetch: Fetch, name: str) -> Array | None:
+    """Return a value, or where it is a list of tensors the tensor that it was made of."""
+    assert looked.scope is not None
+    while (found := fetch(name)) is None:
+        producer = looked.scope.producer(name)
+        if producer is None or producer[0].op_type != "Identity":
+            return None
+        name = producer[0].input[0]
+    return found
+
+
+def changed(graph: Any, random: np.random.Generator) -> None:
+    """Change one thing in a graph: an operation, a stored number, an attribute, or the order of inputs."""
+    from tensorflow import make_ndarray, make_tensor_proto
+
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    while True:
+        node = nodes[int(random.integers(len(nodes)))]
+        group = next((one for one in GROUPS if node.op in one), ())
+        way = int(random.integers(4))
+        inputs = [n for n, name in enumerate(node.input) if not name.startswith("^")]
+        keys = sorted(key for key, one in node.attr.items() if one.WhichOneof("value") == "b" or key.endswith("_mask"))
+        if way == 0 and group:
+            node.op = str(random.choice([one for one in group if one != node.op]))
+        elif way == 1 and node.op == "Const":
+            tensor = node.attr["value"].tensor
+            array = make_ndarray(tensor)
+            if array.dtype.kind not in "if" or not array.size:
+                continue
+            array = np.roll(array, 1) + (np.asarray(random.choice([-1, 1])) if array.size == 1 else 0)
+            tensor.CopyFrom(make_tensor_proto(array.astype(make_ndarray(tensor).dtype), shape=array.shape))
+        elif way == 2 and keys:
+            one = node.attr[str(random.choice(keys))]
+            if one.WhichOneof("value") == "b":
+                one.b = not one.b
+            else:
+                one.i ^= 1
+        elif way == 3 and len(inputs) > 1:
+            first, second = random.choice(inputs, 2, replace=False)
+            node.input[first], node.input[second] = node.input[second], node.input[first]
+        else:
+            continue
+        return
+
+
+def check(graph: Any, path: Path) -> int:
+    """Check what is read of a graph against TensorFlow; return how much was compared."""
+    tensorflow = needed("keras", "tensorflow")
+    v1 = tensorflow.compat.v1
+    path.write_bytes(graph.SerializeToString())
+    looked = loops.read(path, tensorflow_graph.read(path))
+    compared = 0
+    if not looked.layers:
+        return 0
+    try:
+        with tensorflow.Graph().as_default() as whole:
+            tensorflow.import_graph_def(graph, name="")
+    except ValueError:
+        return 0
+    with v1.Session(graph=whole) as session:
+        for steps, batch in ((5, 2), (2, 4)):
+            x = np.random.default_rng(steps).normal(size=(batch, steps, 3)).astype(np.float32)
+            x[0, 1] = 0
+
+            def fetch(name: str, x: Array = x) -> Array | None:
+                try:
+                    tensor = whole.get_tensor_by_name(name)
+                    if tensor.dtype in (tensorflow.variant, tensorflow.resource):
+                        return None
+                    return np.asarray(session.run(tensor, {"x:0": x}))
+                except (KeyError, ValueError):
+                    return None
+
+            try:
+                compared += agrees(looked, fetch)
+            except tensorflow.errors.OpError:
+                return compared
+    return compared
+
+
+@pytest.mark.drawn(6)
+@pytest.mark.parametrize("seed", range(200))
+def test_a_changed_graph_gives_its_own_numbers_or_no_layer(seed: int, tmp_path: Path) -> None:
+    needed("keras", "tensorflow")
+    from tensorflow.core.framework import graph_pb2
+
+    random = np.random.default_rng(seed)
+    source = GOLDEN / f"{random.choice(['gru_while', 'stack_frames', 'masked_while'])}.pb"
+    graph = graph_pb2.GraphDef.FromString(source.read_bytes())
+    changed(graph, random)
+    check(graph, tmp_path / "model.pb")
+
+
+@pytest.mark.parametrize("name", ["gru_while", "stack_frames", "masked_while"])
+def test_the_graphs_themselves_are_compared(name: str, tmp_path: Path) -> None:
+    needed("keras", "tensorflow")
+    from tensorflow.core.framework import graph_pb2
+
+    graph = graph_pb2.GraphDef.FromString((GOLDEN / f"{name}.pb").read_bytes())
+    assert check(graph, tmp_path / "model.pb")
+
+
+def test_a_state_that_is_given_again_at_each_step_is_no_layer(tmp_path: Path) -> None:
+    """What the changes found: TensorFlow gives a constant Enter to every step."""
+    needed("keras", "tensorflow")
+    from tensorflow.core.framework import graph_pb2
+
+    graph = graph_pb2.GraphDef.FromString((GOLDEN / "stack_frames.pb").read_bytes())
+    for node in graph.node:
+        if node.op == "Enter":
+            node.attr["is_constant"].b = True
+    path = tmp_path / "model.pb"
+    path.write_bytes(graph.SerializeToString())
+    assert not loops.read(path, tensorflow_graph.read(path)).layers
+
+
+def test_a_list_that_grows_is_no_sequence(tmp_path: Path) -> None:
+    """What the changes found in a TFLite model: the elements behind the new one stay, so that the list becomes longer."""
+    from rnnconvert.formats.tflite import graph as tflite_graph
+    from rnnconvert.formats.tflite import loops as tflite_loops
+
+    model = tflite_graph.read(GOLDEN / "gru.tflite")
+    assert tflite_loops.read(GOLDEN / "gru.tflite", model).layers
+    (body,) = (one for one in model.graphs[1:] if any(operator.code == 2 for operator in one.operators))
+    joined = next(one for one in body.operators if one.code == 2 and len(one.inputs) == 3)
+    behind = body.producer(joined.inputs[2])
+    assert behind is not None
+    begin = body.producer(behind.input(1))
+    assert begin is not None
+    stored = body.tensors[begin.inputs[1]].stored
+    assert stored is not None
+    object.__setattr__(body.tensors[begin.inputs[1]], "stored", stored + 1)
+    assert not tflite_loops.read(GOLDEN / "gru.tflite", model).layers
