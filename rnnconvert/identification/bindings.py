@@ -21,7 +21,7 @@ def bindings(
 ) -> Iterator[dict[str, str]]:
     """Yield the ways of taking one array for each block, by shapes; see Tier for `usual` and `tied`.
 
-    Where the gates of each part are in any order anyway, it is left to that which array of a part is which gate.
+    Where the gates of each part are in any order, the gate orders decide which array of a part is which gate.
     """
     classes = []
     for shape in dict.fromkeys(blocks.values()):
