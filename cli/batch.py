@@ -46,8 +46,8 @@ _WORDS = {
 @click.option(
     "--on",
     default="",
-    metavar="dask://HOST:PORT|ray://HOST:PORT",
-    help="Work on a Dask or Ray cluster, which reaches sources and targets.",
+    metavar="dask|ray|spark://HOST:PORT",
+    help="Work on a Dask, Ray or Spark cluster, which reaches sources and targets.",
 )
 @click.option("--journal", type=click.Path(path_type=Path), help="Where to keep what is done; by default in FOLDER.")
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")

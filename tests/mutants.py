@@ -78,7 +78,7 @@ PLANTED = (
     ("language", "rnnconvert/language/packing.py", "reverse=d == 1", "reverse=d == 0"),
     ("language", "rnnconvert/language/packing.py", "1 + max(layer", "max(layer"),
     ("language", "rnnconvert/language/packing.py", "return self.source[window]", "return np.asarray(self.source)"),
-    ("language", "rnnconvert/language/packing.py", "start // rows % 2", "0"),
+    ("language", "rnnconvert/core/arrays.py", "turn = 1 - turn", "turn = 0"),
     ("language", "rnnconvert/language/layout.py", "self.num_directions * self.output_size", "self.output_size"),
     ("language", "rnnconvert/language/layout.py", 'part == "initial_hidden" else', 'part == "initial_cell" else'),
     ("language", "rnnconvert/language/places.py", '(self.layer or 0) * self.sizes.num_directions + (', "(self.layer or 0) + ("),

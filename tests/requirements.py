@@ -46,6 +46,7 @@ NAMES = frozenset(
         "browser",
         "dask",
         "ray",
+        "spark",
     }
 )
 

@@ -18,4 +18,5 @@ python -m compileall -q rnnconvert formats cli tests fuzz
 
 export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
 # Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/drawn.py).
-exec python -m pytest -n 2 --dist loadfile "$@"
+# The order is that of tests/conftest.py: the longest files first.
+exec python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@"

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import signal
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.batch import manifest, stores
-from rnnconvert.batch.journal import Journal
-from rnnconvert.batch.run import Done, run
+from rnnconvert.batch.journal import Entry, Journal
+from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
 from rnnconvert.cli.main import main
 from rnnconvert.containers import safetensors
@@ -214,6 +214,24 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").glob("*"))) == 30  # and no part of a file
 
 
+def deadly(items: Sequence[manifest.Item], options: dict[str, Any]) -> list[Entry]:
+    """Convert files; one of them kills its worker."""
+    if any(item.source.endswith("m2.safetensors") for item in items):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return work_several(items, options)
+
+
+def test_a_file_that_kills_its_worker_is_named(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = manifest.items([str(models / "m*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    with Journal(tmp_path / "j") as journal:
+        with monkeypatch.context() as patch:
+            patch.setattr("rnnconvert.batch.run.work_several", deadly)
+            done = run(items, journal, Workers(2), {})
+        assert done.code == 70 and "a worker died at this file" in done.entries[2].message
+        assert [entry.code for entry in done.entries] == [0, 0, 70, 0, 0, 0]
+        assert run(items, journal, Workers(), {}).resumed == 5
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_batch_ends_with_what_killed_workers_left_removed(jobs: int, models: Path, tmp_path: Path) -> None:
     """A worker that dies last has nobody after it in its folder; what a living process writes stays."""
@@ -319,7 +337,7 @@ def test_a_store_that_says_no_keeps_what_was_there(
     assert memory.cat_file("/out/a.onnx") == b"old" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
 
 
-def test_a_disk_that_fills_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named_and_resumed(models: Path, tmp_path: Path) -> None:
     items = manifest.items([str(models / "m0.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
     (tmp_path / "out").write_text("a file where the folder should be")
     with Journal(tmp_path / "j") as journal:

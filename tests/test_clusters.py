@@ -6,8 +6,11 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,16 +74,76 @@ def ray() -> Iterator[tuple[str, Any]]:
         subprocess.run([script, "stop", "--force"], capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("cluster", [dask, ray], ids=["dask", "ray"])
-def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path) -> None:
-    name = {"dask": "distributed"}.get(cluster.__name__, cluster.__name__)
+@contextlib.contextmanager
+def spark() -> Iterator[tuple[str, Any]]:
+    """A master of Spark with two workers of one core each; the processes of Python are the children of their daemons."""
+    import psutil
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    port = 20000 + os.getpid() % 20000
+    environment = {
+        **os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }  # fmt: skip
+    start = [str(home / "bin" / "spark-class"), "org.apache.spark.deploy"]
+    mine: list[subprocess.Popen[bytes]] = []
+    address = f"spark://127.0.0.1:{port}"
+
+    def started(kind: str, *words: str) -> None:
+        mine.append(
+            subprocess.Popen(
+                [start[0], f"{start[1]}.{kind}", "--webui-port", "0", *words],
+                env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            )
+        )  # fmt: skip
+
+    def answers() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return True
+        return False
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as work:
+        for name in ("SPARK_HOME", "SPARK_LOCAL_IP", "PYSPARK_PYTHON", "PYTHONPATH"):
+            patch.setenv(name, environment[name])
+        started("master.Master", "--host", "127.0.0.1", "--port", str(port))
+        try:
+            until = time.monotonic() + 60
+            while not answers() and time.monotonic() < until:
+                time.sleep(0.2)
+            for number in range(2):
+                started("worker.Worker", "-c", "1", "-m", "1g", "-d", f"{work}/{number}", address)
+
+            def workers() -> list[int]:
+                daemons: dict[int, int] = {}
+                for one in (child for top in mine for child in psutil.Process(top.pid).children(recursive=True)):
+                    with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, too
+                        if "pyspark.daemon" in one.cmdline():
+                            daemons[one.pid] = one.ppid()
+                return [pid for pid, parent in daemons.items() if parent in daemons]
+
+            yield address, workers
+        finally:
+            for one in reversed(mine):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(one.pid, signal.SIGTERM)
+                one.wait(30)
+
+
+@pytest.mark.parametrize("cluster", [dask, ray, spark], ids=["dask", "ray", "spark"])
+def test_a_killed_worker_of_a_cluster_loses_nothing(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers are in another folder than the command, whose paths are relative."""
+    name = {"dask": "distributed", "spark": "pyspark"}.get(cluster.__name__, cluster.__name__)
     need(cluster.__name__, missing([name]))
     (tmp_path / "models").mkdir()
     for number in range(FILES):
         safetensors.write(tmp_path / "models" / f"m{number}.safetensors", arrays(number, 64))
-    items = manifest.items([str(tmp_path / "models" / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
     killed: list[int] = []
     with cluster() as (address, workers), Journal(tmp_path / "j") as journal:
+        monkeypatch.chdir(tmp_path)
+        items = manifest.items(["models/*.safetensors"], "out", "onnx", ".onnx")
 
         def seen(entry: Any, done: int, total: int) -> None:
             found = workers()
@@ -95,18 +158,19 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
 
 
-@pytest.mark.parametrize("address", ["spark://host:1", "dask://", "host:8786"])
+@pytest.mark.parametrize("address", ["slurm://host:1", "dask://", "host:8786"])
 def test_an_address_that_is_none_is_named(address: str) -> None:
     with pytest.raises(UsageError, match="expected the address"), Workers(1, address).pool(1):
         pass
 
 
-def test_a_cluster_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    need("dask", missing(["distributed"]))
+@pytest.mark.parametrize(("kind", "package"), [("dask", "distributed"), ("spark", "pyspark")])
+def test_a_cluster_that_does_not_answer_is_named(kind: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need(kind, missing([package]))
     from rnnconvert.batch import workers
 
     monkeypatch.setattr(workers, "_PATIENCE", 0.3)
-    with pytest.raises(UsageError, match="no scheduler answers"), Workers(1, "dask://127.0.0.1:9").pool(1):
+    with pytest.raises(UsageError, match="no scheduler answers"), Workers(1, f"{kind}://127.0.0.1:9").pool(1):
         pass
 
 

@@ -130,6 +130,7 @@ TWO = [
 ]
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize(("model", "one", "other"), TWO)
 def test_two_faults_at_once(model: str, one: str, other: str) -> None:
     stack = MODELS[model]

@@ -61,6 +61,7 @@ EXPORTED = {
 }  # fmt: skip
 
 
+@pytest.mark.drawn(14)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_what_an_exporter_wrote_out_becomes_one_node(name: str, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
@@ -294,6 +295,7 @@ CASES = [
 ]
 
 
+@pytest.mark.drawn(13)
 @pytest.mark.parametrize(("cell", "form", "change"), CASES)
 def test_every_form_of_a_cell_keeps_weights_states_and_outputs(
     cell: str, form: str, change: str, tmp_path: Path

@@ -79,7 +79,7 @@ def test_real_layers_are_never_identified_wrongly() -> None:
     need("corpus", corpus.absent())
     counts = []
     for probe in drawn(PROBES, 4, "nameless checkpoints"):
-        verdict, found = outcome(probe, 20)
+        verdict, found = outcome(probe, 10)
         assert verdict != "wrong", f"{probe}: {found}"
         counts.append(verdict)
     assert "identified" in counts

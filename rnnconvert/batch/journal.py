@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -56,29 +57,27 @@ class Journal:
         self.entries: dict[str, Entry] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
+            # Without a buffer: what a full disk did not take would be written again when the file is closed.
+            self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise UsageError(f"{path}: the journal cannot be written: {error.strerror}") from None
         _alone(self._file, path)
         try:
-            whole = self._read()
+            self._end = self._read()
+            self._file.truncate(self._end)
+            if not self._end:
+                self._put({"rnnconvert_journal": VERSION})
         except BaseException:
             self._file.close()
             raise
-        self._file.truncate(whole)
-        self._file.seek(0, os.SEEK_END)
-        if not whole:
-            self._put({"rnnconvert_journal": VERSION})
 
     def _read(self) -> int:
         """Take every whole line, and return where the last one ends."""
-        self._file.seek(0)
         whole = 0
-        while line := self._file.readline(_LONGEST):
-            if not line.endswith(b"\n"):
-                break
-            self._take(line, whole)
-            whole = self._file.tell()
+        with self.path.open("rb") as file:
+            while (line := file.readline(_LONGEST)).endswith(b"\n"):
+                self._take(line, whole)
+                whole += len(line)
         return whole
 
     def _take(self, line: bytes, at: int) -> None:
@@ -103,11 +102,16 @@ class Journal:
         self.entries.update((entry.key, entry) for entry in entries)
 
     def _put(self, *documents: dict[str, Any]) -> None:
+        lines = b"".join(json.dumps(document).encode() + b"\n" for document in documents)
         try:
-            self._file.write(b"".join(json.dumps(document).encode() + b"\n" for document in documents))
-            self._file.flush()
+            written = 0
+            while written < len(lines):
+                written += self._file.write(lines[written:])
             os.fsync(self._file.fileno())
+            self._end += written
         except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._end)
             raise UsageError(
                 f"{self.path}: the journal cannot be written: {error.strerror}. Free the disk, and run it again"
             ) from None

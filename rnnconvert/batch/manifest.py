@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,16 @@ class Item:
     def asked(self) -> list[Any]:
         """All that decides what is written, beside the source's content."""
         return [self.target, self.to, self.read_as, list(self.settings), list(self.layers), self.dtype]
+
+    @property
+    def absolute(self) -> Item:
+        """The same item for a process that works in another folder."""
+        if self.wrong:
+            return self
+        source, target = (
+            one if stores.is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target)
+        )
+        return replace(self, source=source, target=target)
 
 
 def check_targets(items: Sequence[Item]) -> None:

@@ -24,8 +24,8 @@ from rnnconvert.verification.convert import convert
 WORST_FIRST = (70, 1, 3, 2, 4, 5, 0)
 """Exit codes, the worst news first."""
 _DEATHS = 2
-"""How often a worker may die at a file before the file is given up."""
-_DIED = "a worker died at this file, twice: out of memory, or killed"
+"""How often a worker may die at a file that it works at alone before the file is given up."""
+_DIED = "a worker died at this file, twice while it was converted alone: out of memory, or killed"
 _AHEAD = 4
 """How many tasks wait for each worker: a manifest of millions is not held by the pool."""
 _TASK = 0.5
@@ -85,7 +85,10 @@ def run(
     resumed = len(items) - len(left)
     done = resumed
     for outcomes in _worked(left, workers, options):
-        made = [replace(entry, key=key_of(item, options)) for item, entry in outcomes]
+        made = [
+            replace(entry, key=key_of(item, options), source=item.source, target=item.target)
+            for item, entry in outcomes
+        ]
         journal.add(*made)
         for entry in made:
             done += 1
@@ -146,8 +149,8 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
         for outcomes in _pooled(alone if single else waiting, workers, single, options):
             known = [(item, entry) for item, entry in outcomes if entry is not None]
             for item in [item for item, entry in outcomes if entry is None]:
-                deaths[item] += 1
-                if single and deaths[item] >= _DEATHS:
+                deaths[item] += single  # of several files nobody knows at which the worker died
+                if deaths[item] >= _DEATHS:
                     known.append((item, Entry("", item.source, item.target, 70, _DIED)))
                 else:
                     alone.append(item)
@@ -168,12 +171,13 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
             most = 1 if single else pool.width() * _AHEAD
             while waiting and not broken and len(running) < most:
                 size = 1 if single else pace.group(len(waiting), most)
+                group = waiting[: -size - 1 : -1]
                 try:
-                    future = pool.executor.submit(work_several, waiting[: -size - 1 : -1], options)
+                    future = pool.executor.submit(work_several, [item.absolute for item in group], options)
                 except BrokenProcessPool:
                     broken = True
                     break
-                running[future] = waiting[: -size - 1 : -1]
+                running[future] = group
                 del waiting[-size:]
             finished, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             outcomes: list[Outcome] = []

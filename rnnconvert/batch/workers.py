@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import functools
 import importlib
 import multiprocessing
+import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ _PATIENCE = 20
 _ASKED = 5.0
 """After how many seconds a cluster is asked again how many workers it has."""
 _RETRIES = 3
-"""How often Ray tries a file again at which a worker died; Dask has its own setting, 3 as well."""
+"""How often Ray tries a file again at which a worker died; Dask and Spark have their own settings, 3 as well."""
+_THREADS = 256
+"""How many of Spark's jobs are awaited at a time."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Workers:
     """Who works.
 
     jobs  how many files at a time; 1 for this process alone, unless a cluster works
-    on    a cluster, "dask://HOST:PORT" or "ray://HOST:PORT"; "" for processes of this machine
+    on    a cluster, "dask://HOST:PORT", "ray://HOST:PORT" or "spark://HOST:PORT"; "" for processes of this machine
     """
 
     jobs: int = 1
@@ -54,7 +58,7 @@ class Workers:
         kind, _, place = self.on.partition("://")
         if kind not in _CLUSTERS or not place:
             raise UsageError(
-                f"--on {self.on}: expected the address of a scheduler, dask://HOST:PORT or ray://HOST:PORT"
+                f"--on {self.on}: expected the address of a scheduler, dask://, ray:// or spark://HOST:PORT"
             )
         with _CLUSTERS[kind](place) as pool:
             yield pool
@@ -103,7 +107,50 @@ def _ray(place: str) -> Iterator[Pool]:
         ray.shutdown()
 
 
-_CLUSTERS: dict[str, Callable[[str], contextlib.AbstractContextManager[Pool]]] = {"dask": _dask, "ray": _ray}
+class _OfSpark(concurrent.futures.ThreadPoolExecutor):
+    """Spark's jobs as futures of Python: one of a single task for each call, awaited by a thread."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(_THREADS)
+        self._context = context
+
+    def submit(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        return super().submit(self._job, functools.partial(_called, function, given, named))
+
+    def _job(self, call: Callable[[], Any]) -> Any:
+        return self._context.parallelize([0], 1).map(functools.partial(_ignoring, call)).first()
+
+
+def _ignoring(call: Callable[[], Any], _: int) -> Any:
+    return call()
+
+
+@contextlib.contextmanager
+def _spark(place: str) -> Iterator[Pool]:
+    _package("pyspark", "Spark")
+    builder: Any = importlib.import_module("pyspark.sql").SparkSession.builder
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "OFF"}
+    try:
+        host, _, port = place.partition(",")[0].rpartition(":")
+        socket.create_connection((host, int(port)), _PATIENCE).close()  # Spark itself would take minutes
+        session = builder.master(f"spark://{place}").appName("rnnconvert").config(map=settings).getOrCreate()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _unreachable(f"spark://{place}", error) from None
+    context = session.sparkContext
+    executor = _OfSpark(context)
+    try:
+        yield Pool(executor, _remembered(lambda: int(context.defaultParallelism)))
+    finally:
+        context.cancelAllJobs()
+        executor.shutdown(cancel_futures=True)
+        session.stop()
+
+
+_CLUSTERS: dict[str, Callable[[str], contextlib.AbstractContextManager[Pool]]] = {
+    "dask": _dask,
+    "ray": _ray,
+    "spark": _spark,
+}
 
 
 def _package(name: str, cluster: str) -> Any:

@@ -1,0 +1,124 @@
+"""Disks that are truly full: a file system of a megabyte, mounted where the machine permits it, and the kernel's own limit elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rnnconvert.cli.main import main
+from rnnconvert.containers import safetensors
+from tests.test_batch import arrays, call
+
+SIZE = 1 << 20
+TARGETS = {
+    "m.onnx": "onnx", "m.safetensors": "pytorch", "m.pt": "pytorch", "m.npz": "chainer", "m.h5": "keras", "m.weights.h5": "keras",
+    "m.keras": "keras", "m.params": "mxnet", "m.t7": "torch7", "m.bin": "cudnn", "m.h": "c_header",
+}  # fmt: skip
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder that is a file system of a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("this machine mounts nothing for us")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path, free: int = 0) -> Path:
+    """Fill a disk, but for some bytes."""
+    path = folder / "filler"
+    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+    os.truncate(path, path.stat().st_size - free)
+    return path
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_convert_leaves_the_old_file_and_nothing_else(name: str, disk: Path, tmp_path: Path) -> None:
+    small, large = (tmp_path / f"{hidden}.safetensors" for hidden in (4, 300))
+    safetensors.write(small, arrays(1, 4))
+    safetensors.write(large, arrays(1, 300))
+    words = ["convert", str(small), str(disk / name), "--to", TARGETS[name], "--force"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    old = {one: one.read_bytes() for one in disk.iterdir()}
+    words[1] = str(large)
+    for free in (0, 4096, 400_000):
+        filler = fill(disk, free)
+        done = CliRunner().invoke(main, words)
+        filler.unlink()
+        assert done.exit_code == 2 and "No space left" in done.output and str(disk / name) in done.output, done.output
+        assert {one: one.read_bytes() for one in disk.iterdir()} == old
+
+
+def test_a_batch_goes_on_when_there_is_room_again(disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for number, hidden in enumerate((4, 300, 4, 300)):
+        safetensors.write(tmp_path / "m" / f"m{number}.safetensors", arrays(number, hidden))
+    words = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", disk, "--json", "--jobs")
+    for jobs in (1, 2):
+        code, said = call(*words, jobs, "--journal", tmp_path / f"j{jobs}")
+        document = json.loads(said[said.index("{") :])
+        assert code == 2 and "No space left" in said, said
+        written = {Path(one["target"]).name for one in document["files"] if not one["code"]}
+        # Of two at a time a small file may find no room while a large one is written.
+        assert written == {"m0.onnx", "m2.onnx"} or (jobs == 2 and written <= {"m0.onnx", "m2.onnx"})
+        assert {one.name for one in disk.iterdir()} == written
+        for one in disk.iterdir():
+            one.unlink()
+    subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
+    code, said = call(*words, 1, "--journal", tmp_path / "j1")
+    assert code == 0 and {one.name for one in disk.iterdir()} == {f"m{n}.onnx" for n in range(4)}
+
+
+@pytest.mark.parametrize(("free", "jobs"), [(0, 1), (8192, 1), (8192, 2)])
+def test_a_full_disk_of_the_journal_is_named_and_resumed(free: int, jobs: int, disk: Path, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    for number in range(24):
+        safetensors.write(tmp_path / "m" / f"m{number}.safetensors", arrays(number))
+    words = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--json")
+    words += ("--jobs", jobs, "--journal", disk / "j")
+    filler = fill(disk, free)
+    code, said = call(*words)
+    assert code == 2 and f"{disk / 'j'}: the journal cannot be written: No space left on device. Free" in said, said
+    filler.unlink()
+    lines = max(0, (disk / "j").read_bytes().count(b"\n") - 1)
+    assert lines == 0 if not free else lines > 3
+    code, said = call(*words)
+    assert code == 0 and json.loads(said)["resumed"] == lines
+    assert len(list((tmp_path / "out").glob("*.onnx"))) == 24
+
+
+def test_what_the_kernel_refuses_is_named_and_resumed(tmp_path: Path) -> None:
+    """Files of at most 4,000 bytes: the third model is larger, and so is the journal after some lines."""
+    (tmp_path / "m").mkdir()
+    for number in range(12):
+        safetensors.write(tmp_path / "m" / f"m{number:02}.safetensors", arrays(number, 30 if number == 2 else 4))
+    words = [str(tmp_path / "m" / "*.safetensors"), "--to", "onnx", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from rnnconvert.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", limited, "batch", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "m02.onnx: cannot write: File too large" in done.stderr, done.stderr
+    assert "the journal cannot be written: File too large. Free the disk, and run it again" in done.stderr
+    lines = (tmp_path / "out" / "rnnconvert-batch.jsonl").read_text().splitlines()[1:]
+    assert 3 < len(lines) < 12
+    code, said = call(*words, "--json")
+    assert code == 0 and json.loads(said)["resumed"] == len(lines) - 1
+    assert len(list((tmp_path / "out").iterdir())) == 13
