@@ -53,7 +53,7 @@ def test_seeds_are_of_every_kind_and_readable(made: list[Seed], tmp_path: Path) 
         path = put(tmp_path / str(number), seed.files, seed.entry)
         end, finding = execute(path, random.Random(0), seed.format, tmp_path, LIMITS)
         assert finding is None, (seed.kind, finding.trace)
-        ends[seed.kind] = ends.get(seed.kind, 0) + (end in ("read", "container read"))
+        ends[seed.kind] = ends.get(seed.kind, 0) + (end in ("read", "container read", "fused"))
     assert not [kind for kind, count in ends.items() if not count]
 
 

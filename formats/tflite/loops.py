@@ -351,10 +351,10 @@ def _element(body: Graph, number: int, counters: set[int]) -> int | None:
 
 def _joins(operator: Operator, count: int) -> bool:
     """Return whether a CONCATENATION lays so many tensors one behind the other, with no function of them."""
-    options = operator.options
+    stated = operator.options
     if operator.code != _CONCATENATION or len(operator.inputs) != count:
         return False
-    return options is None or (not options.number(0, "i", 0) and not options.number(1, "b", 0))
+    return stated is None or (not stated.number(0, "i", 0) and not stated.number(1, "b", 0))
 
 
 def _numbers(body: Graph, place: int) -> list[int]:
@@ -378,8 +378,8 @@ def _is_next(body: Graph, place: int, count: int) -> bool:
     if made is None or made.code or len(made.inputs) != 2 or count not in made.inputs:
         return False
     other = made.inputs[1 - made.inputs.index(count)]
-    plain = made.options is None or not made.options.number(0, "b", 0)
-    return plain and _numbers(body, other) == [1]
+    stated = made.options
+    return (stated is None or not stated.number(0, "b", 0)) and _numbers(body, other) == [1]
 
 
 def _reshaped(body: Graph, number: int) -> int | None:
