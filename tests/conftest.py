@@ -122,9 +122,9 @@ def read_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(apart, "is_possible", lambda: False)
 
 
-ROOM = 200 << 20
+ROOM = 64 << 20
 """So many bytes more than after the last time are held when it is cleared away."""
-MOST = 1300 << 20
+MOST = 1000 << 20
 """Below so many bytes nothing is cleared away."""
 STATUS = Path("/proc/self/statm")
 _kept = 0
