@@ -24,6 +24,7 @@ import io
 import json
 import os
 import pathlib
+import threading
 import traceback
 import types
 from typing import IO, Any, Dict, List, Mapping, Sequence, Tuple
@@ -32,6 +33,10 @@ import numpy as np
 
 MOST = 1 << 40
 """The largest length of a message; a larger one means that something else was written into the pipe."""
+
+
+_PARSING = threading.Lock()
+"""Numpy parses the head of an array as Python, which two threads may not do at a time before 3.11.8 and 3.12.2 (gh-106905)."""
 
 
 def send(stream: IO[bytes], message: Mapping[str, Any]) -> None:
@@ -71,7 +76,7 @@ def receive(stream: IO[bytes]) -> Any:
     data = stream.read(length)
     if len(data) < length:
         return None
-    with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+    with _PARSING, np.load(io.BytesIO(data), allow_pickle=False) as archive:
 
         def filled(value: Any) -> Any:
             if isinstance(value, dict):
