@@ -31,7 +31,7 @@ from tests.requirements import need
 from tests.sources import legacy_h5
 from tests.test_conservation import MADE, Case, cases, words
 
-SHARE = 3
+SHARE = 2
 X = np.random.default_rng(5).uniform(-2, 2, (6, 2, 3)).astype(np.float32)
 
 
@@ -358,7 +358,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                     for other in ("tanh", "sigmoid", "relu", "softsign", "erf")
                     if other != node["op"]
                 ]
-    chosen = drawn.drawn(found, 30, "mxnet")
+    chosen = drawn.drawn(found, 20, "mxnet")
     stems = []
     for place, (name, number, key, value) in enumerate(chosen):
         graph = copy.deepcopy(graphs[name])

@@ -69,7 +69,7 @@ def through_files(right: Recurrent, wrong: Recurrent, folder: Path) -> tuple[Che
     return (ours[pairs[0][0]], theirs[pairs[0][1]]) if pairs else None
 
 
-@pytest.mark.drawn(30)
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("name", OF_WEIGHTS)
 def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     right, change = MODELS[WHERE[name]], FAULTS[name].change
@@ -84,7 +84,7 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     assert any(sentence.endswith(f"if {FAULTS[name].sentence}") for sentence in first)
 
 
-@pytest.mark.drawn(40)
+@pytest.mark.drawn(25)
 @pytest.mark.parametrize("name", FAULTS)
 def test_outputs_of_a_wrong_model(name: str) -> None:
     stack = MODELS[WHERE[name]]

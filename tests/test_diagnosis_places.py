@@ -97,7 +97,7 @@ def check(found: Diagnosis, case: Planted) -> None:
     assert named, f"planted {case.fault.name!r} in {case.words} of {case.right.describe()}; said: {said}"
 
 
-@drawn.looped(40, name=NAMES, number=range(3))
+@drawn.looped(25, name=NAMES, number=range(3))
 def test_a_fault_in_one_place_of_a_file_is_named(name: str, number: int) -> None:
     case = planted(name, drawn.SEED + number)
     a, b = (Checkpoint("memory", "canonical", {"enc": stack}) for stack in (case.right, case.wrong))

@@ -189,7 +189,7 @@ def _wide(array: Array) -> Any:
     return np.float64 if array.dtype == np.float64 else np.float32
 
 
-@pytest.mark.drawn(40)
+@pytest.mark.drawn(25)
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
 @pytest.mark.parametrize(("name", "one"), SWEEP)
 def test_a_file_of_ours_gives_what_the_reference_gives(
@@ -219,7 +219,7 @@ NAMED = [
 ]
 
 
-@pytest.mark.drawn(40)
+@pytest.mark.drawn(25)
 @pytest.mark.parametrize(("name", "one"), NAMED)
 def test_layers_by_name_give_what_the_reference_gives(
     name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
@@ -231,7 +231,7 @@ def test_layers_by_name_give_what_the_reference_gives(
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
-@pytest.mark.drawn(40)
+@pytest.mark.drawn(25)
 @pytest.mark.parametrize(("name", "one"), SWEEP)
 def test_sequences_of_many_lengths(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)

@@ -39,7 +39,7 @@ def entry(request: pytest.FixtureRequest) -> Entry:
     return found
 
 
-@pytest.mark.drawn(40)
+@pytest.mark.drawn(20)
 def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
     model, report = entry.filled()
     assert not report.kept, "some weights of the rebuilt model were not filled"

@@ -100,7 +100,7 @@ def file_of(source: str, asked: Asked, folder: Path) -> Path:
 def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
     given: dict[Asked, Checkpoint] = {}
     every = [pair for pair in TABLE if pair.source == source]
-    for pair in drawn(every, len(every) // 4, source):
+    for pair in drawn(every, len(every) // 6, source):
         if pair.asked not in given:
             given[pair.asked] = written(source, pair.asked, tmp_path / str(len(given)))
         checkpoint = given[pair.asked]
@@ -152,7 +152,7 @@ def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> 
     ran: dict[str, Array] = {}
     with running(executor) as worker:
         pairs = [pair for pair in TABLE if pair.target == target and pair.verdict != "refused"]
-        for pair in drawn(pairs, 12, target):
+        for pair in drawn(pairs, 8, target):
             path = tmp_path / f"model{executor.suffix}"
             rc.save(in_memory(pair.source, pair.asked), path, target, force=True)
             y = run(worker, path, pair, ran)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,7 +178,18 @@ def shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
+    return dict(_kept_shapes(layout, sizes)) if sizes.num_layers <= _FEW else _shapes(layout, sizes)
+
+
+_FEW = 4
+"""The most layers of which shapes are kept: what a file is taken for is found by trying the same sizes again and again."""
+
+
+def _shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
     return {block.name: block.shape for block in _blocks(layout, sizes)}
+
+
+_kept_shapes = functools.lru_cache(512)(_shapes)
 
 
 def slots(layout: Layout, sizes: Sizes) -> Iterator[Slot]:
