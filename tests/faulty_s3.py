@@ -92,7 +92,7 @@ class Store:
                 self.seen.add(content)
 
     def content(self, key: str) -> bytes | None:
-        """What an object holds; None if there is none."""
+        """The bytes of an object; None where it does not exist."""
         got = self.ask("GET", f"/{BUCKET}/{key}")
         return got.data if got.status_code == 200 else None
 

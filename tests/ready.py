@@ -21,6 +21,7 @@ import subprocess
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import IO, Any
 
 _EARLY = ("CUDA", "JAX", "KERAS", "OMP", "PYTHON", "TF", "XLA")
@@ -81,13 +82,12 @@ class Instead:
 
 
 def _text(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
-        return stream.read()
+    return Path(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _server(key: tuple[Any, ...], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     if key not in _READY or _READY[key].poll() is not None:
-        command = [key[0], "-W", "ignore", os.path.abspath(__file__), *key[1].split()]  # noqa: PTH100
+        command = [key[0], "-W", "ignore", str(Path(__file__).absolute()), *key[1].split()]
         _READY[key] = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), text=True
         )
@@ -109,7 +109,7 @@ def _live(request: Mapping[str, Any]) -> None:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(handle, number)
             os.close(handle)
-        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["environment"])
@@ -129,7 +129,7 @@ def _ended(words: Sequence[str]) -> int:
         code, name = rest.pop(0), "<string>"
     else:
         code, name = _text(first), first
-        sys.path[0] = os.path.dirname(os.path.realpath(first))  # noqa: PTH120
+        sys.path[0] = str(Path(first).resolve().parent)
     sys.argv = [first, *rest]
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.__dict__["__file__"] = name
@@ -140,7 +140,7 @@ def _ended(words: Sequence[str]) -> int:
             return end_.code or 0
         print(end_.code, file=sys.stderr)
         return 1
-    except BaseException:
+    except BaseException:  # as Python itself ends a script: with the traceback, and 1
         traceback.print_exc()
         return 1
     return 0

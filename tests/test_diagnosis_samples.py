@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.cells import SIGMOID
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.by_arrays import explained
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.first_difference import place
@@ -228,6 +229,10 @@ def test_outputs_of_nothing_known_are_unknown() -> None:
     assert near.verdict == "unknown" and "nearly computes" in near.sentences[0]
 
 
+def with_cell(direction: Direction, **changes: Any) -> Direction:
+    return direction.replace(cell=direction.cell.replace(**changes))
+
+
 @pytest.mark.parametrize("model", ["rnn", "gru", "lstm"])
 def test_every_function_that_is_searched_has_a_name(model: str) -> None:
     stack = MODELS[model]
@@ -237,7 +242,7 @@ def test_every_function_that_is_searched_has_a_name(model: str) -> None:
         changes: dict[str, Any] = {"activation": candidate}
         changes |= {"gate_activation": gate} if model != "rnn" else {}
         changes |= {"output_activation": output} if model == "lstm" else {}
-        other = each(stack, lambda d, changes=changes: d.replace(cell=d.cell.replace(**changes)))  # type: ignore[misc]
+        other = each(stack, functools.partial(with_cell, **changes))
         found = explained(stack, other)
         assert found is not None and found.whole and len(found.faults) == 1, (gate, candidate, output, found)
 
@@ -246,6 +251,6 @@ def test_two_files_or_a_sample() -> None:
     stack = Checkpoint("memory", "canonical", {"enc": MODELS["lstm"]})
     for wrong in ({}, {"b": stack, "io": sample_of(MODELS["lstm"])}, {"io": sample_of(MODELS["lstm"]), "pairs": "a=b"}):
         with pytest.raises(UsageError):
-            rc.diagnose(stack, **wrong)  # type: ignore[call-overload]
+            rc.diagnose(stack, **wrong)  # type: ignore[call-overload]  # no overload takes these: that is what is tested
     assert call("diagnose", "a.pt").exit_code == 2 and call("diagnose", "a.pt", "b.pt", "--io", "s.npz").exit_code == 2
     assert call("diagnose", "a.pt", "--io", "s.npz", "--pair", "a=b").exit_code == 2

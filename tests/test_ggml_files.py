@@ -15,7 +15,8 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from tests.corpus import FOLDER
+from tests import corpus
+from tests.requirements import need
 
 RNG = np.random.default_rng(6)
 BEFORE = "_model.decoder.rnn."
@@ -63,9 +64,9 @@ def test_the_cell_computes_as_its_source_says(tmp_path: Path) -> None:
     np.testing.assert_allclose(reference.run(stack, x).y, np.stack(done), rtol=0, atol=1e-12)
 
 
-@pytest.mark.skipif(not FOLDER.is_dir(), reason="no corpus")
 def test_the_onnx_model_of_silero_makes_the_bytes_of_whisper_cpps_own_file(tmp_path: Path) -> None:
-    onnx = rc.load(FOLDER / "silero-vad-v6" / "silero_vad_16k_op15.onnx")
+    need("corpus", corpus.absent())
+    onnx = rc.load(corpus.FOLDER / "silero-vad-v6" / "silero_vad_16k_op15.onnx")
     stack = next(iter(onnx.layers.values()))
     arrays = rc.pack(stack, "pytorch")
     named = {

@@ -140,6 +140,17 @@ def test_one_layer_of_several_has_its_states_as_inputs(tmp_path: Path) -> None:
     assert inputs(tmp_path / "m.onnx") == ["a/x", "b/x", "b/initial_h"]
 
 
+def goes_on(path: Path, stack: Recurrent, cuts: list[int]) -> None:
+    """An LSTM of five units gives for a sequence in pieces, its states handed on, what it gives for the whole."""
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    h = c = np.zeros((1, 3, 5), np.float32)
+    pieces = []
+    for x in np.split(X, cuts):
+        y, h, c = session.run(["y", "h_n", "c_n"], {"x": x, "initial_h": h, "initial_c": c})
+        pieces.append(y)
+    np.testing.assert_allclose(np.concatenate(pieces), reference.run(stack, X).y, rtol=0, atol=2e-6)
+
+
 def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
     need("onnxruntime", "")
     stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH), 3, np.float32, CELLS["lstm"]).replace(name="encoder")
@@ -147,14 +158,7 @@ def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
     assert summary.notes[0].endswith(
         "give zeros where a sequence begins, and h_n for initial_h and c_n for initial_c where it goes on"
     )
-    onnxruntime = needed("onnxruntime", "onnxruntime")
-    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
-    h = c = np.zeros((1, 3, 5), np.float32)
-    pieces = []
-    for x in np.split(X, [2, 3]):
-        y, h, c = session.run(["y", "h_n", "c_n"], {"x": x, "initial_h": h, "initial_c": c})
-        pieces.append(y)
-    np.testing.assert_allclose(np.concatenate(pieces), reference.run(stack, X).y, rtol=0, atol=2e-6)
+    goes_on(tmp_path / "m.onnx", stack, [2, 3])
 
 
 def test_another_word_is_wrong_usage_and_another_format_has_no_such_option(tmp_path: Path) -> None:
@@ -243,15 +247,9 @@ def test_the_documented_loop_in_javascript_is_valid(tmp_path: Path) -> None:
 
 
 def test_a_stream_goes_on_with_peepholes(tmp_path: Path) -> None:
-    session_of = needed("onnxruntime", "onnxruntime").InferenceSession
+    need("onnxruntime", "")
     stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH | {"peephole"}), 3, np.float32, CELLS["lstm"]).replace(
         name="encoder"
     )
     write(tmp_path / "peepholes.onnx", stack, states="stream")
-    session = session_of(str(tmp_path / "peepholes.onnx"))
-    h = c = np.zeros((1, 3, 5), np.float32)
-    pieces = []
-    for x in np.split(X, [1, 4]):
-        y, h, c = session.run(["y", "h_n", "c_n"], {"x": x, "initial_h": h, "initial_c": c})
-        pieces.append(y)
-    np.testing.assert_allclose(np.concatenate(pieces), reference.run(stack, X).y, rtol=0, atol=2e-6)
+    goes_on(tmp_path / "peepholes.onnx", stack, [1, 4])

@@ -105,7 +105,7 @@ def test_a_changed_fact_is_read_asked_or_refused(tmp_path: Path) -> None:
 
     assert str(rc.load(changed("mode", "RNN_RELU")).layers["simple_rnn_0"].cell.activation) == "relu"
     for name, value, why in (
-        ("mode", "PEEPHOLE", "which is none that is known"), ("num_layers", 2, "it reads 4 weights, expected 8"),
+        ("mode", "PEEPHOLE", "the mode 'PEEPHOLE' with num_layers=1 is unknown"), ("num_layers", 2, "it reads 4 weights, expected 8"),
         ("is_bidirec", True, "it reads 4 weights, expected 8"), ("hidden_size", 5, "its program states hidden_size=5"),
         ("num_layers", 10**9, "expected"), ("mode", "LSTM", "do not fit together"),
     ):  # fmt: skip

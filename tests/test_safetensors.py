@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from rnnconvert.containers import safetensors as container
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from tests import corpus
+from tests.requirements import need
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
     "turned": np.arange(12, dtype=np.float32).reshape(3, 4).T,
@@ -261,10 +263,9 @@ def test_changed_bytes_raise_our_errors_only(
         pass
 
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
-REAL = CORPUS / "silero-vad-v6" / "silero_vad_16k.safetensors"
+REAL = corpus.FOLDER / "silero-vad-v6" / "silero_vad_16k.safetensors"
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the real checkpoints are not beside the repository")
 def test_a_real_file_is_what_the_library_reads() -> None:
+    need("corpus", corpus.absent())
     assert_equal(container.read(REAL).arrays, safetensors.numpy.load_file(REAL))

@@ -27,6 +27,8 @@ from rnnconvert.containers import stored_zip, zips
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.pytorch import torch_legacy, torch_walk, torch_zip, torch_zip_writer
+from tests import corpus
+from tests.requirements import need
 
 
 class Tagger(torch.nn.Module):
@@ -557,7 +559,6 @@ def test_changed_bytes_raise_our_errors_only(
         pass
 
 
-CORPUS = Path(__file__).parents[2] / "shared" / "corpus"
 REAL = [
     "cad-predictor/lstm.ckpt",
     "allennlp-fixtures/simple_tagger_best.th",
@@ -567,10 +568,10 @@ REAL = [
 ]
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the real checkpoints are not beside the repository")
 @pytest.mark.parametrize("name", REAL)
 def test_real_checkpoints_are_what_torch_reads(name: str) -> None:
-    path = CORPUS / name
+    need("corpus", corpus.absent())
+    path = corpus.FOLDER / name
     container = torch_zip if torch_zip.is_torch_zip(path) else torch_legacy
     expected = dict(flat("", torch.load(path, weights_only=True, map_location="cpu")))
     assert_equal(container.read(path).arrays, expected)

@@ -47,17 +47,17 @@ class Choice:
 
 def same(scope: Scope, name: str) -> str:
     """Return the value that a value is, through nodes that change nothing."""
-    producer = scope.producer(name)
-    while producer is not None and producer[0].op_type == "Identity":
-        name = producer[0].input[0]
-        producer = scope.producer(name)
-    return name
+    return _through(scope, name, lambda node: node.op_type == "Identity")
 
 
 def same_numbers(scope: Scope, name: str) -> str:
     """Return the value that a value has the numbers of: through a Cast to float32, too, which is what states are of."""
+    return _through(scope, name, lambda node: node.op_type == "Identity" or _to_float(scope, node))
+
+
+def _through(scope: Scope, name: str, passes: Callable[[onnx.NodeProto], bool]) -> str:
     producer = scope.producer(name)
-    while producer is not None and (producer[0].op_type == "Identity" or _to_float(scope, producer[0])):
+    while producer is not None and passes(producer[0]):
         name = producer[0].input[0]
         producer = scope.producer(name)
     return name

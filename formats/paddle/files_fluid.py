@@ -76,8 +76,9 @@ def write(path: Path, job: Job) -> list[str]:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
     program, combined = paddle_program.beside(path), _combined(path)
-    if program is not None and combined is not None:
-        stored = Stored(lod_tensor.read_all(combined, paddle_program.read_model(program).parameters))
+    model = paddle_program.read(program) if program is not None else None
+    if model is not None and combined is not None:
+        stored = Stored(lod_tensor.read_all(combined, model.parameters))
     else:
         stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
@@ -86,7 +87,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
         raise UnreadableError(path, "it has no parameters named as those of dynamic_gru or dynamic_lstm (gru_0.w_0)")
-    stated = paddle_program.read(program) if program is not None else {}
+    stated = paddle_program.stated(model) if model is not None else {}
     for match in matches:
         name, kind = match["name"], match["kind"]
         said = _Program(name, program, stated.get(f"{name}.w_0", []), options)

@@ -22,7 +22,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
-from rnnconvert.formats.paddle.program import Operator, Program, read_model
+from rnnconvert.formats.paddle import program as protobuf
+from rnnconvert.formats.paddle.program import Operator, Program
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import assemble, unpack
@@ -64,8 +65,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
     unread, warnings, evidence = [], [], []
-    makes = {name: one for one in program.operators for names in one.outputs.values() for name in names}
-    for operator, name in _named(program.operators):
+    operators = program.graphs[0]
+    makes = {name: one for one in operators for names in one.outputs.values() for name in names}
+    for operator, name in _named(operators):
         if operator.type != "rnn":
             unread.append(f"{name}: {_OTHERS[operator.type]}")
             continue
@@ -103,7 +105,9 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
             f"its parameters, {parameters.name}, are missing",
             "Put them next to it: a program has no numbers of its own.",
         )
-    found = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else read_model(program)
+    found = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else protobuf.read(program)
+    if not found.graphs:
+        raise UnreadableError(program, "it has no graph: it is not a program of Paddle's")
     return found, lod_tensor.read_all(parameters, found.parameters)
 
 
@@ -128,7 +132,7 @@ def _layer(
     said = operator.attributes
     kind, number, two = _MODES.get(str(said.get("mode"))), said.get("num_layers"), bool(said.get("is_bidirec"))
     if kind is None or not isinstance(number, int) or number < 1:
-        raise NotALayerError(f"its mode is {said.get('mode')!r} with {number!r} layers, which is none that is known")
+        raise NotALayerError(f"the mode {said.get('mode')!r} with num_layers={number!r} is unknown")
     weights = operator.inputs.get("WeightList", ())
     ways = 1 + two
     if len(weights) != 4 * number * ways:

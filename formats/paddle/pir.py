@@ -41,7 +41,7 @@ def read(path: Path) -> Program:
             path, f"it is not a program of Paddle 3 as its version writes it: {type(error).__name__}: {error}",
             "The file is damaged, or its Paddle is newer than 3.3.",
         ) from None  # fmt: skip
-    return Program(path, operators, parameters)
+    return Program(path, (operators,), parameters)
 
 
 def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[Operator, ...]:

@@ -8,7 +8,7 @@ Source: paddle/fluid/framework/framework.proto (1.8, 2.6), ProgramDesc, BlockDes
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,38 +65,28 @@ def beside(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Program:
-    """The operators of a model's first graph, in their order, and the shapes of the parameters of all its graphs, by name."""
+    """A model's graphs, the first of which runs the others: their operators in order, and the shapes of all parameters by name."""
 
     path: Path
-    operators: tuple[Operator, ...]
+    graphs: tuple[tuple[Operator, ...], ...]
     parameters: Mapping[str, tuple[int, ...]]
 
 
-def blocks(path: Path) -> Iterator[tuple[list[Operator], dict[str, tuple[int, ...]]]]:
-    """Yield each graph of a program: its operators, and the shapes of its parameters by name.
-
-    Raises UnreadableError for a file that is not a program.
-    """
+def read(path: Path) -> Program:
+    """Return what a program states. Raises UnreadableError for a file that is not one."""
     data = map_file(path)
     if data.size > MOST:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
+    graphs: list[tuple[Operator, ...]] = []
+    parameters: dict[str, tuple[int, ...]] = {}
     for number, block in wire.fields(data.data, path):
         if number != 1:
             continue
         fields = list(wire.fields(block, path))
-        parameters = dict(
-            one for one in (_parameter(content, path) for which, content in fields if which == 3) if one is not None
-        )
-        yield [_operator(content, path) for which, content in fields if which == 4], parameters
-
-
-def read_model(path: Path) -> Program:
-    """Return a program with the shapes of its parameters. Raises UnreadableError for a file that is not one."""
-    every = list(blocks(path))
-    if not every:
-        raise UnreadableError(path, "it has no graph: it is not a program of Paddle's")
-    parameters = {name: shape for _, own in every for name, shape in own.items()}
-    return Program(path, tuple(every[0][0]), parameters)
+        graphs.append(tuple(_operator(content, path) for which, content in fields if which == 4))
+        stored = (_parameter(content, path) for which, content in fields if which == 3)
+        parameters.update(one for one in stored if one is not None)
+    return Program(path, tuple(graphs), parameters)
 
 
 def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] | None:
@@ -116,13 +106,10 @@ def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] |
     return _text(name, path), tuple(shape)
 
 
-def read(path: Path) -> dict[str, list[Stated]]:
-    """Return what a program states about each use of a recurrent weight, by the weight's name.
-
-    Raises UnreadableError for a file that is not a program.
-    """
+def stated(program: Program) -> dict[str, list[Stated]]:
+    """Return what a program states about each use of a recurrent weight, by the weight's name."""
     found: dict[str, list[Stated]] = {}
-    for operators, _ in blocks(path):
+    for operators in program.graphs:
         makes = {name: one for one in operators for names in one.outputs.values() for name in names}
         for one in operators:
             if one.type in _RECURRENT and one.read("Weight"):

@@ -153,7 +153,7 @@ class Lowering:
         self.written += 1
         if self.written > _MOST:
             raise OverflowError(f"its functions are more than {_MOST} operations")
-        sources = [source for source in node.inputs if not source.startswith("^")]
+        sources = node.read
         if node.op == "Const":
             array = node.tensor
             if array is not None:
@@ -197,13 +197,13 @@ class Lowering:
                 return None
             if node.op == "Const":
                 return node.tensor
-            source = next((one for one in node.inputs if not one.startswith("^")), "")
+            source = next(iter(node.read), "")
         return None
 
     def _in_order(self, space: _Space, source: str) -> bool:
         """Return whether places in a list are those from the first on, one after another."""
         node = space.nodes.get(self._passed(space, source).partition(":")[0])
-        sources = [one for one in node.inputs if not one.startswith("^")] if node is not None else []
+        sources = node.read if node is not None else ()
         if node is None or node.op != "Range" or len(sources) != 3:
             return False
         numbers = [self._numbers(space, one) for one in (sources[0], sources[2])]
@@ -214,7 +214,7 @@ class Lowering:
         name = one.before.rpartition(":")[0]
         node = self.graph.nodes.get(name)
         place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
-        sources = [given for given in node.inputs if not given.startswith("^")] if node is not None else []
+        sources = node.read if node is not None else ()
         size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
@@ -225,7 +225,7 @@ class Lowering:
         if node.op == "Unpack":
             return max(1, min(int(node.number("num", 1)), 100_000))
         if node.op in ("While", "StatelessWhile"):
-            return len([source for source in node.inputs if not source.startswith("^")])
+            return len(node.read)
         if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
             function = self.graph.functions.get(node.called("f"))
             return len(function.outputs) if function is not None else 1
@@ -369,7 +369,7 @@ class Lowering:
         node = space.nodes.get(self._passed(space, one.after).partition(":")[0])
         if first is None or first.size != 1 or first.any() or node is None or node.op not in ("Add", "AddV2"):
             return False
-        sources = [source for source in node.inputs if not source.startswith("^")]
+        sources = node.read
         steps = [self._numbers(space, source) for source in sources]
         own = [self._origin(space, source) == one.name for source in sources]
         return sorted(own) == [False, True] and any(
@@ -393,7 +393,7 @@ class Lowering:
         source = one.after
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
-            sources = [given for given in node.inputs if not given.startswith("^")] if node is not None else []
+            sources = node.read if node is not None else ()
             if node is None or node.op not in (*PASSING, *_WRITES) or not sources:
                 return None
             if node.op in _WRITES:

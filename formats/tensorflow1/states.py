@@ -100,7 +100,7 @@ def _states(graph: Graph, product: Node) -> dict[str, str]:
         found = {"initial_hidden": _input(product, hidden)}
         return found if cell is None else {**found, "initial_cell": _input(product, cell)}
     joined = _producer(graph, product.inputs[0]) if product.inputs else None
-    values = [one for one in joined.inputs if not one.startswith("^")] if joined else []
+    values = joined.read if joined else ()
     if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
         return {"initial_hidden": "", "initial_cell": ""}
     hidden_state = values[2] if joined.op == "Concat" else values[1]
@@ -167,7 +167,7 @@ def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
         met.add(name)
         found.append(node)
         if node.op not in _SHAPES:
-            queue += [one.partition(":")[0] for one in node.inputs if not one.startswith("^")]
+            queue += [one.partition(":")[0] for one in node.read]
     return found
 
 
@@ -216,7 +216,7 @@ class _Values:
         number = int(source.partition(":")[2] or 0)
         if node is None or depth > 40:
             raise _Unread(f"the graph does not show where {source!r} comes from")
-        read = [one for one in node.inputs if not one.startswith("^")]
+        read = node.read
 
         def value(which: int) -> Array:
             if which >= len(read):
@@ -272,7 +272,7 @@ class _Values:
         if node is not None and node.op == "Const" and node.tensor is not None:
             return [int(one) for one in np.asarray(node.tensor).reshape(-1)[1:]]
         if node is not None and node.op == "Pack":
-            read = [one for one in node.inputs if not one.startswith("^")]
+            read = node.read
             return [int(self.of(one, 0).reshape(())) for one in read[1:]]
         raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
 

@@ -42,6 +42,11 @@ class Node:
     inputs: tuple[str, ...]
     attributes: dict[str, memoryview] = field(repr=False)
 
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The values that it reads, without the nodes that it only waits for."""
+        return tuple(one for one in self.inputs if not one.startswith("^"))
+
     def number(self, key: str, default: float) -> float:
         """Return an attribute that is a number, or the operation's default where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):

@@ -6,6 +6,7 @@ python tests/golden/fluid/make.py
 
 import pathlib
 import shutil
+import sys
 
 import numpy as np
 import paddle.fluid as fluid
@@ -13,6 +14,9 @@ from paddle.fluid import layers
 from paddle.fluid.proto import framework_pb2
 
 FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
+from paddle_programs import without_places  # noqa: E402  (it lies beside the folder of this script)
+
 X = np.random.RandomState(1).uniform(-1, 1, (2, 5, 3)).astype("float32")
 D = 4
 
@@ -53,16 +57,6 @@ NETWORKS = {
 }
 
 
-def without_places(path):
-    """Take out the lines of source that a program notes of each operator: they have the paths of the machine."""
-    program = framework_pb2.ProgramDesc.FromString(path.read_bytes())
-    for operator in (one for block in program.blocks for one in block.ops):
-        kept = [one for one in operator.attrs if one.name != "op_callstack"]
-        del operator.attrs[:]
-        operator.attrs.extend(kept)
-    path.write_bytes(program.SerializeToString(deterministic=True))
-
-
 def run(name, network):
     """Random parameters of a network in a folder, and what it gives."""
     main, startup = fluid.Program(), fluid.Program()
@@ -84,7 +78,7 @@ def run(name, network):
                 folder = str(FOLDER / f"{name}_inference")
                 shutil.rmtree(folder, ignore_errors=True)
                 fluid.io.save_inference_model(folder, ["x"], [output], executor, main, params_filename="__params__")
-                without_places(pathlib.Path(folder, "__model__"))
+                without_places(pathlib.Path(folder, "__model__"), framework_pb2.ProgramDesc)
     return np.array(found).reshape(2, 5, D)
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from paddle_programs import without_places  # noqa: E402  (it lies beside the folder of this script)
 
 
 class Model(paddle.nn.Layer):
@@ -46,12 +48,7 @@ def save(name: str, model: paddle.nn.Layer, *specs: paddle.static.InputSpec) -> 
     if path.exists():
         from paddle.base.proto import framework_pb2
 
-        program = framework_pb2.ProgramDesc.FromString(path.read_bytes())
-        for operator in (one for block in program.blocks for one in block.ops):
-            kept = [one for one in operator.attrs if one.name != "op_callstack"]
-            del operator.attrs[:]
-            operator.attrs.extend(kept)
-        path.write_bytes(program.SerializeToString(deterministic=True))
+        without_places(path, framework_pb2.ProgramDesc)
 
 
 def main(prefix: str) -> None:
