@@ -30,7 +30,18 @@ FLOATS: dict[str, np.dtype[Any]] = {
 """The element types that weights may have, by the name every framework gives them."""
 
 PIECE_BYTES = 2 << 20
-"""The most bytes of a piece: it stays in a processor's cache from one look at it to the next."""
+"""The bytes of a piece of a small array."""
+
+_LARGE_PIECE_BYTES = 8 << 20
+"""The bytes of a piece of a large array: a piece of a transposed one is read in runs of this fraction of its rows."""
+
+
+def piece_bytes(total: int) -> int:
+    """Return the bytes of a piece of an array of `total` bytes: several threads share even a small one.
+
+    Measured on 1.4 GB that are transposed: pieces of 8 MiB take 0.63 s, those of 2 MiB 0.77 s, of 32 MiB 0.8 s.
+    """
+    return min(_LARGE_PIECE_BYTES, max(PIECE_BYTES, total // 4))
 
 
 def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
@@ -146,7 +157,7 @@ class Deferred:
         if self._part is None:
             yield from pieces(np.asarray(self))
             return
-        rows = max(1, PIECE_BYTES // max(1, self.shape[1] * self.dtype.itemsize))
+        rows = max(1, piece_bytes(nbytes(self)) // max(1, self.shape[1] * self.dtype.itemsize))
         for start in range(0, self.shape[0], rows):
             yield from pieces(self._part(slice(start, start + rows), slice(None)))
 
@@ -179,7 +190,7 @@ def runs_of(array: Array) -> Iterator[Run]:
     """Yield the stretches of an array in memory, in C order; those of a contiguous one are views of it."""
     if array.size == 0:
         return
-    step = max(1, PIECE_BYTES // array.dtype.itemsize)
+    step = max(1, piece_bytes(array.nbytes) // array.dtype.itemsize)
     if array.flags.c_contiguous:
         flat = array.reshape(-1)
         for start in range(0, flat.size, step):

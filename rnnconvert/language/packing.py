@@ -15,7 +15,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Run, Source, copy_tiled, in_order, nbytes, runs_of
+from rnnconvert.core.arrays import (
+    PIECE_BYTES,
+    Array,
+    Deferred,
+    Run,
+    Source,
+    copy_tiled,
+    in_order,
+    nbytes,
+    piece_bytes,
+    runs_of,
+)
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides
@@ -207,7 +218,7 @@ class Packed:
 
             yield Run(size, whole)
             return
-        rows = max(1, PIECE_BYTES // (row * self.dtype.itemsize))
+        rows = max(1, piece_bytes(nbytes(self)) // (row * self.dtype.itemsize))
         for start in range(0, length, rows):
             count = min(rows, length - start)
 
@@ -234,7 +245,7 @@ def _computed(values: Deferred) -> Iterator[Run]:
         yield from runs_of(np.ascontiguousarray(values).reshape(-1))
         return
     length, width = values.shape
-    rows = max(1, PIECE_BYTES // max(1, width * values.dtype.itemsize))
+    rows = max(1, piece_bytes(nbytes(values)) // max(1, width * values.dtype.itemsize))
     for start in range(0, length, rows):
         window = (slice(start, min(start + rows, length)), slice(None))
         size = (window[0].stop - start) * width
