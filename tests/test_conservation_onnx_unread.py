@@ -243,3 +243,30 @@ def test_what_is_no_recurrence_is_not_taken_for_one(tmp_path: Path) -> None:
     torch.onnx.export(Gated().eval(), (torch.zeros(1, 5, 8),), buffer, dynamo=False)
     (tmp_path / "m.onnx").write_bytes(buffer.getvalue())
     assert not load(tmp_path / "m.onnx").unread
+
+
+def test_weights_in_constant_nodes_are_listed(tmp_path: Path) -> None:
+    """Paddle2ONNX and spox keep weights in Constant nodes; those of two branches may have one name."""
+
+    def branch(value: float) -> onnx.GraphProto:
+        weights = numpy_helper.from_array(np.full((2, 3, 1), value, np.float32))
+        made = [helper.make_node("Constant", [], ["w"], value=weights), helper.make_node("Conv", ["x", "w"], ["y"])]
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        return helper.make_graph(made, f"branch {value}", [], [y])
+
+    head = numpy_helper.from_array(np.ones(2, np.float32))
+    nodes = [
+        helper.make_node("If", ["which"], ["z"], "choice", then_branch=branch(1.0), else_branch=branch(2.0)),
+        helper.make_node("Constant", [], ["head"], value=head),
+        helper.make_node("Constant", [], ["scale"], value=numpy_helper.from_array(np.float32(2))),
+        helper.make_node("Mul", ["z", "head"], ["out"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 2]),
+        helper.make_tensor_value_info("which", TensorProto.BOOL, []),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    found = load(tmp_path / "m.onnx").tensors
+    assert sorted(found) == ["head", "main/choice.else_branch/w", "main/choice.then_branch/w"]
+    assert {float(array.flat[0]) for name, array in found.items() if name.endswith("w")} == {1.0, 2.0}
