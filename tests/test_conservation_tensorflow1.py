@@ -14,8 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests.requirements import need
-from tests.sources import stack, write
-from tests.test_tensorflow1_files import GOLDEN, by_tensorflow
+from tests.test_tensorflow1_files import GOLDEN, by_tensorflow, trained
 
 GRAPHS = """
 from tensorflow.contrib import rnn
@@ -277,12 +276,10 @@ def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", [".meta", ".data-00000-of-00001"])
 def test_each_file_of_a_checkpoint_stands_for_it(tmp_path: Path, part: str) -> None:
-    path = write(tmp_path / "m.ckpt.index", stack(), target_format="tensorflow1")
-    beside = tmp_path / f"m.ckpt{part}"
-    if not beside.exists():
-        beside.write_bytes(b"")
+    path = trained(tmp_path)
+    beside = path.with_suffix(part)
     whole, same = rc.load(path), rc.load(beside)
     assert same.layers.keys() == whole.layers.keys() and same.tensors.keys() == whole.tensors.keys()
     path.unlink()
-    with pytest.raises(rc.UnreadableError, match="m.ckpt.index is not next to it"):
+    with pytest.raises(rc.UnreadableError, match=r"trained\.index is not next to it"):
         rc.load(beside)
