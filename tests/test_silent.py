@@ -83,7 +83,9 @@ def test_only_what_is_carried_counts_as_carried(tmp_path: Path) -> None:
     layer = {f"module.rnn.{name}": tensor for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
     torch.save({"module.head": torch.ones(2), "head": torch.zeros(2), **layer}, tmp_path / "a.pt")
     again = api.convert(tmp_path / "a.pt", tmp_path / "b.pt")
-    assert (again.carried, again.left_out) == (1, 1)
+    assert (again.carried, again.left_out) == (2, 0)
+    written = torch.load(tmp_path / "b.pt")
+    assert written["module.head"].all() and not written["head"].any()
 
 
 DESCRIPTIONS: dict[str, tuple[dict[str, object], str]] = {
