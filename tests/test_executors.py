@@ -338,7 +338,7 @@ def test_gradients_are_the_references(
         tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
     )
     cells = problem.cell if one["cell"].kind == "lstm" else ()
-    truth = reference.gradients(problem.stack, problem.x, problem.hidden, cells, problem.lengths, cotangents)
+    truth = reference.Reference(problem.stack).gradients(problem.x, problem.hidden, cells, problem.lengths, cotangents)
     given = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
     answer = asked(worker, file, problem, [], how=how_of(name, one), cotangents=given)
     assert excess(problem, frameworks.outputs(answer)) <= 1

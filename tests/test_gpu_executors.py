@@ -98,7 +98,7 @@ def test_cudnn_is_called_as_its_header_says(
     zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
     cells = tuple(np.zeros_like(state) for state in problem.solved().cell)
     hidden, cells = problem.hidden or zeros, problem.cell or cells
-    truth = reference.gradients(problem.stack, problem.x, hidden, cells, problem.lengths, weighed)
+    truth = reference.Reference(problem.stack).gradients(problem.x, hidden, cells, problem.lengths, weighed)
     eps = float(ml_dtypes.finfo(dtype).eps)
     slopes = found["gradients"]
     np.testing.assert_allclose(slopes["x"], truth.x, rtol=0, atol=8 * eps)
@@ -235,7 +235,9 @@ def test_numbers_go_where_pytorch_says(
     if dtype == "bfloat16":
         return
     assert problem.hidden is not None
-    truth = reference.gradients(problem.stack, problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed)
+    truth = reference.Reference(problem.stack).gradients(
+        problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed
+    )
     weights = iter(truth.weights)
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
     flat = np.asarray(rnnconvert.pack(exact, "cudnn"), np.float64)
