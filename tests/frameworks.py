@@ -180,11 +180,9 @@ def _cells_of(make: Any) -> Run:
 
     def run(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
         assert problem.hidden is not None
-        cell = problem.cell[0] if problem.cell and layout.kind == "lstm" else None
+        states = [problem.hidden[0], *((problem.cell or ())[:1] if layout.kind == "lstm" else ())]
         name = layout.class_name.rpartition(".")[2]
-        return jax_cells.run(
-            make, name, packed(layout, problem.stack), problem.x, problem.hidden[0], cell, options
-        )  # fmt: skip
+        return jax_cells.run(make, name, packed(layout, problem.stack), problem.x, states, options)
 
     return run
 
