@@ -134,7 +134,7 @@ class _Sequences:
 
     order   the sequences as cuDNN gets them: packed ones with the longest first
     limits  their lengths, in this order
-    live    which steps of them are no padding, (time, batch)
+    live    which of their steps count, (time, batch)
     """
 
     def __init__(self, shape: Sequence[int], lengths: Array | None, io: str) -> None:
