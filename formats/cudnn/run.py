@@ -64,54 +64,59 @@ def versions(variant: Mapping[str, Any]) -> dict[str, str]:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]
-    params = request["buffer"]
     given: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
     library = Library([*others, *libraries("cudnn")])
-    return run(params, request["x"], description, library, memory, request["variant"]["algorithm"], **given)
+    return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **given)
+
+
+class Device(NamedTuple):
+    """What a run calls: the library, and the GPU's memory."""
+
+    library: Library
+    memory: Memory
+
+
+_STANDARD: Mapping[str, Any] = {"algorithm": "standard"}
 
 
 def run(
     params: Array,
     x: Array,
     description: Mapping[str, Any],
-    library: Library,
-    memory: Memory,
-    algorithm: str = "standard",
-    *,
-    io: str = "",
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
+    device: Device,
+    variant: Mapping[str, Any] = _STANDARD,
+    **given: Any,
 ) -> dict[str, Any]:
     """Run the buffer on the GPU, in its own element type.
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
-    io           how cuDNN receives sequences: "unpadded", all of one length; "padded", with cuDNN's flag for padding;
-                 "packed", step by step without the padding, none empty; "" for the first two, as lengths need it
-    hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise; its
+    variant      its algorithm, as in VARIANTS; its io, how cuDNN receives sequences: "unpadded", all of one length;
+                 "padded", with cuDNN's flag for padding; "packed", step by step without the padding, none empty; by
+                 default one of the first two, as lengths need it
+    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise; its
                  notes have "bytes" and "offsets", which are the library's own
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
     """
+    (library, memory), algorithm, lengths = device, variant["algorithm"], given.get("lengths")
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())
         stack.enter_context(memory)
-        io = io or ("unpadded" if lengths is None else "padded")
+        io = variant.get("io") or ("unpadded" if lengths is None else "padded")
         rnn = stack.enter_context(configured(library, handle, description, algorithm, io == "padded"))
-        call = _Call(_Device(library, memory, handle), rnn, description, _Sequences(np.shape(x), lengths, io), stack)
+        call = _Call(device, handle, rnn, description, _Sequences(np.shape(x), lengths, io), stack)
         if algorithm == "persist_dynamic":
             library("cudnnBuildRNNDynamic", handle, rnn, np.shape(x)[1])
         weights = memory.put(params)
         told = layout(library, handle, rnn, description, int(weights.value or 0))
         if told["bytes"] != params.nbytes:
             raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {told['bytes']}")
-        found = call.solved(weights, told["bytes"], x, hidden, cell, cotangents)
+        found = call.solved(weights, told["bytes"], x, given.get("hidden"), given.get("cell"), given.get("cotangents"))
         found["notes"] = {
             "cuDNN": library.version,
             "algorithm": algorithm,
@@ -119,14 +124,6 @@ def run(
             "offsets": [row[:5] for row in told["rows"]],
         }
         return found
-
-
-class _Device(NamedTuple):
-    """What a run calls: the library by a handle, and the GPU's memory."""
-
-    library: Library
-    memory: Memory
-    handle: Any
 
 
 class _Sequences:
@@ -151,14 +148,15 @@ class _Call:
 
     def __init__(
         self,
-        device: _Device,
+        device: Device,
+        handle: Any,
         rnn: Any,
         description: Mapping[str, Any],
         sequences: _Sequences,
         stack: contextlib.ExitStack,
     ) -> None:
-        library, memory, self.handle = device
-        self.library, self.memory, self.rnn, self.sequences = library, memory, rnn, sequences
+        self.library, self.memory = library, memory = device
+        self.handle, self.rnn, self.sequences = handle, rnn, sequences
         self.dtype = description.get("dtype", "float32")
         self.is_lstm = description["cell"] == "lstm"
         steps, batch, width = sequences.shape

@@ -364,14 +364,7 @@ def _read(node: Any) -> Iterator[str]:
 
 
 def run(
-    arrays: Mapping[str, Array],
-    x: Array,
-    operator: str,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    **attributes: Any,
+    arrays: Mapping[str, Array], x: Array, operator: str, attributes: Mapping[str, Any], **given: Any
 ) -> dict[str, Any]:
     """Run a model of one node on the CPU, in the element type of its weights.
 
@@ -379,15 +372,17 @@ def run(
                 and initial_c, the latter two (directions, hidden)
     x           (time, batch, in)
     operator    "RNN", "GRU" or "LSTM"
-    hidden      initial states and the rest as in a request (rnnconvert.running); the answer likewise;
-                initial_h, or zero, if None
     attributes  the operator's own: direction, activations, activation_alpha, clip, linear_before_reset ...
+    given       hidden, cell and lengths as in a request (rnnconvert.running); the answer likewise; without states,
+                initial_h and initial_c, or zero
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
-    given = {"x": x, "hidden": hidden, "cell": cell if operator == "LSTM" else None, "lengths": lengths}
+    states = {"hidden": given.get("hidden"), "cell": given.get("cell") if operator == "LSTM" else None}
     variant = {"provider": "CPUExecutionProvider", "unnoted": True}
-    return _run(_Operator(operator, attributes, (), {}), arrays, given, variant)[0]
+    return _run(
+        _Operator(operator, attributes, (), {}), arrays, {"x": x, **states, "lengths": given.get("lengths")}, variant
+    )[0]
 
 
 class _Operator(NamedTuple):
