@@ -112,8 +112,8 @@ HARD = tuple(Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5)
 
 ON_THE_EDGE = Variety(
     depths=(1, 2), sizes=(4,), inputs=(3, 0), projections=(0, 0.5, 1), functions=(TANH, HARD[0], HARD[2]),
-    gate_functions=(SIGMOID, *HARD), usual=0,
-    gate_clips=(0.75, ((-0.3, 0.3), (-0.1, 0.4), (-np.inf, np.inf))),
+    gate_functions=(SIGMOID, *HARD, HARD[2]), usual=0,
+    gate_clips=(0.6, ((-0.3, 0.3), (-0.1, 0.4), (-np.inf, np.inf))),
     state_clips=(0.5, (*[Clip("projection", -0.05, 0.05)] * 3, Clip("cell", -1, 1.5), Clip("state", -1, 1.5))),
     coupled=("", "f", "i"), constant=(0.2, 0.5), parts=(0, 0, 1), zeros=(0, 0, 1), diagonal=(0, 1, 1), alone=0.7,
     merges=("concat", "sum", "ave", "mul"), one_merges=True, alike=1, one_size=1,
