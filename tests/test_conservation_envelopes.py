@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 from rnnconvert.models.load import transplant_file
+from tests import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
 
@@ -66,9 +69,52 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def saved(value: Any, path: Path, legacy: bool = False) -> Path:
-    torch.save(value, path, _use_new_zipfile_serialization=not legacy)
+def saved(value: Any, path: Path, legacy: bool = False, protocol: int = 2) -> Path:
+    torch.save(value, path, pickle_protocol=protocol, _use_new_zipfile_serialization=not legacy)
     return path
+
+
+KEYS = ["state_dict", "model_state_dict", "module", "_orig_mod", "model", "net", "weights", "ema", "0", "rnn"]
+
+
+def drawn_envelope(draw: random.Random, modules: list[nn.Module], depth: int = 0) -> dict[str, Any]:
+    """State dictionaries under drawn keys, in and beside one another; `modules` gets what is in them."""
+    made: dict[str, Any] = {}
+    if depth and draw.random() < 0.7:
+        modules.append(nn.GRU(3, 4))
+        start = draw.choice(["", "", "0.", "rnn.", "module.", "module.0.", "_orig_mod."])
+        made |= {start + name: tensor for name, tensor in modules[-1].state_dict().items()}
+    for key in draw.sample(KEYS, draw.randint(1, 3)) if depth < 3 else ():
+        if not any(name.startswith(f"{key}.") for name in made):
+            made[key] = drawn_envelope(draw, modules, depth + 1)
+    return made
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) -> None:
+    for number in range(30):
+        draw, modules = random.Random(f"{drawn.SEED} {number}"), list[nn.Module]()
+        value = drawn_envelope(draw, modules)
+        path = saved(value, tmp_path / "m.pt", legacy, draw.randint(2 - legacy, 5))
+        if not modules:
+            continue
+        found = [np.asarray(one.first.get("input", "n")) for one in load(path).layers.values()]
+        own = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
+        assert len(found) == len(own), (number, value)
+        assert all(any(np.array_equal(one, other) for other in found) for one in own), (number, value)
+        for ending in ("pt", "safetensors"):
+            api.convert(path, tmp_path / f"out.{ending}", force=True)
+            again = [np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()]
+            assert len(again) == len(own) and all(any(np.array_equal(a, b) for b in again) for a in own), (number, value)
+
+
+@pytest.mark.parametrize("protocol", range(1, 6))
+def test_files_before_1_6_of_every_pickle_protocol(tmp_path: Path, protocol: int) -> None:
+    model = Model()
+    path = saved(model.state_dict(), tmp_path / "m.pt", True, protocol)
+    assert torch.equal(torch.load(path, weights_only=False)["head.bias"], model.head.bias)
+    (stack,) = load(path).layers.values()
+    assert np.array_equal(np.asarray(stack.first.get("input", "i")), model.rnn.weight_ih_l0.detach().numpy()[:4])
 
 
 @pytest.mark.parametrize("legacy", [False, True])

@@ -17,7 +17,6 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.fuse_graph import bodies, reads
 from rnnconvert.formats.onnx.node import Home, Read
-from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.whole_flow import flattened, in_line
@@ -202,7 +201,7 @@ class Work:
             # Two values that nodes make of the same stored numbers, in the same way, are one array.
             same = self._same.setdefault((*stored.key(), array.shape), (where, own))
             where, own = same
-        label = own if where.path == "main" else f"{where.path}/{own}"
+        label = where.label(own)
         names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].op_type})"]
         if where.stored(own) is None:
             whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
@@ -232,19 +231,19 @@ class Work:
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
         aside = {}
         for scope in self.read.scopes:
-            for tensor in getattr(scope.graph, "initializer", ()) if id(scope.graph) not in within else ():
-                if id(tensor) in used or tensor.data_type not in DTYPES:
+            for value, tensor in scope.weights() if id(scope.graph) not in within else ():
+                if id(tensor) in used:
                     continue
-                name = tensor.name if scope.path == "main" else f"{scope.path}/{tensor.name}"
+                name = scope.label(value)
                 array = self.read.file.tensor(tensor)
                 if array.dtype.kind in "iub":
                     aside[name] = "integers, not weights"
                 elif id(tensor) in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"
-                elif array.size and (array == array.flat[0]).all() and made_up(tensor.name):
+                elif array.size and (array == array.flat[0]).all() and made_up(value):
                     aside[name] = "a constant of the computation"
                 self.arrays.setdefault(name, array)
-                self.values.setdefault(name, (scope, tensor.name))
+                self.values.setdefault(name, (scope, value))
         return aside
 
     def _place(self, name: str) -> Place | None:

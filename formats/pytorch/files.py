@@ -20,7 +20,7 @@ from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch import torch_zip
-from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, module_name
+from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
 from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, named_as_torch
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
@@ -121,13 +121,15 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         facts[name] = said | dict(code.facts)
         used.update(names.values())
 
-    for prefix, ours, names in _of_ours(path, arrays):
-        name = module_name(prefix, layers, nests)
+    own = list(_of_ours(path, arrays))
+    used |= {full for _, _, names in own for full in names.values()}
+    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
+    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*own, *modules)}, nests)
+    for prefix, ours, names in own:
+        name = unique(called[prefix.rstrip(".")], layers)
         layers[name] = ours.replace(name=name)
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
-        used |= set(names.values())
-    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
     recurrent = {full for _, _, names in modules for full in names.values()} | used
     for prefix, local, names in modules:
         foreign = _foreign_class(classes, prefix)
@@ -138,7 +140,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             continue
         _check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
-        name = module_name(prefix, layers, nests)
+        name = unique(called[prefix.rstrip(".")], layers)
         options.facts(name, "its module", _beside(tensors, prefix, set(names.values()), nests, sizes, recurrent))
         overwritten = {full: disputed[full] for full in names.values() if full in disputed}
         said = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}

@@ -21,7 +21,8 @@ from rnnconvert.formats.pytorch.torch_walk import flatten
 
 MAGIC = 0x1950A86A20F9469CFC6C
 """The number that is pickled first in such a file."""
-_START = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
+_MAGIC_PICKLE = 64
+"""More bytes than the pickle of that number takes in any protocol."""
 _WIDTHS = {"QInt8Storage": 1, "QUInt8Storage": 1, "QInt32Storage": 4}
 
 
@@ -31,7 +32,14 @@ def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
         data = map_file(path)
     except UnreadableError:
         return False
-    return bytes(data[2 : 2 + len(_START)]) == _START or _is_tar(path)
+    return _begins_with_magic(data) or _is_tar(path)
+
+
+def _begins_with_magic(data: Array) -> bool:
+    try:
+        return bool(pickles.load(data[:_MAGIC_PICKLE], "")[0] == MAGIC)
+    except (UnreadableError, *pickles.RECOVERABLE):
+        return False
 
 
 def read(path: str | os.PathLike[str]) -> Stored:

@@ -24,7 +24,7 @@ from rnnconvert.formats.pytorch import torch_patch, torch_zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
-from rnnconvert.formats.pytorch.names import Read, plain_name
+from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.models.kept import Kept
@@ -414,7 +414,8 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
     kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
-    made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
+    plain = plain_names(kept)
+    made = {plain[name]: arrays.get(name, array) for name, array in kept.items()}
     if lowered(path).suffix == ".safetensors":
         texts: Any = checkpoint.metadata.get("__metadata__", {})
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.

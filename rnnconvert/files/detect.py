@@ -92,6 +92,15 @@ def source(file: Opened, format: str | None = None) -> Source:
         raise UnreadableError(
             path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again."
         )
+    from rnnconvert.containers.tensor_bundle import index_beside
+
+    index = index_beside(path)
+    if index is not None and not index.is_file():
+        raise UnreadableError(
+            path,
+            f"it looks like a part of a TensorFlow checkpoint, but {index.name} is not beside it",
+            "Put all files of the checkpoint into one folder.",
+        )
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(

@@ -138,7 +138,9 @@ def _is_pickle(file: Opened) -> bool:
 
 
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    path = file.path
+    likely = path.is_dir() or lowered(path).suffix in (".index", ".meta") or Path(f"{path}.index").is_file()
+    if not likely and ".data-" not in path.name:
         return False
     from rnnconvert.containers import tensor_bundle
 
