@@ -65,10 +65,9 @@ class Variety:
     state_clips  how often an LSTM's cell, state or projection is clipped, and how
     coupled      coupled gates of an LSTM
     constant     how often a gate has a constant added, and which
-    parts        how often each optional part is there, and how often it is zero: chances of which a stack draws one for its
-                 directions
-    diagonal     how often recurrent matrices are diagonal, likewise
-    alone        whether only the candidate's is diagonal
+    parts        chances of which a stack draws one for each optional part, so that all, some or none of its directions have it;
+                 zeros likewise for zeros in it, diagonal for diagonal recurrent matrices
+    alone        whether only the candidate's matrix is diagonal
     matrix       what the input goes through where it is as wide as the layer: a "matrix", the "identity", or nothing: "skip"
     merges       of the directions
     one_merges   whether a layer of one direction has one of these, too
