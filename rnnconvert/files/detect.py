@@ -98,7 +98,7 @@ def source(file: Opened, format: str | None = None) -> Source:
     if index is not None and not index.is_file():
         raise UnreadableError(
             path,
-            f"it looks like a part of a TensorFlow checkpoint, but {index.name} is not beside it",
+            f"it looks like a part of a checkpoint, but {index.name} is not next to it",
             "Put all files of the checkpoint into one folder.",
         )
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
