@@ -115,7 +115,7 @@ ON_THE_EDGE = Variety(
     gate_clips=(0.6, ((-0.3, 0.3), (-0.1, 0.4), (-np.inf, np.inf))),
     state_clips=(0.5, (*[Clip("projection", -0.05, 0.05)] * 3, Clip("cell", -1, 1.5), Clip("state", -1, 1.5))),
     coupled=("", "f", "i"), constant=(0.2, 0.5), parts=(0, 0, 1), zeros=(0, 0, 1), diagonal=(0, 1, 1), alone=0.7,
-    merges=("concat", "sum", "ave", "mul"), one_merges=True, alike=1, one_size=1,
+    merges=("concat", "sum", "ave", "mul"), one_merges=True, end=0.45, alike=1, one_size=1,
 )  # fmt: skip
 """Stacks that meet the condition of a rewrite or just miss it. Their directions are alike: a rewrite is asked of all."""
 

@@ -263,10 +263,10 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise ExecutorError("onnxruntime-cpu", "not this one", refused=True)
 
-    whole = running._whole
-    monkeypatch.setattr(running, "_carried", refuse)
+    whole = running._Ready._whole
+    monkeypatch.setattr(running._Ready, "_carried", refuse)
     monkeypatch.setattr(
-        running, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse()
+        running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse()
     )
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     score = found.document["layers"][0]["mutations"]
