@@ -42,7 +42,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def _is_message(head: bytes) -> bool:
-    """Return whether the second field is a message, as in other protobuf messages, and not a producer's name."""
+    """Return whether the second field is a message instead of a producer's name, as in other protobuf files."""
     length = head[1] if head[0] == _SECOND[0] and len(head) > 1 else 0
     return length > 127 or not head[2 : 2 + length].decode("utf-8", "replace").isprintable()
 

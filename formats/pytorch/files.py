@@ -21,7 +21,14 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch import torch_zip
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
-from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, named_as_torch
+from rnnconvert.formats.pytorch.recognise import (
+    in_folder,
+    is_exported,
+    named_as_torch,
+    named_in_pickle,
+    of_tensors,
+    pickled,
+)
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
 from rnnconvert.language import outline, registry
@@ -66,9 +73,11 @@ def _stored(path: Path) -> Stored:
         return file.once(npz_file.read) if named else torch_zip.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
+    if not of_tensors(file) and named_in_pickle(file):
+        return pickled(path)
     from rnnconvert.formats.pytorch import torch_legacy
 
-    return torch_legacy.read(path)
+    return torch_legacy.read_pickle(path) if of_tensors(file) else torch_legacy.read(path)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

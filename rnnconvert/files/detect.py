@@ -13,12 +13,12 @@ from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.language import registry
 
+_PICKLE = "a pickle without arrays named as those of a recurrent layer (it was read as data; no code in it ran)"
+
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x05", "a bare pickle, which is not read because reading one can run code"),
+    *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
+    *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
     (0, b"BZh", "a bzip2 archive; unpack it first"),
@@ -107,7 +107,7 @@ def source(file: Opened, format: str | None = None) -> Source:
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
-        "are read from an .npz or a .safetensors, with --layout to describe them.",
+        "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
     )
 
 
@@ -120,7 +120,7 @@ def _text(path: Path, head: bytes) -> str | None:
         inside = sorted(one.name for one in path.iterdir())[:5]
         return f"a folder of another kind ({', '.join(inside) or 'empty'})"
     if _PICKLE_0.match(head):
-        return "a bare pickle of protocol 0, which is not read because reading one can run code"
+        return _PICKLE
     try:
         start = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
