@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import nn
 
+import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 from rnnconvert.models.load import transplant_file
 from tests import drawn
@@ -103,7 +103,7 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
         assert len(found) == len(own), (number, value)
         assert all(any(np.array_equal(one, other) for other in found) for one in own), (number, value)
         for ending in ("pt", "safetensors"):
-            api.convert(path, tmp_path / f"out.{ending}", force=True)
+            rc.convert(path, tmp_path / f"out.{ending}", force=True)
             again = [
                 np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()
             ]
@@ -127,7 +127,7 @@ def test_files_before_1_6_of_every_pickle_protocol(tmp_path: Path, protocol: int
 def test_a_conversion_in_place_keeps_everything(tmp_path: Path, kind: str, legacy: bool) -> None:
     path = saved(envelope(kind, Model()), tmp_path / "lm.pt", legacy)
     before = torch.load(path, weights_only=False)
-    summary = api.convert(path, path, force=True)
+    summary = rc.convert(path, path, force=True)
     assert same(torch.load(path, weights_only=False), before)
     assert any("kept unchanged" in note for note in summary.notes)
 
@@ -189,18 +189,18 @@ def test_what_an_envelope_cannot_hold_is_refused(tmp_path: Path) -> None:
     before = path.read_bytes()
     for wish in ({"dtype": "float16"}, {"stack": "split"}, {"module": "cell"}):
         with pytest.raises(RefusedError, match="change their form"):
-            api.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
+            rc.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
     assert path.read_bytes() == before
-    api.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
+    rc.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
     assert all(one.dtype == torch.float16 for one in torch.load(tmp_path / "alone.pt").values())
 
 
 def test_what_holds_tensors_alone_says_what_is_left_out(tmp_path: Path) -> None:
     path = saved(envelope("script", Model()), tmp_path / "lm.pt")
-    notes = api.convert(path, tmp_path / "lm.safetensors").notes
+    notes = rc.convert(path, tmp_path / "lm.safetensors").notes
     assert any("epoch" in note and "args" in note for note in notes)
     torch.jit.script(Model()).save(str(tmp_path / "script.pt"))
-    notes = api.convert(tmp_path / "script.pt", tmp_path / "weights.pt").notes
+    notes = rc.convert(tmp_path / "script.pt", tmp_path / "weights.pt").notes
     assert any("code or class" in note for note in notes)
 
 
@@ -232,5 +232,5 @@ def test_names_of_compiled_modules(tmp_path: Path) -> None:
     for number, names in enumerate((whole, part)):
         path = saved(names, tmp_path / f"{number}.pt")
         assert list(load(path).layers) == ["rnn"]
-        api.convert(path, tmp_path / f"plain{number}.pt")
+        rc.convert(path, tmp_path / f"plain{number}.pt")
         Model().load_state_dict(torch.load(tmp_path / f"plain{number}.pt"))

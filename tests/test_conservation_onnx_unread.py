@@ -16,10 +16,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 
 GENERATOR = np.random.default_rng(4)
@@ -114,7 +114,7 @@ def refused(path: Path, *words: str) -> None:
     assert checkpoint.unread
     assert set(checkpoint.unread) <= set(checkpoint.warnings)
     with pytest.raises(RefusedError) as error:
-        api.convert(path, path.with_name("out.safetensors"))
+        rc.convert(path, path.with_name("out.safetensors"))
     assert error.value.exit_code == 4
     for word in words:
         assert word in str(error.value)
@@ -151,7 +151,7 @@ def test_a_layer_that_is_read_is_still_converted_by_its_name(tmp_path: Path) -> 
     arrays = {**WEIGHTS, "U": normal(1, 12, 4)}
     path = saved(tmp_path / "m.onnx", [lstm("W", "R", "B"), other], arrays, {"V": 3})
     refused(path, "other", "--layer: 'rnn'")
-    api.convert(path, tmp_path / "out.safetensors", layers=["rnn"])
+    rc.convert(path, tmp_path / "out.safetensors", layers=["rnn"])
 
 
 def test_a_quantised_lstm(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from rnnconvert.formats.onnx.whole_nodes import GraphLayer
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
-from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
+from rnnconvert.models.model import Group, Model, Owner, Unit, loose_units, plain_units
 
 Changed = list[tuple[onnx.TensorProto, Array]]
 """Stored tensors, and their new numbers."""
@@ -182,9 +182,8 @@ class Work:
             assert array is not None
             shapes[local] = array
         made = f"{found.operator} {node.name}".strip()
-        units = plain_units(
-            "onnx", path, found.operator, {local: local for local in shapes}, shapes, found.facts.get, made
-        )
+        owner = Owner(path, found.operator, {local: local for local in shapes}, found.facts.get, made)
+        units = plain_units("onnx", owner, shapes)
         if not units:
             return None
         names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}

@@ -116,7 +116,11 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
 
     def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
-        cell = _cell(path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options)
+        if layout.kind == "rnn":
+            function = _nonlinearity(path, name, prefix, values, code.nonlinearity)
+            cell = _rnn(name, function, "torchscript" in stored.metadata, options)
+        else:
+            cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
         _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
         found = unpack(layout, sizes, {local: arrays[full] for local, full in names.items()})
@@ -339,27 +343,27 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
         )
 
 
-def _cell(
-    path: Path,
-    layout: Layout,
-    name: str,
-    prefix: str,
-    values: Mapping[str, Any],
-    code: str,
-    has_code: bool,
-    options: Options,
-) -> Cell:
-    if layout.kind != "rnn":
-        return Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
-    mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
-    said = values.get(f"{prefix}nonlinearity") or mode or code
+_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
+"""An RNN's function, by the mode that its module states."""
+
+
+def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
+    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
+    differ.
+    """
+    said = str(values.get(f"{prefix}nonlinearity") or _MODES.get(str(values.get(f"{prefix}mode"))) or code)
     if code and said != code:
         raise RefusedError(
             f"an RNN that states {said} but computes {code}", "the canonical form",
             f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
         )  # fmt: skip
+    return said
+
+
+def _rnn(name: str, said: str, has_code: bool, options: Options) -> Cell:
+    """Return an RNN's cell, whose function the file states or the caller decides."""
     if said:
-        function = options.stated("nonlinearity", name, str(said), "the file")
+        function = options.stated("nonlinearity", name, said, "the file")
     else:
         why = "a state_dict does not hold an RNN's nonlinearity"
         if has_code:
