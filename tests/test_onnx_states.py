@@ -253,3 +253,30 @@ def test_a_stream_goes_on_with_peepholes(tmp_path: Path) -> None:
     )
     write(tmp_path / "peepholes.onnx", stack, states="stream")
     goes_on(tmp_path / "peepholes.onnx", stack, [1, 4])
+
+
+@pytest.mark.filterwarnings("ignore")  # the exporter warns of what it does with states
+def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None:
+    """The convolution refuses the shortest sequences: its output's shape needs a longer one."""
+    need("onnxruntime", "")
+    torch = needed("torch", "torch")
+
+    class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv1d(4, 4, 5)
+            self.gru = torch.nn.GRU(4, 5)
+
+        def forward(self, x: Any) -> Any:
+            y = self.conv(x).permute(2, 0, 1)
+            return self.gru(y, torch.zeros(1, y.shape[1], 5))[0]
+
+    axes = {"x": {0: "batch", 2: "time"}}
+    torch.onnx.export(
+        Model(), (torch.zeros(3, 4, 9),), str(tmp_path / "m.onnx"), dynamo=False, dynamic_axes=axes, input_names=["x"]
+    )
+    report = rc.verify(tmp_path / "m.onnx", on=["onnxruntime-cpu"])
+    (layer,) = report.document["layers"]
+    assert report.equal and all(one["own_file"] for one in layer["runs"] if one["executor"].startswith("onnx")), layer[
+        "runs"
+    ]

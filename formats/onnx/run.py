@@ -254,6 +254,10 @@ def _found(model: Any, name: str) -> Any:
     return found[0]
 
 
+_FREE = (1, 16, 256)
+"""Lengths of a model's free axes that are tried, where only shapes are computed from it: a convolution may need some."""
+
+
 class _Constants:
     """What a node reads that is not a sequence, each evaluated by onnxruntime where the model computes it."""
 
@@ -343,14 +347,19 @@ class _Constants:
         cut.graph.output.append(onnx.ValueInfoProto(name=name))
         read = {value for node in nodes for value in _read(node)}
         cut.graph.initializer.extend(tensor for value, tensor in self._initializers.items() if value in read)
-        feeds = {}
-        for value in self.model.graph.input:
-            if value.name in inputs:
-                cut.graph.input.append(value)
+        cut.graph.input.extend(value for value in self.model.graph.input if value.name in inputs)
+        session = _Session(cut.SerializeToString(), "CPUExecutionProvider")
+        for free in _FREE:
+            feeds = {}
+            for value in cut.graph.input:
                 kind = value.type.tensor_type
-                shape = [dim.dim_value or 1 for dim in kind.shape.dim]
+                shape = [dim.dim_value or free for dim in kind.shape.dim]
                 feeds[value.name] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-        return _Session(cut.SerializeToString(), "CPUExecutionProvider").run([name], feeds)[0]
+            try:
+                return session.run([name], feeds)[0]
+            except Exception as error:  # onnxruntime has classes of its own for what goes wrong
+                problem = error
+        raise NotImplementedError(f"{self.name}: {name!r} cannot be computed by itself: {problem}")
 
 
 def _read(node: Any) -> Iterator[str]:
