@@ -143,7 +143,7 @@ def named_as_asked(text: str, name: str) -> str:
     """Return a text with a file's own name in place of that of what `fetched` made of it."""
     if not is_url(name):
         return text
-    folder = rf"(?<![^\s'\"(])[^\s'\"(]*{os.sep}\.rnnconvert-\d+-[0-9a-f]{{8}}\.folder{os.sep}"
+    folder = rf"(?<![^\s'\"(])[^\s'\"(]*{os.sep}\.\.rnnconvert-\d+-[0-9a-f]{{8}}\.folder{os.sep}"
     return re.sub(folder + re.escape(_last(name)), lambda _: name, text)
 
 
