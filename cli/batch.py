@@ -68,12 +68,13 @@ def batch(
     import json
 
     from rnnconvert.batch import manifest
-    from rnnconvert.batch.asking import is_url
+    from rnnconvert.batch.asking import is_url, log_nothing
     from rnnconvert.batch.journal import Journal
     from rnnconvert.batch.run import run
     from rnnconvert.batch.workers import Workers
     from rnnconvert.containers.files import replacing
 
+    log_nothing()
     wish = Wish.of(target_format)
     if wish.format is None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ _PAUSES = (0.2, 0.8, 3.2)
 """The seconds before a store that failed is asked again."""
 _PATIENCE = 20.0
 """A small request is not made again after so many seconds: stores' own packages have tried it several times by then."""
+_SLOW = 250_000
+"""Bytes a second of a transfer that is not yet given up: what failed for longer was not under way, but tried again by a package."""
 _FINAL = (
     RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
     NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError,
@@ -81,7 +84,7 @@ def named(url: str) -> Iterator[None]:
 
 def said(error: Exception) -> str:
     """Return what an error says, on one line and with its kind."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
 
 class Store:
@@ -109,11 +112,12 @@ class Store:
             self._found = system(self.url)
         return self._found
 
-    def ask(self, action: Callable[[Any, str], T], patience: float = _PATIENCE) -> T:
+    def ask(self, action: Callable[[Any, str], T], size: int = 0) -> T:
         """Return what an action gives on the file system and the path; it is tried again where it fails as a busy server does.
 
-        patience  seconds after which it is not tried again
+        size  how many bytes it moves: the more, the longer it may take until it fails, and is tried again
         """
+        patience = _PATIENCE + size / _SLOW
         start = time.monotonic()
         for pause in _PAUSES:
             try:
@@ -154,7 +158,12 @@ class Store:
                 raise ConnectionError(f"it sent {len(block):,} bytes in place of {stop - start:,}")
             return block
 
-        return self.ask(once)
+        return self.ask(once, stop - start)
+
+
+def log_nothing() -> None:
+    """Print nothing of what stores' packages log in this process: some log each error with its traceback, and all raise it, too."""
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _is_final(error: Exception) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import math
 import os
 import re
 import shutil
@@ -134,7 +133,10 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
             start = store.part(0, first) if first >= 8 else b""
             if start and len(start) == first:
                 _by_ranges(store, local, size, start, needs)
-            else:  # another kind of file, or a store that sends all of it whatever is asked
+            elif size and OBJECTS & protocols(store.files):
+                with local.open("wb") as out:
+                    _filled(store, out, [(0, size)])
+            else:  # a store that may know no ranges
                 _copied(store, local, size)
         yield local
 
@@ -167,7 +169,7 @@ def _copied(store: Store, local: Path, size: int) -> None:
             if size and out.tell() != size:
                 raise ConnectionError(f"it sent {out.tell():,} of {size:,} bytes")
 
-        store.ask(rest, math.inf)
+        store.ask(rest, size)
 
 
 def _written(out: Any, block: bytes, url: str) -> None:
@@ -208,10 +210,15 @@ def _by_ranges(store: Store, local: Path, size: int, start: bytes, needs: tuple[
     except (ValueError, KeyError, TypeError):
         ranges = [(8 + length, size)]  # the reader names what is wrong
     with local.open("r+b") as out:
-        for begin, stop in joined(ranges):
-            for at in range(max(begin, len(start)), min(stop, size), _CHUNK):
-                out.seek(at)
-                _written(out, store.part(at, min(at + _CHUNK, stop, size)), store.url)
+        _filled(store, out, [(max(begin, len(start)), min(stop, size)) for begin, stop in joined(ranges)])
+
+
+def _filled(store: Store, out: Any, ranges: Iterable[tuple[int, int]]) -> None:
+    """Write ranges of a file to their places in a copy."""
+    for begin, stop in ranges:
+        for at in range(begin, stop, _CHUNK):
+            out.seek(at)
+            _written(out, store.part(at, min(at + _CHUNK, stop)), store.url)
 
 
 def recurrent_arrays(path: Path, settings: tuple[str, ...] = ()) -> list[str]:
@@ -271,7 +278,7 @@ def _sent(store: Store, local: Path, addition: str = "") -> str:
     whole = local.stat().st_size
     parts = {"chunksize": max(_PART, -(-whole // _PARTS))} if {"s3", "s3a"} & protocols(store.files) else {}
     for _ in range(_SENDS):
-        store.ask(lambda files, path: files.put_file(str(local), path + addition, **parts), math.inf)
+        store.ask(lambda files, path: files.put_file(str(local), path + addition, **parts), whole)
         store.forget()
         about = store.ask(lambda files, path: files.info(path + addition))
         if about.get("size") in (None, whole):
@@ -298,7 +305,7 @@ def _renamed(store: Store, addition: str, size: int) -> None:
             files.rm_file(path)
             files.mv(path + addition, path)
 
-    store.ask(once, math.inf)
+    store.ask(once, size)
     store.forget()
     if store.ask(lambda files, path: files.info(path)).get("size") not in (None, size):
         raise ConnectionError("it was replaced while it was written")
