@@ -15,7 +15,7 @@ from typing import Any
 
 from rnnconvert.batch.asking import OBJECTS, Store, is_url, named, protocols, said
 from rnnconvert.containers import json_text, safetensors
-from rnnconvert.containers.temporary import new_folder
+from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
 
@@ -123,11 +123,11 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
             size = (
                 int(told) if told.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
             )
-            if size > shutil.disk_usage(folder).free and not name.endswith(
-                ".safetensors"
-            ):  # of which little is fetched
-                raise UnreadableError(
-                    name, f"{size:,} bytes, more than the temporary folder has free", "Set TMPDIR to a larger disk."
+            free = shutil.disk_usage(folder).free
+            if size > free and not name.endswith(".safetensors"):  # of which little is fetched
+                raise UsageError(
+                    f"{name}: it does not fit into the temporary folder {folder.parent}: {size:,} bytes, and {free:,} are free. "
+                    "Set TMPDIR to a larger disk"
                 )
             first = min(size, _NEAR) if name.endswith(".safetensors") else 0
             start = store.part(0, first) if first >= 8 else b""
@@ -173,13 +173,8 @@ def _copied(store: Store, local: Path, size: int) -> None:
 
 
 def _written(out: Any, block: bytes, url: str) -> None:
-    try:
+    with room_for(url):
         out.write(block)
-    except OSError as error:
-        folder = Path(out.name).parent.parent
-        raise UsageError(
-            f"{url}: it cannot be kept in the temporary folder {folder}: {error.strerror}. Set TMPDIR to a larger disk"
-        ) from None
 
 
 def _by_ranges(store: Store, local: Path, size: int, start: bytes, needs: tuple[str, ...]) -> None:

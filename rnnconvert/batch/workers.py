@@ -53,7 +53,9 @@ class Workers:
     def pool(self, jobs: int) -> Iterator[Pool]:
         """Yield what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
         if not self.on:
-            with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), log_nothing) as executor:
+            with concurrent.futures.ProcessPoolExecutor(
+                jobs, multiprocessing.get_context("spawn"), log_nothing
+            ) as executor:
                 yield Pool(executor, lambda: jobs)
             return
         kind, _, place = self.on.partition("://")
