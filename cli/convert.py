@@ -29,6 +29,7 @@ from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
     from rnnconvert.files.summary import Summary
+    from rnnconvert.verification.report import Report
 
 _EPILOG = """\b
 Examples:
@@ -167,10 +168,6 @@ def convert(
     pairs = _pairs(paths, out_dir, wish, force)
     if stateful:
         settings = (*settings, "states=stream")
-    given: dict[str, Any] = {
-        "source_format": source_format, "target_format": wish.format, "layers": layers, "dtype": dtype,
-        "strict": strict, "force": force, "progress": progress(quiet or as_json), "settings": settings,
-    }  # fmt: skip
     if verified and dry_run:
         raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
     if (on or reports or timeout) and not verified:
@@ -180,16 +177,33 @@ def convert(
     if as_json and pairs[0][1] == STREAM and not dry_run:
         raise UsageError("--json prints on stdout, where the file would go, too. Give TARGET a name")
 
+    from rnnconvert.files.convert import Target, convert_file
+    from rnnconvert.files.options import Options
+
+    shown = progress(quiet or as_json)
+
     def one(source: str, target: str) -> Any:
         name = wish.name("stdout") if target == STREAM else ""
         with _synced(sync), incoming(source) as (read,), outgoing(target, name, dry_run) as written:
             proof: dict[str, Any] = {}
+            wanted = Target(written, wish.format, layers, dtype, strict, force, dry_run, shown)
             if verified:
-                summary, proof = _verified(read, written, given, on, timeout, reports, quiet, as_json, target == STREAM)
-            else:
-                from rnnconvert.files.convert import convert as convert_file
+                from rnnconvert.reports import check
+                from rnnconvert.verification.plan import Plan
+                from rnnconvert.verification.proved import convert_verified
 
-                summary = convert_file(read, written, dry_run=dry_run, **given)
+                for path in reports:
+                    check(path)
+                with watching(quiet or as_json) as watch:
+                    plan = Plan(on=on, timeout=timeout)
+                    summary, report = convert_verified(read, source_format, wanted, settings, plan, watch)
+                if as_json:
+                    proof = _verdict(report, reports)
+                else:
+                    remark = "" if report.equal else f"{written} was not written"
+                    finish(report, reports, quiet, remark, err=target == STREAM)
+            else:
+                summary = convert_file(read, source_format, wanted, Options(settings=settings))
             # What was left out is read from the source, which is gone afterwards if it came from stdin.
             return {**_document(summary), **proof} if as_json else _tell(summary, source, target, quiet, verbose)
 
@@ -325,28 +339,12 @@ def _make(folder: str) -> None:
         raise UsageError(f"{folder}: cannot make this folder: {error.strerror or error}") from None
 
 
-def _verified(
-    source: str, target: str, given: dict[str, Any], on: tuple[str, ...], timeout: float | None, reports: tuple[str, ...],
-    quiet: bool, as_json: bool, err: bool,
-) -> tuple[Summary, dict[str, Any]]:  # fmt: skip
-    """Convert, and return the verdict for machines; for people, print it, and end with its exit code if the file is not
-    kept.
-    """
-    from rnnconvert import reports as forms
-    from rnnconvert.verification.plan import Plan
-    from rnnconvert.verification.proved import convert_verified
-
-    for path in reports:
-        forms.check(path)
-    with watching(quiet or as_json) as watch:
-        summary, report = convert_verified(source, target, plan=Plan(on=on, timeout=timeout), watch=watch, **given)
-    if not as_json:
-        finish(report, reports, quiet, f"{target} was not written" if not report.equal else "", err)
-        return summary, {}
-    for path in reports:
+def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
+    """Write the reports, and return the verdict for machines."""
+    for path in paths:
         report.write(path)
     verdict = {"verdict": report.verdict, "summary": report.document["summary"], "exit_code": report.exit_code}
-    return summary, {"verification": verdict}
+    return {"verification": verdict}
 
 
 def _document(summary: Summary) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from fuzz.mutators import mutated
 from fuzz.seeds import Seed
 from rnnconvert.containers import temporary
 from rnnconvert.core.errors import RnnConvertError
-from rnnconvert.judging.judging import compare
+from rnnconvert.judging.judging import Allowance, Output, compare
 
 ROOT = Path(__file__).parents[1]
 TARGETS = ("out.safetensors", "out.onnx", "out.npz", "out.pt", "out.keras", "out.msgpack")
@@ -131,7 +131,8 @@ def fused(path: Path, rng: Random, out: Path) -> str:
     from rnnconvert.formats.onnx import fuse, fuse_proof, onnx_write
 
     one = np.ones(3)
-    believed = fuse_proof.Verdict((compare("trial", "y", one, one, [one], np.dtype(np.float32)),))
+    equal = compare(Output("trial", "y"), one, one, Allowance([one], np.dtype(np.float32)))
+    believed = fuse_proof.Verdict((equal,))
 
     def believe(pairs: Sequence[Any], folder: Path, least: int = 1) -> list[Any]:
         for pair in pairs:

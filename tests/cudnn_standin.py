@@ -204,7 +204,7 @@ class StandIn(cudnn_library.Library):
         weighed = Outputs(
             *(np.asarray(value).astype(np.float64) for value in (weighed.y, weighed.hidden, weighed.cell))
         )  # type: ignore[arg-type]
-        self.slopes = reference.gradients(stack, x, h, c if is_lstm else (), lengths, weighed)
+        self.slopes = reference.Reference(stack).gradients(x, h, c if is_lstm else (), lengths, weighed)
         self._put_sequence(dx, of_x, self.slopes.x)
         self._put(dhx, self._state(of_h), np.stack(self.slopes.hidden))
         if is_lstm:

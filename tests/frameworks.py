@@ -145,10 +145,8 @@ def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outp
         ways = [Recurrent("", (Layer((way.replace(reverse=False),)),)) for way in one.stack.layers[0].directions]
         forward, *backward = (packed(layout, way) for way in ways)
         mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
-        return outputs(keras.run(
-            forward, one.x, _KERAS[layout.kind], backward=backward[0] if backward else None,
-            **_states(one), **mode, **options,
-        ))  # fmt: skip
+        other = backward[0] if backward else None
+        return outputs(keras.run(forward, one.x, _KERAS[layout.kind], {**mode, **options}, other, **_states(one)))
 
     return by_layer(solve, problem)
 
@@ -158,21 +156,21 @@ def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -
         first, *rest = one.stack.layers[0].directions
         direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
         mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
-        return outputs(onnxruntime.run(
-            packed(layout, one.stack), one.x, layout.kind.upper(), direction=direction,
-            **_states(one), **mode, **options,
-        ))  # fmt: skip
+        attributes = {"direction": direction, **mode, **options}
+        return outputs(
+            onnxruntime.run(packed(layout, one.stack), one.x, layout.kind.upper(), attributes, **_states(one))
+        )
 
     return by_layer(solve, problem)
 
 
 def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
     stack = problem.stack
-    return outputs(jax.run(
-        packed(layout, stack)["params"], problem.x,
-        input_size=stack.input_size, hidden_size=stack.hidden_size,
-        num_layers=stack.num_layers, bidirectional=stack.num_directions == 2, **_states(problem), **options,
-    ))  # fmt: skip
+    description = {
+        "input_size": stack.input_size, "hidden_size": stack.hidden_size, "num_layers": stack.num_layers,
+        "bidirectional": stack.num_directions == 2,
+    }  # fmt: skip
+    return outputs(jax.run(packed(layout, stack)["params"], problem.x, description, **_states(problem)))
 
 
 def _cells_of(make: Any) -> Run:
@@ -180,11 +178,9 @@ def _cells_of(make: Any) -> Run:
 
     def run(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
         assert problem.hidden is not None
-        cell = problem.cell[0] if problem.cell and layout.kind == "lstm" else None
+        states = [problem.hidden[0], *((problem.cell or ())[:1] if layout.kind == "lstm" else ())]
         name = layout.class_name.rpartition(".")[2]
-        return jax_cells.run(
-            make, name, packed(layout, problem.stack), problem.x, problem.hidden[0], cell, options
-        )  # fmt: skip
+        return jax_cells.run(make, name, packed(layout, problem.stack), problem.x, states, options)
 
     return run
 

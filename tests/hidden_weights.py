@@ -20,15 +20,13 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Activation
-from rnnconvert.core.weights import BIAS_PARTS, Direction, Recurrent
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.identification import search
 from rnnconvert.identification.identify import Identification, identify, same
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
-from rnnconvert.rewrites import each
-from tests.stacks import random_stack
+from tests.stacks import Draw
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +44,15 @@ class Hidden:
 
 def hidden(seed: int, layout: Layout | None = None, mixed: bool = True) -> Hidden:
     """Weights of a layout, drawn by a seed; with its conventions shuffled, or its own."""
-    draw = random.Random(seed)
+    made = Draw(seed, np.float32, scale=1.5)
+    draw = made.choice
     if layout is None:
         layout = draw.choice([one for one in registry.layouts().values() if not one.holds.fixed_clips])
     words = [layout.name]
     if mixed:
         layout = shuffled(layout, draw)
         words.append(f"gates {layout.gates}")
-    truth = _stack(layout, draw, seed, mixed)
+    truth = made.held(layout, mixed)
     arrays = {name: np.asarray(array) for name, array in pack(layout, truth, np.dtype(np.float32)).items()}
     named = list(arrays.values())
     if mixed and draw.random() < 0.15:
@@ -75,55 +74,6 @@ def shuffled(layout: Layout, draw: random.Random, kept: bool | None = None) -> L
     reset = reset if kept is None else kept
     signed = ["-z" if gate == "z" and draw.random() < 0.3 else gate for gate in gates]
     return replace(layout, gates=" ".join(signed), letters=" ".join(gates) if layout.letters else "", reset_after=reset)
-
-
-def _stack(layout: Layout, draw: random.Random, seed: int, mixed: bool) -> Recurrent:
-    mode = draw.choice(layout.holds.biases)
-    biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[mode]
-    optional = {
-        part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names
-    }
-    if draw.random() < 0.5:
-        optional -= {"initial_hidden", "initial_cell"}
-    if draw.random() < 0.5 or not any(t.part_names & {"peephole"} == t.part_names for t in layout.tensors):
-        optional -= {"peephole", "projection"}
-    parts = ({"input", "recurrent"} & (layout.part_names | {"recurrent"})) | (biases & layout.part_names) | optional
-    size = draw.randint(3, 7)
-    skip = "input" not in layout.part_names
-    sizes = Sizes(
-        layout.kind, size if skip else draw.randint(2, 7), size,
-        draw.choice((1, 1, 2)) if layout.holds.layers and not skip else 1,
-        draw.choice((1, 2)) if layout.holds.directions == 2 and _names_directions(layout) else 1,
-        draw.randint(2, size - 1) if "projection" in optional else 0, frozenset(parts), skip,
-    )  # fmt: skip
-    cell = layout.cell
-    if mixed and draw.random() < 0.3:
-        cell = cell.replace(constants={"f": 1.0} if layout.kind == "lstm" and draw.random() < 0.7 else {})
-    if mixed and draw.random() < 0.25:
-        activation = Activation(draw.choice(("tanh", "relu", "softsign", "elu")))
-        cell = cell.replace(
-            activation=activation,
-            gate_activation=draw.choice((cell.gate_activation, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3)),
-            output_activation=activation if layout.kind == "lstm" else cell.output_activation,
-        )
-    return each(random_stack(sizes, seed, np.float32, cell, scale=1.5), lambda d: _held(layout, d))
-
-
-def _names_directions(layout: Layout) -> bool:
-    """Whether its arrays hold two directions, or have names for them."""
-    words = [(tensor.axes.replace("(", " ").replace(")", " ").split(), tensor.name) for tensor in layout.tensors]
-    return all("direction" in axes or "direction}" in name or "pseudo" in name for axes, name in words)
-
-
-def _held(layout: Layout, direction: Direction) -> Direction:
-    """A direction with zeros where the layout has no place, and shared arrays equal."""
-    arrays = dict(direction.arrays)
-    for part, gate in arrays:
-        if part in BIAS_PARTS and (part, gate) not in layout.keys and gate != layout.coupled:
-            arrays[part, gate] = np.zeros(arrays[part, gate].shape, np.float32)
-    if len(set(layout.letters.split())) < len(layout.letters.split()):
-        arrays |= {(part, "z"): arrays[part, "r"] for part, gate in arrays if gate == "z"}
-    return direction.with_arrays(arrays)
 
 
 def _sample(truth: Recurrent, draw: random.Random, seed: int) -> tuple[dict[str, Any], list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,21 +109,18 @@ def equinox(name: str, arrays: Mapping[str, Array], width: int, hidden: int, opt
 
 
 def run(
-    make: Any,
-    name: str,
-    arrays: Mapping[str, Array],
-    x: Array,
-    hidden: Array,
-    cell: Array | None,
-    options: Mapping[str, Any],
+    make: Any, name: str, arrays: Mapping[str, Array], x: Array, states: Sequence[Array], options: Mapping[str, Any]
 ) -> Outputs:
-    """A sequence through one cell, a step at a time, in the element type of its arrays."""
+    """A sequence through one cell, a step at a time, in the element type of its arrays.
+
+    states  the initial hidden state, and of an LSTM the cell state
+    """
     import jax
 
     kind = next(iter(arrays.values())).dtype
     with jax.enable_x64(kind == np.float64):
-        step = make(name, arrays, x.shape[-1], hidden.shape[-1], options)
-        state = tuple(jax.numpy.asarray(one) for one in (hidden, cell) if one is not None)
+        step = make(name, arrays, x.shape[-1], states[0].shape[-1], options)
+        state = tuple(jax.numpy.asarray(one) for one in states)
         outputs = []
         for given in jax.numpy.asarray(x):
             state = step(state, given)

@@ -7,7 +7,7 @@ Nothing of the project's is used here: a mistake in a layout, or in the referenc
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -149,15 +149,31 @@ def lux_gru(p: Arrays, x: Array, old: bool = False) -> Array:
 # Knet, src/ops20/rnn.jl -----------------------------------------------------------------------------
 
 
-def knet_params(w: Array, inputs: int, units: int, layers: int, both: bool, ids: int, skip: bool) -> list[Array | None]:
+class Knet(NamedTuple):
+    """What an RNN of Knet is made with: RNN(inputSize, hiddenSize; rnnType, numLayers, bidirectional, skipInput)."""
+
+    units: int
+    kind: str
+    layers: int = 1
+    both: bool = False
+    skip: bool = False
+
+    @property
+    def ids(self) -> int:
+        """How many matrices a layer has in each direction, and how many biases."""
+        return {"relu": 2, "tanh": 2, "lstm": 8, "gru": 6}[self.kind]
+
+
+def knet_params(w: Array, inputs: int, rnn: Knet) -> list[Array | None]:
     """rnnparams: all matrices, (inputs, units) in Julia's order of memory, then all biases, each by layer and id."""
+    units, both, ids = rnn.units, rnn.both, rnn.ids
     found: list[Array | None] = []
     at = 0
-    lines = layers * (2 if both else 1)
+    lines = rnn.layers * (2 if both else 1)
     for line in range(1, lines + 1):
         first = line == 1 or (line == 2 and both)
         for number in range(1, ids + 1):
-            below = (0 if skip else inputs) if first else units * (2 if both else 1)
+            below = (0 if rnn.skip else inputs) if first else units * (2 if both else 1)
             rows = below if number <= ids // 2 else units
             matrix = w[at : at + rows * units].reshape((rows, units), order="F")
             found.append(matrix if rows else None)
@@ -169,10 +185,10 @@ def knet_params(w: Array, inputs: int, units: int, layers: int, both: bool, ids:
     return found
 
 
-def knet(w: Array, x: Array, units: int, kind: str, layers: int = 1, both: bool = False, skip: bool = False) -> Array:
+def knet(w: Array, x: Array, rnn: Knet) -> Array:
     """rnntest: every matrix acts transposed; forward and backward lines of a layer alternate."""
-    ids = {"relu": 2, "tanh": 2, "lstm": 8, "gru": 6}[kind]
-    p = knet_params(w, x.shape[1], units, layers, both, ids, skip)
+    units, kind, layers, both, _ = rnn
+    ids, p = rnn.ids, knet_params(w, x.shape[1], rnn)
     lines = layers * (2 if both else 1)
     batch = x.shape[2]
     below = list(x)

@@ -1,39 +1,334 @@
-"""Random stacks in canonical form, for tests that do not care where weights come from."""
+"""Random stacks in canonical form: of given sizes, of what a layout holds, or of everything that a stack can be.
+
+A `Draw` makes each of them from one seed; a `Variety` says what it chooses from.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Cell
-from rnnconvert.core.weights import BIAS_PARTS, Key, Recurrent, Source, gates_of
+from rnnconvert.core.cells import (
+    HARD_SIGMOID_KERAS_2,
+    HARD_SIGMOID_KERAS_3,
+    PEEPHOLE_GATES,
+    RELU,
+    SIGMOID,
+    TANH,
+    Activation,
+    Cell,
+    Clip,
+)
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, Source, gates_of
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
+from rnnconvert.rewrites import each
+
+T = TypeVar("T")
 
 PLAIN = frozenset({"input", "recurrent"})
 BOTH = PLAIN | frozenset(BIAS_PARTS)
+
+FUNCTIONS = (
+    TANH, TANH, TANH, SIGMOID, RELU, Activation("linear"), Activation("softsign"), Activation("softplus"),
+    Activation("elu"), Activation("elu", 0.7), Activation("selu"), Activation("leaky_relu", 0.2),
+    Activation("leaky_relu", 0.05), Activation("gelu"), Activation("silu"), Activation("hard_sigmoid", 0.2, 0.5),
+    Activation("hard_sigmoid", 1 / 6, 0.5), Activation("hard_sigmoid", 0.3, 0.4), Activation("affine", 0.5, 0.1),
+    Activation("scaled_tanh", 0.8, 0.6), Activation("thresholded_relu", 0.25),
+)  # fmt: skip
+GATE_FUNCTIONS = (
+    SIGMOID, SIGMOID, SIGMOID, SIGMOID, Activation("hard_sigmoid", 0.2, 0.5), Activation("hard_sigmoid", 1 / 6, 0.5),
+    Activation("hard_sigmoid", 0.25, 0.4), Activation("softsign"), TANH,
+)  # fmt: skip
+
+STATE_CLIPS = tuple(Clip(kind, -0.3, 0.4) for kind in ("cell", "state", "projection"))  # type: ignore[arg-type]
+
+Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Variety:
+    """What stacks are drawn from. A sequence has each of its values as often as it stands there; a number is a chance.
+
+    depths       how many layers
+    sizes        hidden sizes
+    inputs       input sizes; 0 for the hidden size
+    projections  of an LSTM, in parts of the hidden size; 0 for none
+    functions    of the candidates; gate_functions of the gates
+    usual        whether a cell has the usual functions
+    gate_clips   how often the gates are clipped, and to what
+    state_clips  how often an LSTM's cell, state or projection is clipped, and how
+    coupled      coupled gates of an LSTM
+    constant     how often a gate has a constant added, and which
+    parts        chances of which a stack draws one for each optional part, so that all, some or none of its directions have it;
+                 zeros likewise for zeros in it, diagonal for diagonal recurrent matrices
+    alone        whether only the candidate's matrix is diagonal
+    matrix       what the input goes through where it is as wide as the layer: a "matrix", the "identity", or nothing: "skip"
+    merges       of the directions
+    one_merges   whether a layer of one direction has one of these, too
+    end          whether directions meet only after the last layer
+    order        whether outputs come in the order of processing; where a single direction reads backwards every other time
+    alike        whether all directions have one cell; else, one_kind: whether these are of one kind
+    one_size     whether all layers and directions have one size
+    in_order     whether the second direction of two is the backward one
+    backward     whether a single direction reads backwards
+    """
+
+    depths: Sequence[int] = (1, 1, 2, 3)
+    sizes: Sequence[int] = (1, 3, 4)
+    inputs: Sequence[int] = (2, 0)
+    projections: Sequence[float] = (0, 0, 0, 0.75, 1)
+    functions: Sequence[Activation] = FUNCTIONS
+    gate_functions: Sequence[Activation] = GATE_FUNCTIONS
+    usual: float = 0.5
+    gate_clips: tuple[float, Sequence[Bounds]] = (0.1, ((-0.4, 0.4), (-0.4, 0.4), (-0.4, 0.7)))
+    state_clips: tuple[float, Sequence[Clip]] = (0.1, STATE_CLIPS)
+    coupled: Sequence[str] = ("", "", "", "f", "i")
+    constant: tuple[float, float] = (0.05, 1.0)
+    parts: Sequence[float] = (0, 0, 0, 0.5, 1)
+    zeros: Sequence[float] = (0, 0, 0.5, 1)
+    diagonal: Sequence[float] = (0, 0, 0.5, 1)
+    alone: float = 0.3
+    matrix: Sequence[str] = ("matrix", "matrix", "matrix", "skip", "identity")
+    merges: Sequence[str] = ("concat", "concat", "concat", "sum", "sum", "ave", "ave", "mul", "none")
+    one_merges: bool = False
+    end: float = 0.3
+    order: float = 0.05
+    alike: float = 0.7
+    one_kind: float = 0.9
+    one_size: float = 0.85
+    in_order: float = 0.85
+    backward: float = 0.25
+
+
+HARD = tuple(Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5), (1 / 6, 0.5), (0.2, 0.4)))
+"""Functions that some rewrites take for one another, and others not at all."""
+
+ON_THE_EDGE = Variety(
+    depths=(1, 2), sizes=(4,), inputs=(3, 0), projections=(0, 0.5, 1), functions=(TANH, HARD[0], HARD[2]),
+    gate_functions=(SIGMOID, *HARD, HARD[2]), usual=0,
+    gate_clips=(0.6, ((-0.3, 0.3), (-0.1, 0.4), (-np.inf, np.inf))),
+    state_clips=(0.5, (*[Clip("projection", -0.05, 0.05)] * 3, Clip("cell", -1, 1.5), Clip("state", -1, 1.5))),
+    coupled=("", "f", "i"), constant=(0.2, 0.5), parts=(0, 0, 1), zeros=(0, 0, 1), diagonal=(0, 1, 1), alone=0.7,
+    merges=("concat", "sum", "ave", "mul"), one_merges=True, end=0.45, alike=1, one_size=1,
+)  # fmt: skip
+"""Stacks that meet the condition of a rewrite or just miss it. Their directions are alike: a rewrite is asked of all."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the directions of one stack have in common: the biases, the chance of each part, and of zeros in it."""
+
+    biases: str
+    projection: float
+    parts: Mapping[str, float]
+    zeros: Mapping[str, float]
+    diagonal: float
+    alone: bool
+
+
+class Draw:
+    """Random stacks, which one seed decides.
+
+    choice   what is drawn; `numbers` the numbers of the arrays
+    dtype    their element type
+    scale    how large they are: with 1 nothing saturates
+    """
+
+    def __init__(self, seed: int, dtype: Any = np.float32, scale: float = 1) -> None:
+        self.choice, self.numbers = random.Random(seed), np.random.default_rng(seed)
+        self.dtype, self.scale = dtype, scale
+
+    def often(self, chance: float) -> bool:
+        return self.choice.random() < chance
+
+    def one(self, values: Sequence[T]) -> T:
+        return self.choice.choice(values)
+
+    def array(self, *shape: int) -> Array:
+        spread = 1 / np.sqrt(shape[-1]) if len(shape) == 2 else 0.5
+        return np.asarray(self.numbers.uniform(-1, 1, shape) * spread * self.scale).astype(self.dtype)
+
+    # Of given sizes -------------------------------------------------------------------------------------
+
+    def filled(self, form: Sizes, cell: Cell | None = None) -> Recurrent:
+        """A stack of that form, biases and all."""
+        found: dict[tuple[int, int], dict[Key, Source]] = {}
+        for layer in range(form.num_layers):
+            for direction in range(form.num_directions):
+                arrays: dict[Key, Source] = {}
+                for part in sorted(form.parts):
+                    shape = form.shape(layer, part)
+                    if shape is not None:
+                        arrays |= {(part, gate): self.array(*shape) for gate in gates_of(form.kind, part)}
+                found[layer, direction] = arrays
+        plain = Cell(form.kind, True if form.kind == "gru" else None)  # type: ignore[arg-type]
+        return assemble("random", cell or plain, found, form.num_directions)
+
+    # Of a layout ----------------------------------------------------------------------------------------
+
+    def held(self, layout: Layout, mixed: bool = True) -> Recurrent:
+        """A stack that a layout holds; mixed: with constants and functions that it may not state."""
+        sizes = self._sizes(layout)
+        cell = layout.cell
+        if mixed and self.often(0.3):
+            cell = cell.replace(constants={"f": 1.0} if layout.kind == "lstm" and self.often(0.7) else {})
+        if mixed and self.often(0.25):
+            activation = Activation(self.one(("tanh", "relu", "softsign", "elu")))
+            cell = cell.replace(
+                activation=activation,
+                gate_activation=self.one((cell.gate_activation, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3)),
+                output_activation=activation if layout.kind == "lstm" else cell.output_activation,
+            )
+        return each(self.filled(sizes, cell), lambda d: _in_place(layout, d))
+
+    def _sizes(self, layout: Layout) -> Sizes:
+        mode = self.one(layout.holds.biases)
+        biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[
+            mode
+        ]
+        optional = {
+            part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names
+        }
+        if self.often(0.5):
+            optional -= {"initial_hidden", "initial_cell"}
+        if self.often(0.5) or not any(t.part_names & {"peephole"} == t.part_names for t in layout.tensors):
+            optional -= {"peephole", "projection"}
+        parts = ({"input", "recurrent"} & (layout.part_names | {"recurrent"})) | (biases & layout.part_names) | optional
+        size = self.choice.randint(3, 7)
+        skip = "input" not in layout.part_names
+        return Sizes(
+            layout.kind, size if skip else self.choice.randint(2, 7), size,
+            self.one((1, 1, 2)) if layout.holds.layers and not skip else 1,
+            self.one((1, 2)) if layout.holds.directions == 2 and _names_directions(layout) else 1,
+            self.choice.randint(2, size - 1) if "projection" in optional else 0, frozenset(parts), skip,
+        )  # fmt: skip
+
+    # Of everything --------------------------------------------------------------------------------------
+
+    def stack(self, variety: Variety) -> Recurrent:
+        kind = self.one(("rnn", "gru", "lstm", "lstm"))
+        count, ways, hidden = self.one(variety.depths), self.one((1, 2)), self.one(variety.sizes)
+        alike, same_kind, same_size = (self.often(c) for c in (variety.alike, variety.one_kind, variety.one_size))
+        in_order, backward = self.often(variety.in_order), self.often(variety.backward)
+        optional = ("peephole", "initial_hidden", "initial_cell")
+        plan = _Plan(
+            self.one(("none", "input", "recurrent", "both", "both")), self.one(variety.projections),
+            {part: self.one(variety.parts) for part in optional},
+            {part: self.one(variety.zeros) for part in (*optional, *BIAS_PARTS, "candidate's recurrent_bias")},
+            self.one(variety.diagonal), self.often(variety.alone),
+        )  # fmt: skip
+        cell, matrix = self.cell(kind, variety), self.one(variety.matrix)
+        join: Any = "end" if self.often(variety.end) else "layer"
+        width = first = self.one(variety.inputs) or hidden
+        layers: list[Layer] = []
+        for index in range(count):
+            merge: Any = self.one(variety.merges) if ways == 2 or variety.one_merges else "concat"
+            made: list[Direction] = []
+            for number in range(ways):
+                own = cell if alike else self.cell(kind if same_kind else self.one(("gru", "lstm", "rnn")), variety)
+                fixed = same_size or (matrix != "matrix" and first == hidden)
+                size = hidden if fixed else self.one((hidden, hidden + 1))
+                if merge in ("sum", "mul", "ave") and made:
+                    size = made[0].hidden_size
+                if index:
+                    below = layers[-1]
+                    width = below.directions[number].output_size if join == "end" else below.output_size
+                reverse = number == 1 if ways == 2 else backward
+                reverse = reverse if in_order else self.often(0.5)
+                through = matrix if width == size else "matrix"
+                made.append(Direction(own, self.arrays(own, (size, width), through, plan), reverse))
+            if len({d.output_size for d in made}) > 1:
+                merge = "concat"
+            layers.append(Layer(tuple(made), merge))
+        order: Any = "processing" if self.often(0.5 if backward and ways == 1 else variety.order) else "time"
+        return Recurrent("layer", tuple(layers), join, order)
+
+    def cell(self, kind: Any, variety: Variety) -> Cell:
+        usual, is_lstm = self.often(variety.usual), kind == "lstm"
+        act = TANH if usual else self.one(variety.functions)
+        clips: list[Clip] = []
+        chance, bounds = variety.gate_clips
+        if self.often(chance):
+            clips.append(Clip("gates", *self.one(bounds)))
+        chance, states = variety.state_clips
+        if is_lstm and self.often(chance):
+            clips.append(self.one(states))
+        chance, value = variety.constant
+        reset_after = self.often(0.6) if kind == "gru" else None
+        return Cell(
+            kind,
+            reset_after,
+            act,
+            SIGMOID if usual or kind == "rnn" else self.one(variety.gate_functions),
+            (act if self.often(0.8) else self.one(variety.functions)) if is_lstm else TANH,
+            self.one(variety.coupled) if is_lstm else "",
+            {gate: value for gate in Cell(kind, reset_after).gates if self.often(chance)},
+            tuple(clips),
+        )
+
+    def arrays(self, cell: Cell, sizes: tuple[int, int], through: str, plan: _Plan) -> dict[Key, Source]:
+        """The arrays of a direction with a hidden and an input size."""
+        (hidden, width), is_lstm = sizes, cell.kind == "lstm"
+        projection = max(1, int(hidden * plan.projection)) if is_lstm and plan.projection else 0
+        out = projection or hidden
+        zero = {part for part, chance in plan.zeros.items() if self.often(chance)}
+        diagonal = self.often(plan.diagonal) and not projection
+        made: dict[Key, Array] = {}
+        for gate in cell.gates:
+            if through != "skip":
+                made["input", gate] = self.array(hidden, width)
+            if through == "identity":
+                made["input", gate] = np.eye(hidden, dtype=self.dtype)
+            made["recurrent", gate] = self.array(hidden, out)
+            if diagonal and (gate == "n" or not plan.alone):
+                made["recurrent", gate] = np.diag(np.diag(made["recurrent", gate]))
+            for part in BIAS_PARTS:
+                if plan.biases in ("both", part.removesuffix("_bias")):
+                    made[part, gate] = self.array(hidden)
+        if is_lstm and self.often(plan.parts["peephole"]):
+            made |= {("peephole", gate): self.array(hidden) for gate in PEEPHOLE_GATES}
+        if projection:
+            made["projection", ""] = self.array(projection, hidden)
+        for part, size in (("initial_hidden", out), ("initial_cell", hidden)):
+            if self.often(plan.parts[part]) and (part == "initial_hidden" or is_lstm):
+                made[part, ""] = self.array(size)
+        gone = [(part, gate) for part, gate in made if part in zero]
+        gone += (
+            [("recurrent_bias", "n")]
+            if "candidate's recurrent_bias" in zero and ("recurrent_bias", "n") in made
+            else []
+        )
+        return {**made, **{key: np.zeros_like(made[key]) for key in gone}}
+
+
+def _names_directions(layout: Layout) -> bool:
+    """Whether its arrays hold two directions, or have names for them."""
+    words = [(tensor.axes.replace("(", " ").replace(")", " ").split(), tensor.name) for tensor in layout.tensors]
+    return all("direction" in axes or "direction}" in name or "pseudo" in name for axes, name in words)
+
+
+def _in_place(layout: Layout, direction: Direction) -> Direction:
+    """A direction with zeros where the layout has no place, and shared arrays equal."""
+    arrays = dict(direction.arrays)
+    for part, gate in arrays:
+        if part in BIAS_PARTS and (part, gate) not in layout.keys and gate != layout.coupled:
+            arrays[part, gate] = np.zeros(arrays[part, gate].shape, np.float32)
+    if len(set(layout.letters.split())) < len(layout.letters.split()):
+        arrays |= {(part, "z"): arrays[part, "r"] for part, gate in arrays if gate == "z"}
+    return direction.with_arrays(arrays)
 
 
 def random_stack(
     form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1
 ) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
-    rng = np.random.default_rng(seed)
-    found: dict[tuple[int, int], dict[Key, Source]] = {}
-    for layer in range(form.num_layers):
-        for direction in range(form.num_directions):
-            arrays: dict[Key, Source] = {}
-            for part in sorted(form.parts):
-                shape = form.shape(layer, part)
-                if shape is not None:
-                    spread = 1 / np.sqrt(shape[-1]) if len(shape) == 2 else 0.5
-                    for gate in gates_of(form.kind, part):
-                        arrays[part, gate] = (rng.uniform(-1, 1, shape) * spread * scale).astype(dtype)
-            found[layer, direction] = arrays
-    plain = Cell(form.kind, True if form.kind == "gru" else None)  # type: ignore[arg-type]
-    return assemble("random", cell or plain, found, form.num_directions)
+    return Draw(seed, dtype, scale).filled(form, cell)
 
 
 def random_states(

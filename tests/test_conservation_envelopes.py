@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import random
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 from rnnconvert.models.load import transplant_file
+from tests import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
 
@@ -66,9 +69,57 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def saved(value: Any, path: Path, legacy: bool = False) -> Path:
-    torch.save(value, path, _use_new_zipfile_serialization=not legacy)
+def saved(value: Any, path: Path, legacy: bool = False, protocol: int = 2) -> Path:
+    torch.save(value, path, pickle_protocol=protocol, _use_new_zipfile_serialization=not legacy)
     return path
+
+
+KEYS = ["state_dict", "model_state_dict", "module", "_orig_mod", "model", "net", "weights", "ema", "0", "rnn"]
+
+
+def drawn_envelope(draw: random.Random, modules: list[nn.Module], depth: int = 0) -> dict[str, Any]:
+    """State dictionaries under drawn keys, in and beside one another; `modules` gets what is in them."""
+    made: dict[str, Any] = {}
+    if depth and draw.random() < 0.7:
+        modules.append(nn.GRU(3, 4))
+        start = draw.choice(["", "", "0.", "rnn.", "module.", "module.0.", "_orig_mod."])
+        made |= {start + name: tensor for name, tensor in modules[-1].state_dict().items()}
+    for key in draw.sample(KEYS, draw.randint(1, 3)) if depth < 3 else ():
+        if not any(name.startswith(f"{key}.") for name in made):
+            made[key] = drawn_envelope(draw, modules, depth + 1)
+    return made
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) -> None:
+    for number in range(30):
+        draw, modules = random.Random(f"{drawn.SEED} {number}"), list[nn.Module]()
+        value = drawn_envelope(draw, modules)
+        path = saved(value, tmp_path / "m.pt", legacy, draw.randint(2 - legacy, 5))
+        if not modules:
+            continue
+        found = [np.asarray(one.first.get("input", "n")) for one in load(path).layers.values()]
+        own = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
+        assert len(found) == len(own), (number, value)
+        assert all(any(np.array_equal(one, other) for other in found) for one in own), (number, value)
+        for ending in ("pt", "safetensors"):
+            rc.convert(path, tmp_path / f"out.{ending}", force=True)
+            again = [
+                np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()
+            ]
+            assert len(again) == len(own) and all(any(np.array_equal(a, b) for b in again) for a in own), (
+                number,
+                value,
+            )
+
+
+@pytest.mark.parametrize("protocol", range(1, 6))
+def test_files_before_1_6_of_every_pickle_protocol(tmp_path: Path, protocol: int) -> None:
+    model = Model()
+    path = saved(model.state_dict(), tmp_path / "m.pt", True, protocol)
+    assert torch.equal(torch.load(path, weights_only=False)["head.bias"], model.head.bias)
+    (stack,) = load(path).layers.values()
+    assert np.array_equal(np.asarray(stack.first.get("input", "i")), model.rnn.weight_ih_l0.detach().numpy()[:4])
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -76,7 +127,7 @@ def saved(value: Any, path: Path, legacy: bool = False) -> Path:
 def test_a_conversion_in_place_keeps_everything(tmp_path: Path, kind: str, legacy: bool) -> None:
     path = saved(envelope(kind, Model()), tmp_path / "lm.pt", legacy)
     before = torch.load(path, weights_only=False)
-    summary = api.convert(path, path, force=True)
+    summary = rc.convert(path, path, force=True)
     assert same(torch.load(path, weights_only=False), before)
     assert any("kept unchanged" in note for note in summary.notes)
 
@@ -138,18 +189,18 @@ def test_what_an_envelope_cannot_hold_is_refused(tmp_path: Path) -> None:
     before = path.read_bytes()
     for wish in ({"dtype": "float16"}, {"stack": "split"}, {"module": "cell"}):
         with pytest.raises(RefusedError, match="change their form"):
-            api.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
+            rc.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
     assert path.read_bytes() == before
-    api.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
+    rc.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
     assert all(one.dtype == torch.float16 for one in torch.load(tmp_path / "alone.pt").values())
 
 
 def test_what_holds_tensors_alone_says_what_is_left_out(tmp_path: Path) -> None:
     path = saved(envelope("script", Model()), tmp_path / "lm.pt")
-    notes = api.convert(path, tmp_path / "lm.safetensors").notes
+    notes = rc.convert(path, tmp_path / "lm.safetensors").notes
     assert any("epoch" in note and "args" in note for note in notes)
     torch.jit.script(Model()).save(str(tmp_path / "script.pt"))
-    notes = api.convert(tmp_path / "script.pt", tmp_path / "weights.pt").notes
+    notes = rc.convert(tmp_path / "script.pt", tmp_path / "weights.pt").notes
     assert any("code or class" in note for note in notes)
 
 
@@ -181,5 +232,5 @@ def test_names_of_compiled_modules(tmp_path: Path) -> None:
     for number, names in enumerate((whole, part)):
         path = saved(names, tmp_path / f"{number}.pt")
         assert list(load(path).layers) == ["rnn"]
-        api.convert(path, tmp_path / f"plain{number}.pt")
+        rc.convert(path, tmp_path / f"plain{number}.pt")
         Model().load_state_dict(torch.load(tmp_path / f"plain{number}.pt"))

@@ -53,6 +53,19 @@ class Fact:
     domain: str = ""
     behind: tuple[str, ...] = ()
 
+    def changed(
+        self,
+        name: str,
+        change: dict[str, Any] | None = None,
+        more: dict[str, Array] | None = None,
+        without: tuple[str, ...] = (),
+        **rest: Any,
+    ) -> Fact:
+        """The node with other attributes, more arrays, or without some of either."""
+        now = {key: value for key, value in (self.attributes | (change or {})).items() if key not in without}
+        given = {key: value for key, value in (self.arrays | (more or {})).items() if key not in without}
+        return Fact(f"{self.name} {name}", self.kind, now, given, **rest)
+
     def save(self, path: Path) -> Path:
         names = [name if name in self.arrays or name == "X" else "" for name in INPUTS[self.kind]]
         while not names[-1] and not self.behind:
@@ -95,19 +108,7 @@ def facts() -> Iterator[Fact]:
             attributes, arrays = plain(kind, direction)
             ways = len(arrays["W"])
 
-            def fact(
-                name: str,
-                change: dict[str, Any] | None = None,
-                more: dict[str, Array] | None = None,
-                without: tuple[str, ...] = (),
-                kind: str = kind, direction: str = direction,
-                attributes: dict[str, Any] = attributes, arrays: dict[str, Array] = arrays,
-                **rest: Any,
-            ) -> Fact:  # fmt: skip
-                now = {key: value for key, value in (attributes | (change or {})).items() if key not in without}
-                given = {key: value for key, value in (arrays | (more or {})).items() if key not in without}
-                return Fact(f"{kind} {direction} {name}", kind, now, given, **rest)
-
+            fact = Fact(f"{kind} {direction}", kind, attributes, arrays).changed
             yield fact("as it is")
             for opset in (7, 10, 14, 22):
                 yield fact(f"opset {opset}", opset=opset)

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import nn
 
-from rnnconvert.files import convert as api
+import rnnconvert as rc
 
 
 @pytest.mark.parametrize("lengths", [False, True])
 def test_layers_of_one_file_have_lengths_and_batches_of_their_own(tmp_path: Path, lengths: bool) -> None:
     layers = nn.ModuleDict({"a": nn.LSTM(3, 4), "b": nn.GRU(5, 4, bidirectional=True)})
     torch.save(layers.state_dict(), tmp_path / "m.pt")
-    api.convert(tmp_path / "m.pt", tmp_path / "m.onnx", sequence_lens=lengths)
+    rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx", sequence_lens=lengths)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x: dict[str, Any] = {"a/x": torch.randn(6, 2, 3), "b/x": torch.randn(9, 3, 5)}
     given = {name: value.numpy() for name, value in x.items()}
@@ -33,7 +33,7 @@ def test_layers_of_one_file_have_lengths_and_batches_of_their_own(tmp_path: Path
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_what_onnxruntime_does_not_run_is_said(tmp_path: Path, dtype: str) -> None:
     torch.save(nn.LSTM(3, 4).to(getattr(torch, dtype)).state_dict(), tmp_path / "m.pt")
-    notes = api.convert(tmp_path / "m.pt", tmp_path / "m.onnx").notes
+    notes = rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx").notes
     assert any("--dtype float32" in note for note in notes) == (dtype == "float64")
-    summary = api.convert(tmp_path / "m.pt", tmp_path / "single.onnx", dtype="float32")
+    summary = rc.convert(tmp_path / "m.pt", tmp_path / "single.onnx", dtype="float32")
     assert not any("--dtype" in note for note in summary.notes)

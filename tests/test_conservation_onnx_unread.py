@@ -16,10 +16,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
+import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 
 GENERATOR = np.random.default_rng(4)
@@ -114,7 +114,7 @@ def refused(path: Path, *words: str) -> None:
     assert checkpoint.unread
     assert set(checkpoint.unread) <= set(checkpoint.warnings)
     with pytest.raises(RefusedError) as error:
-        api.convert(path, path.with_name("out.safetensors"))
+        rc.convert(path, path.with_name("out.safetensors"))
     assert error.value.exit_code == 4
     for word in words:
         assert word in str(error.value)
@@ -151,7 +151,7 @@ def test_a_layer_that_is_read_is_still_converted_by_its_name(tmp_path: Path) -> 
     arrays = {**WEIGHTS, "U": normal(1, 12, 4)}
     path = saved(tmp_path / "m.onnx", [lstm("W", "R", "B"), other], arrays, {"V": 3})
     refused(path, "other", "--layer: 'rnn'")
-    api.convert(path, tmp_path / "out.safetensors", layers=["rnn"])
+    rc.convert(path, tmp_path / "out.safetensors", layers=["rnn"])
 
 
 def test_a_quantised_lstm(tmp_path: Path) -> None:
@@ -243,3 +243,30 @@ def test_what_is_no_recurrence_is_not_taken_for_one(tmp_path: Path) -> None:
     torch.onnx.export(Gated().eval(), (torch.zeros(1, 5, 8),), buffer, dynamo=False)
     (tmp_path / "m.onnx").write_bytes(buffer.getvalue())
     assert not load(tmp_path / "m.onnx").unread
+
+
+def test_weights_in_constant_nodes_are_listed(tmp_path: Path) -> None:
+    """Paddle2ONNX and spox keep weights in Constant nodes; those of two branches may have one name."""
+
+    def branch(value: float) -> onnx.GraphProto:
+        weights = numpy_helper.from_array(np.full((2, 3, 1), value, np.float32))
+        made = [helper.make_node("Constant", [], ["w"], value=weights), helper.make_node("Conv", ["x", "w"], ["y"])]
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+        return helper.make_graph(made, f"branch {value}", [], [y])
+
+    head = numpy_helper.from_array(np.ones(2, np.float32))
+    nodes = [
+        helper.make_node("If", ["which"], ["z"], "choice", then_branch=branch(1.0), else_branch=branch(2.0)),
+        helper.make_node("Constant", [], ["head"], value=head),
+        helper.make_node("Constant", [], ["scale"], value=numpy_helper.from_array(np.float32(2))),
+        helper.make_node("Mul", ["z", "head"], ["out"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 2]),
+        helper.make_tensor_value_info("which", TensorProto.BOOL, []),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    found = load(tmp_path / "m.onnx").tensors
+    assert sorted(found) == ["head", "main/choice.else_branch/w", "main/choice.then_branch/w"]
+    assert {float(array.flat[0]) for name, array in found.items() if name.endswith("w")} == {1.0, 2.0}

@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
 from tests.requirements import need
-from tests.test_tensorflow1_files import GOLDEN, by_tensorflow
+from tests.test_tensorflow1_files import GOLDEN, by_tensorflow, trained
 
 GRAPHS = """
 from tensorflow.contrib import rnn
@@ -265,3 +265,21 @@ def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
     model.export(tmp_path / "model", verbose=False)
     whole, file = (rc.load(path).layers["gru"] for path in (tmp_path / "model", tmp_path / "model" / "saved_model.pb"))
     np.testing.assert_array_equal(np.asarray(whole[0, 0].gates["z"].input), np.asarray(file[0, 0].gates["z"].input))
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "saved_model.pb").write_bytes((tmp_path / "model" / "saved_model.pb").read_bytes())
+    with pytest.raises(rc.UnreadableError, match="it has no variables"):
+        rc.load(tmp_path / "alone" / "saved_model.pb")
+    (tmp_path / "alone" / "saved_model.pb").rename(tmp_path / "alone" / "model.onnx.pb")
+    with pytest.raises(rc.UnreadableError, match="of no known format"):
+        rc.load(tmp_path / "alone" / "model.onnx.pb")
+
+
+@pytest.mark.parametrize("part", [".meta", ".data-00000-of-00001"])
+def test_each_file_of_a_checkpoint_stands_for_it(tmp_path: Path, part: str) -> None:
+    path = trained(tmp_path)
+    beside = path.with_suffix(part)
+    whole, same = rc.load(path), rc.load(beside)
+    assert same.layers.keys() == whole.layers.keys() and same.tensors.keys() == whole.tensors.keys()
+    path.unlink()
+    with pytest.raises(rc.UnreadableError, match=r"trained\.index is not next to it"):
+        rc.load(beside)

@@ -15,11 +15,11 @@ import safetensors.torch
 import torch
 from torch import nn
 
+import rnnconvert as rc
 from rnnconvert import transplant_file, verify
 from rnnconvert.core import reference
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 
 
@@ -53,7 +53,7 @@ def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
     arrays = {name: one.numpy().astype(f"{order}f4") for name, one in model.state_dict().items()}
     np.savez(tmp_path / "m.npz", **arrays)  # type: ignore[arg-type]
     assert agrees(only(tmp_path / "m.npz"), model.rnn)
-    api.convert(tmp_path / "m.npz", tmp_path / "m.pt")
+    rc.convert(tmp_path / "m.npz", tmp_path / "m.pt")
     model.load_state_dict(torch.load(tmp_path / "m.pt"))
 
 
@@ -79,7 +79,7 @@ def test_second_names_of_tied_tensors(tmp_path: Path) -> None:
     safetensors.torch.save_model(model, str(tmp_path / "m.safetensors"))
     torch.save(model.state_dict(), tmp_path / "m.pt")
     assert set(load(tmp_path / "m.safetensors").layers) == set(load(tmp_path / "m.pt").layers) == {"rnn", "again"}
-    api.convert(tmp_path / "m.safetensors", tmp_path / "again.safetensors")
+    rc.convert(tmp_path / "m.safetensors", tmp_path / "again.safetensors")
     missing = safetensors.torch.load_model(Twice(), tmp_path / "again.safetensors")
     assert not any(missing)
 
@@ -116,14 +116,14 @@ def test_the_users_own_path_is_shown_and_the_unpacked_file_is_run(tmp_path: Path
     packed.write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes()))
     checkpoint = load(packed)
     assert checkpoint.path == str(packed) and Path(checkpoint.file).read_bytes() == (tmp_path / "m.pt").read_bytes()
-    summary = api.convert(packed, tmp_path / "n.pt")
+    summary = rc.convert(packed, tmp_path / "n.pt")
     texts = [repr(checkpoint), summary.source, *checkpoint.evidence, *checkpoint.warnings, *summary.warnings]
     assert summary.source == str(packed)
     assert torch.load(tmp_path / "n.pt", weights_only=True)["epoch"] == 7  # patched from the unpacked file
     with pytest.raises(UsageError) as unused:
         load(packed, settings=["cell_clip=3"])
     with pytest.raises(UsageError) as other:
-        api.convert(packed, tmp_path / "o.onnx", layers=["other"])
+        rc.convert(packed, tmp_path / "o.onnx", layers=["other"])
     for caught in (unused, other):
         assert str(packed) in str(caught.value)
         texts.append(str(caught.value))

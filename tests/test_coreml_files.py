@@ -458,3 +458,11 @@ def test_a_damaged_file_ends_in_an_error_of_ours(name: str, tmp_path: Path) -> N
             ends.add("unreadable")
         part.write_bytes(whole[part])
     assert ends == {"read", "unreadable"}
+
+
+def test_weights_of_other_layers_are_listed() -> None:
+    network, program = (rc.load(GOLDEN / f"torch.{kind}").tensors for kind in ("mlmodel", "mlpackage"))
+    assert set(network) == {"linear_0/weights", "linear_0/bias"}
+    for name, array in network.items():
+        same = [other for other in program.values() if other.shape == array.shape]
+        assert len(same) == 1 and np.array_equal(array, same[0]), name

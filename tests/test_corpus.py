@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import rnnconvert as rc
 from rnnconvert import rewrites
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 from rnnconvert.files.summary import Summary
 from rnnconvert.running import registry
@@ -74,7 +74,7 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
         settings.append("states=input")
 
     def convert() -> Summary:
-        return api.convert(probe.file, path, layers=probe.layers, target_format=target, settings=settings)
+        return rc.convert(probe.file, path, layers=probe.layers, target_format=target, settings=settings)
 
     if target in probe.refused:
         with pytest.raises(RefusedError):

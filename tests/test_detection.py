@@ -160,7 +160,7 @@ def test_a_file_is_opened_once_and_its_arrays_are_listed_once(
 def test_only_rooms_of_the_source_and_of_the_target_are_entered(tmp_path: Path) -> None:
     rc.save(in_memory(stack("lstm")), tmp_path / "m.pt")
     code = (
-        "import json, sys; from rnnconvert.files.convert import convert; convert(sys.argv[1], sys.argv[2]); "
+        "import json, sys; from rnnconvert import convert; convert(sys.argv[1], sys.argv[2]); "
         "print(json.dumps(sorted(name for name in sys.modules if name.startswith('rnnconvert.formats'))))"
     )
     met = after(code, tmp_path / "m.pt", tmp_path / "m.keras")

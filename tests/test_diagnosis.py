@@ -19,14 +19,14 @@ from rnnconvert.diagnosis.diagnosis import diagnose
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.files import diagnose_files
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.judging.cases import cases
+from rnnconvert.judging.cases import Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.planted import MODELS, answers, model_for
 from tests.stacks import BOTH, random_stack
 from tests.test_cli import call
 
-SEARCHED = {name: cases(stack, seed=901, batch=5, time=9)[0] for name, stack in MODELS.items()}
+SEARCHED = {name: cases(stack, Draw(seed=901, batch=5, time=9))[0] for name, stack in MODELS.items()}
 WHERE = {name: model_for(fault, SEARCHED) for name, fault in FAULTS.items()}
 OF_WEIGHTS = [name for name, fault in FAULTS.items() if fault.change is not None]
 OF_RUNS = [name for name, fault in FAULTS.items() if fault.change is None]
@@ -77,7 +77,7 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     assert wrong is not None
     files = through_files(right, wrong, tmp_path)
     assert (files is None) == (name in UNWRITABLE)
-    (found,) = diagnose_files(*(files or (of(right), of(wrong))), seed=17, batch=3, time=10)
+    (found,) = diagnose_files(*(files or (of(right), of(wrong))), draw=Draw(seed=17, batch=3, time=10))
     assert not found.equal
     first = found.diagnosis.sentences
     assert found.diagnosis.fault == name, first
@@ -165,7 +165,7 @@ def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
 def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
     form = Sizes("gru", 3, 4, num_directions=2, parts=BOTH)
     stack = random_stack(form, 1, np.float32)
-    case = cases(stack, ["states"], time=9)[0][0]
+    case = cases(stack, Draw(["states"], time=9))[0][0]
     right = case.solve(stack, np.float32)
     y = right.y.copy()
     y[:6, :, 4:] += np.float32(0.01)
@@ -211,7 +211,7 @@ def test_what_inputs_cannot_tell_apart_is_said() -> None:
         MODELS["gru"],
         lambda d: d.with_arrays({("input_bias", gate): np.zeros(5, np.float32) for gate in "rzn"}),
     )
-    given = cases(stack, seed=5)[0]
+    given = cases(stack, Draw(seed=5))[0]
     found = diagnose(stack, answers(stack, given, FAULTS["recurrent bias dropped"]), np.float32)
     assert found.fault == "recurrent bias dropped"
     assert any(

@@ -16,7 +16,7 @@ from rnnconvert.diagnosis.fault_weights import with_direction
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.files import diagnose_files
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.judging.cases import cases
+from rnnconvert.judging.cases import Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests import drawn
@@ -101,7 +101,7 @@ def check(found: Diagnosis, case: Planted) -> None:
 def test_a_fault_in_one_place_of_a_file_is_named(name: str, number: int) -> None:
     case = planted(name, drawn.SEED + number)
     a, b = (Checkpoint("memory", "canonical", {"enc": stack}) for stack in (case.right, case.wrong))
-    (found,) = diagnose_files(a, b, seed=number)
+    (found,) = diagnose_files(a, b, draw=Draw(seed=number))
     assert not found.equal and found.diagnosis.kind == "weights"
     check(found.diagnosis, case)
 
@@ -109,7 +109,7 @@ def test_a_fault_in_one_place_of_a_file_is_named(name: str, number: int) -> None
 @drawn.looped(25, name=NAMES, number=range(3))
 def test_a_fault_in_one_place_is_named_by_its_outputs(name: str, number: int) -> None:
     case = planted(name, drawn.SEED + 10 + number)
-    given = cases(case.right, seed=number, batch=5, time=9)[0]
+    given = cases(case.right, Draw(seed=number, batch=5, time=9))[0]
     check(diagnose(case.right, answers(case.wrong, given), np.float32), case)
 
 
@@ -127,7 +127,7 @@ def test_whole_layers_exchanged_are_named(fault: Fault, files: bool) -> None:
     assert fault.change is not None
     wrong = fault.change(EVEN)
     assert wrong is not None
-    given = cases(EVEN, seed=2)[0]
+    given = cases(EVEN, Draw(seed=2))[0]
     found = diagnose(EVEN, answers(wrong, given), np.float32, wrong if files else None)
     assert fault.name == found.fault or (
         fault.name == "layers 0 and 2 exchanged" and found.fault == "layers in reverse order"
@@ -142,7 +142,7 @@ def test_faults_of_several_places_are_named_together() -> None:
     wrong = first.change(stack)
     wrong = second.change(wrong) if wrong is not None else None
     assert wrong is not None
-    given = cases(stack, seed=2)[0]
+    given = cases(stack, Draw(seed=2))[0]
     for counterpart in (wrong, None):
         found = diagnose(stack, answers(wrong, given), np.float32, counterpart)
         assert found.fault == f"{first.name} and {second.name}", found.sentences
@@ -198,7 +198,7 @@ def test_a_wrong_run_of_wrong_weights_names_both() -> None:
     stack = MODELS["two layers, two directions"]
     wrong = FAULTS["gates i and f swapped"].change(stack)  # type: ignore[misc]
     assert wrong is not None
-    given = answers(wrong, cases(stack, seed=3)[0], FAULTS["initial states ignored"])
+    given = answers(wrong, cases(stack, Draw(seed=3))[0], FAULTS["initial states ignored"])
     found = diagnose(stack, given, np.float32, wrong)
     assert found.fault == "gates i and f swapped and initial states ignored"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import random
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,23 +14,24 @@ import numpy as np
 import pytest
 
 from rnnconvert.core import reference
-from rnnconvert.core.arrays import Array, Source
-from rnnconvert.core.cells import PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files import convert as api
 from rnnconvert.files import detect
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.files.options import Options
 from rnnconvert.files.summary import Summary
+from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 from tests import environments, native_files
 from tests.drawn import looped
 from tests.requirements import need
+from tests.stacks import Draw, Variety, random_stack
 
-SEEDS = range(200)
+SEEDS = range(300)
 STEPS, BATCH = 4, 2
 TARGETS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin"}
 NEEDS = {"pytorch": "torch", "keras": "keras", "onnx": "onnxruntime", "cudnn": "mxnet"}
@@ -39,144 +39,12 @@ NEEDS = {"pytorch": "torch", "keras": "keras", "onnx": "onnxruntime", "cudnn": "
 # A rewrite rounds the weights, and every framework sums in its own order; a wrong number is thousands of times this.
 TOLERANCE = 2e-5
 
-FUNCTIONS = [
-    TANH, TANH, TANH, SIGMOID, RELU, Activation("linear"), Activation("softsign"), Activation("softplus"),
-    Activation("elu"), Activation("elu", 0.7), Activation("selu"), Activation("leaky_relu", 0.2),
-    Activation("leaky_relu", 0.05), Activation("gelu"), Activation("silu"), Activation("hard_sigmoid", 0.2, 0.5),
-    Activation("hard_sigmoid", 1 / 6, 0.5), Activation("hard_sigmoid", 0.3, 0.4), Activation("affine", 0.5, 0.1),
-    Activation("scaled_tanh", 0.8, 0.6), Activation("thresholded_relu", 0.25),
-]  # fmt: skip
-GATE_FUNCTIONS = [
-    SIGMOID, SIGMOID, SIGMOID, SIGMOID, Activation("hard_sigmoid", 0.2, 0.5), Activation("hard_sigmoid", 1 / 6, 0.5),
-    Activation("hard_sigmoid", 0.25, 0.4), Activation("softsign"), TANH,
-]  # fmt: skip
-
-
-class Draw:
-    """One random stack."""
-
-    def __init__(self, seed: int) -> None:
-        self.choice = random.Random(seed)
-        self.numbers = np.random.default_rng(seed)
-
-    def often(self, probability: float) -> bool:
-        return self.choice.random() < probability
-
-    def array(self, *shape: int) -> Array:
-        return np.asarray(self.numbers.uniform(-1, 1, shape) / np.sqrt(shape[-1]), np.float32)
-
-    def cell(self, kind: Any) -> Cell:
-        plain = self.often(0.5)
-        act = TANH if plain else self.choice.choice(FUNCTIONS)
-        clips: list[Clip] = []
-        if self.often(0.1):
-            clips.append(Clip("gates", -0.4, 0.4 if self.often(0.6) else 0.7))
-        if kind == "lstm" and self.often(0.1):
-            clips.append(Clip(self.choice.choice(["cell", "state", "projection"]), -0.3, 0.4))
-        return Cell(
-            kind,
-            self.often(0.6) if kind == "gru" else None,
-            act,
-            SIGMOID if plain or kind == "rnn" else self.choice.choice(GATE_FUNCTIONS),
-            (act if self.often(0.8) else self.choice.choice(FUNCTIONS)) if kind == "lstm" else TANH,
-            self.choice.choice(["", "", "", "f", "i"]) if kind == "lstm" else "",
-            {self.choice.choice("ifgo"): 1.0} if kind == "lstm" and self.often(0.2) else {},
-            tuple(clips),
-        )
-
-    def direction(self, cell: Cell, hidden: int, width: int, reverse: bool, plan: dict[str, Any]) -> Direction:
-        projection = plan["projection"] if cell.kind == "lstm" else 0
-        out = projection or hidden
-        arrays: dict[Key, Source] = {}
-        diagonal = self.often(plan["diagonal"])
-        for gate in cell.gates:
-            if not plan["skip"]:
-                arrays["input", gate] = self.array(hidden, width)
-            recurrent = self.array(hidden, out)
-            arrays["recurrent", gate] = np.diag(np.diag(recurrent)) if diagonal and not projection else recurrent
-            if plan["biases"] in ("input", "both"):
-                arrays["input_bias", gate] = self.array(hidden)
-            if plan["biases"] in ("recurrent", "both"):
-                zero = gate == "n" and self.often(plan["zero_bias"])
-                arrays["recurrent_bias", gate] = self.array(hidden) * np.float32(not zero)
-        if cell.kind == "lstm" and self.often(plan["peepholes"]):
-            zeros = self.often(0.3)
-            for gate in PEEPHOLE_GATES:
-                arrays["peephole", gate] = self.array(hidden) * np.float32(not zeros)
-        if projection:
-            arrays["projection", ""] = self.array(projection, hidden)
-        for part, size in (("initial_hidden", out), ("initial_cell", hidden)):
-            if self.often(plan["states"]) and (part == "initial_hidden" or cell.kind == "lstm"):
-                arrays[part, ""] = self.array(size) * np.float32(self.often(0.7))
-        return Direction(cell, arrays, reverse)
-
-    def stack(self) -> Recurrent:
-        kind = self.choice.choice(["rnn", "gru", "lstm", "lstm"])
-        count, ways = self.choice.choice([1, 1, 2, 3]), self.choice.choice([1, 2])
-        hidden = self.choice.choice([1, 3, 4])
-        alike, same_size, same_kind = self.often(0.7), self.often(0.85), self.often(0.9)
-        same_way = self.often(0.85)
-        width = self.choice.choice([2, hidden])
-        plan: dict[str, Any] = {
-            "biases": self.choice.choice(["none", "input", "recurrent", "both", "both"]),
-            "projection": self.choice.choice([0, 0, 0, max(1, hidden - 1), hidden]),
-            "diagonal": self.choice.choice([0, 0, 0.5, 1]),
-            "zero_bias": self.choice.choice([0, 1, 0.5]),
-            "peepholes": self.choice.choice([0, 0, 0, 0.5, 1]),
-            "states": self.choice.choice([0, 0, 0, 0.5, 1]),
-            "skip": False,
-        }
-        join: Any = "end" if self.often(0.3) else "layer"
-        backward = self.often(0.2)
-        cell = self.cell(kind)
-        skip = width == hidden and self.often(0.3)
-        merges: Any = ["concat", "concat", "concat", "sum", "mul", "ave", "none"]
-        layers: list[Layer] = []
-        for index in range(count):
-            made: list[Direction] = []
-            merge: Any = self.choice.choice(merges) if ways == 2 else "concat"
-            for number in range(ways):
-                own = cell if alike else self.cell(kind if same_kind else self.choice.choice(["gru", "lstm", "rnn"]))
-                size = hidden if same_size or skip else self.choice.choice([hidden, hidden + 1])
-                if merge in ("sum", "mul", "ave") and made:
-                    size = made[0].hidden_size
-                reads = width
-                if index:
-                    below = layers[-1]
-                    reads = below.directions[number].output_size if join == "end" else below.output_size
-                reverse = number == 1 if ways == 2 else backward
-                reverse = reverse if same_way else self.often(0.5)
-                made.append(self.direction(own, size, reads, reverse, {**plan, "skip": skip and index == 0}))
-            if len({d.output_size for d in made}) > 1:
-                merge = "concat"
-            layers.append(Layer(tuple(made), merge))
-        order: Any = "processing" if self.often(0.5 if backward and ways == 1 else 0.05) else "time"
-        return Recurrent("layer", tuple(layers), join, order)
-
-    def plain(self, kind: str = "lstm", ways: int = 1) -> Recurrent:
-        """One layer that every format holds."""
-        plan = {
-            "biases": "both",
-            "projection": 0,
-            "diagonal": 0,
-            "zero_bias": 0,
-            "peepholes": 0,
-            "states": 0,
-            "skip": False,
-        }
-        cell = Cell(kind, True if kind == "gru" else None)  # type: ignore[arg-type]
-        made = (self.direction(cell, 4, 3, number == 1, plan) for number in range(ways))
-        return Recurrent("layer", (Layer(tuple(made)),))
-
-    def options(self) -> dict[str, str]:
-        return {name: value for name, (value, _) in ACCEPTS.items() if self.often(0.6)}
-
 
 @functools.cache
 def drawn(seed: int) -> tuple[Recurrent, dict[str, str]]:
     """A stack and what its caller takes over."""
     draw = Draw(seed)
-    return draw.stack(), draw.options()
+    return draw.stack(Variety()), {name: value for name, (value, _) in ACCEPTS.items() if draw.often(0.6)}
 
 
 def inputs(stack: Recurrent) -> Array:
@@ -303,7 +171,7 @@ def test_enough_of_them_are_not_refused(target: str, tmp_path: Path) -> None:
 
 
 def test_one_wrong_gate_is_found(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stack = Draw(1).plain()
+    stack = random_stack(Sizes("lstm", 3, 4), 1, np.float32)
     assert problem(stack, {}, target, tmp_path) == ""
 
     def exchanged(direction: Direction) -> Direction:
@@ -324,7 +192,7 @@ CHAINS = list(itertools.permutations(TARGETS, 3))
 @looped(6, chain=CHAINS)
 def test_a_chain_of_formats_ends_where_it_began(chain: tuple[str, ...], kind: str, ways: int, tmp_path: Path) -> None:
     """One layer, through three formats and back into the first."""
-    stack = Draw(3).plain(kind, ways)
+    stack = random_stack(Sizes(kind, 3, 4, 1, ways), 3, np.float32)
     checkpoint = Checkpoint("(in memory)", "canonical", {stack.name: stack})
     for step, format in enumerate((*chain, chain[0])):
         path = tmp_path / f"{step}.{TARGETS[format]}"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert import convert, save
 from rnnconvert.comparison.difference import differences
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS, widest
@@ -17,7 +18,6 @@ from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import adapter, adapters
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import convert, save
 from rnnconvert.files.load import load
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry

@@ -12,14 +12,14 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import mutations
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import MARGIN, Score, capped, cost, score
-from rnnconvert.judging.cases import Case, cases, solved
+from rnnconvert.judging.cases import Case, Draw, cases, solved
 from rnnconvert.judging.measure import Measure
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.planted import MODELS, model_for
 from tests.stacks import BOTH, PLAIN, random_stack
 
-USUAL = {name: cases(stack, seed=3)[0] for name, stack in MODELS.items()}
+USUAL = {name: cases(stack, Draw(seed=3))[0] for name, stack in MODELS.items()}
 WHERE = {name: model_for(fault, USUAL) for name, fault in FAULTS.items()}
 
 
@@ -85,7 +85,7 @@ def test_zero_biases_hide_what_is_done_to_biases() -> None:
 
 def test_one_step_from_nothing_hides_the_recurrent_half() -> None:
     stack = random_stack(Sizes("gru", 3, 5, parts=PLAIN), 4, np.float32)
-    one_step = [case for case in cases(stack, ["one step"])[0]]
+    one_step = cases(stack, Draw(["one step"]))[0]
     from_nothing = [Case(case.name, case.what, case.x) for case in one_step]
     missed = {one.name for one in score(stack, from_nothing).missed}
     assert missed >= {"recurrent matrix transposed", "reset gate before the product"}
@@ -134,7 +134,7 @@ def test_a_lower_precision_allows_more() -> None:
 
 def test_a_large_layer_is_run_in_part() -> None:
     stack = random_stack(Sizes("lstm", 512, 512, parts=BOTH), 0, np.float32)
-    given = cases(stack, batch=32, time=100)[0]
+    given = cases(stack, Draw(batch=32, time=100))[0]
     short = [capped(stack, case) for case in given]
     assert all(case.x.shape[0] * case.x.shape[1] * cost(stack) <= 20_000_000 for case in short)
     assert any(case.lengths is not None and len(set(case.lengths)) > 1 for case in short)

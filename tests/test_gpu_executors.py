@@ -85,20 +85,26 @@ def test_cudnn_is_called_as_its_header_says(
     host, library = HostMemory(), StandIn(description)
     weighed, cotangents = cotangents_of(problem)
     given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    plain = cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host), **given)
+    plain = cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)), **given)
     assert excess(problem, outputs(plain)) <= 1
     assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
     assert (host.blocks, library.made) == ({}, {})
     memory = cudnn_library.Memory(host)
     found = cudnn.run(
-        params, problem.x, description, library, memory, "persist_dynamic", **given, cotangents=cotangents
+        params,
+        problem.x,
+        description,
+        cudnn.Device(library, memory),
+        cudnn.VARIANTS["cudnn-persistent-dynamic"],
+        **given,
+        cotangents=cotangents,
     )
     assert library.called.count("cudnnBuildRNNDynamic") == 1
     assert (host.blocks, library.made) == ({}, {})
     zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
     cells = tuple(np.zeros_like(state) for state in problem.solved().cell)
     hidden, cells = problem.hidden or zeros, problem.cell or cells
-    truth = reference.gradients(problem.stack, problem.x, hidden, cells, problem.lengths, weighed)
+    truth = reference.Reference(problem.stack).gradients(problem.x, hidden, cells, problem.lengths, weighed)
     eps = float(ml_dtypes.finfo(dtype).eps)
     slopes = found["gradients"]
     np.testing.assert_allclose(slopes["x"], truth.x, rtol=0, atol=8 * eps)
@@ -118,12 +124,12 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
     host, library = HostMemory(), StandIn(description)
     library.RNNForward = lambda *_: 3000  # type: ignore[method-assign,assignment]
     with pytest.raises(NotImplementedError, match="cuDNN: cudnnRNNForward: status 3000"):
-        cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host))
+        cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
     library.RNNForward = lambda *_: 5000  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError, match="cudnnRNNForward: status 5000"):
-        cudnn.run(params, problem.x, description, library, cudnn_library.Memory(host))
+        cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
     with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, but cuDNN's has"):
-        cudnn.run(params[:-1], problem.x, description, library, cudnn_library.Memory(host))
+        cudnn.run(params[:-1], problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
     with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
         library("cudnnDestroy")
     assert (host.blocks, library.made) == ({}, {})
@@ -133,7 +139,7 @@ def test_a_clip_is_set_on_an_lstm_only(tmp_path: Path) -> None:
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
     library = StandIn({**description, "clip": [-0.5, 0.25]})
-    cudnn.run(params, problem.x, library.description, library, cudnn_library.Memory(HostMemory()))
+    cudnn.run(params, problem.x, library.description, cudnn.Device(library, cudnn_library.Memory(HostMemory())))
     (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
     assert clip == (1, -0.5, 0.25)
     with (
@@ -206,9 +212,8 @@ def test_jaxs_cudnn_is_called_as_it_is_declared(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(rnn, "lstm", stand_in)
     problem = problem_of("lstm", "float32", np.array((5, 1, 3)), True)
     params, description = described(problem.stack, tmp_path)
-    sizes = {key: description[key] for key in ("input_size", "hidden_size", "num_layers", "bidirectional")}
     given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    assert excess(problem, outputs(jax.run(params, problem.x, **sizes, **given, cuda=True))) <= 1
+    assert excess(problem, outputs(jax.run(params, problem.x, description, cuda=True, **given))) <= 1
 
 
 # PyTorch's own packing, with the buffer laid out by hand as on a GPU PyTorch lays it out.
@@ -235,7 +240,9 @@ def test_numbers_go_where_pytorch_says(
     if dtype == "bfloat16":
         return
     assert problem.hidden is not None
-    truth = reference.gradients(problem.stack, problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed)
+    truth = reference.Reference(problem.stack).gradients(
+        problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed
+    )
     weights = iter(truth.weights)
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
     flat = np.asarray(rnnconvert.pack(exact, "cudnn"), np.float64)

@@ -169,15 +169,21 @@ def keras_cudnn(kind: str) -> Make:
 
 
 def onnx_file(
-    operator: str, directions: int = 1, opset: int = 14, peepholes: bool = False, bias: bool = True,
-    batch_first: bool = False, **attributes: Any,
-) -> Make:  # fmt: skip
+    operator: str,
+    directions: int = 1,
+    opset: int = 14,
+    inputs: str = "WRB",
+    batch_first: bool = False,
+    **attributes: Any,
+) -> Make:
+    """A file of one node with these inputs: P for peepholes."""
+
     def make(folder: Path) -> Made:
         need("onnxruntime", "")
         import onnxruntime
 
-        arrays = onnx_arrays(operator, directions, peepholes)
-        if not bias:
+        arrays = onnx_arrays(operator, directions, "P" in inputs)
+        if "B" not in inputs:
             del arrays["B"]
         if directions == 2:
             attributes["direction"] = "bidirectional"
@@ -247,9 +253,9 @@ CASES = {
         onnx_file("GRU", batch_first=True, linear_before_reset=0), _RESET
     ),
     "onnx GRU, reset after, both ways": Case(onnx_file("GRU", 2, linear_before_reset=1)),
-    "onnx GRU without bias, opset 7": Case(onnx_file("GRU", opset=7, bias=False, linear_before_reset=1)),
-    "onnx LSTM with peepholes": Case(onnx_file("LSTM", peepholes=True), _PEEPHOLES),
-    "onnx LSTM with peepholes, both ways": Case(onnx_file("LSTM", 2, peepholes=True), _PEEPHOLES),
+    "onnx GRU without bias, opset 7": Case(onnx_file("GRU", opset=7, inputs="WR", linear_before_reset=1)),
+    "onnx LSTM with peepholes": Case(onnx_file("LSTM", inputs="WRBP"), _PEEPHOLES),
+    "onnx LSTM with peepholes, both ways": Case(onnx_file("LSTM", 2, inputs="WRBP"), _PEEPHOLES),
     "onnx LSTM, coupled gates": Case(onnx_file("LSTM", input_forget=1), settings=["input_forget=f"]),
     "onnx LSTM, clipped": Case(onnx_file("LSTM", clip=0.5), _CLIP),
     "onnx LSTM, HardSigmoid": Case(onnx_file("LSTM", **_HARD), _SIGMOID),

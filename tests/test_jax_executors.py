@@ -136,7 +136,9 @@ def test_lengths_and_gradients_are_the_references(
         assert excess(problem, outputs(answer)) <= 1
         cotangents = Outputs(given["y"], tuple(scales[0]), tuple(scales[1]))
         cells = problem.cell or () if one["cell"].kind == "lstm" else ()
-        truth = reference.gradients(part.stack, problem.x, problem.hidden or (), cells, problem.lengths, cotangents)
+        truth = reference.Reference(part.stack).gradients(
+            problem.x, problem.hidden or (), cells, problem.lengths, cotangents
+        )
         slopes = answer["gradients"]
         states = zip((*slopes["hidden"], *slopes["cell"]), (*truth.hidden, *truth.cell), strict=True)
         assert all(close(found, true, eps) for found, true in ((slopes["x"], truth.x), *states))

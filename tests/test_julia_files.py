@@ -359,7 +359,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     assert found.format == "knet" and not found.questions and not found.warnings
     x = np.random.default_rng(1).standard_normal((6, inputs, 2))
     y = reference.run(stack, x.transpose(0, 2, 1)).y.transpose(0, 2, 1)
-    assert np.abs(y - equations.knet(w, x, UNITS, kind, layers, both, skip)).max() < 1e-12
+    assert np.abs(y - equations.knet(w, x, equations.Knet(UNITS, kind, layers, both, skip))).max() < 1e-12
     out = tmp_path / "out.bson"
     said_again = {key: value for key, value in options.items() if key != "source_format"}
     rc.convert(path, out, target_format="knet", source_format="knet", **said_again)  # type: ignore[arg-type]

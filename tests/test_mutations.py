@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 import rnnconvert as rc
+from rnnconvert import convert
 from rnnconvert.core.errors import RnnConvertError
-from rnnconvert.files.convert import convert
 from tests import corpus, ready
 from tests.drawn import drawn
 from tests.requirements import need
@@ -158,7 +158,7 @@ MUTATE = textwrap.dedent(
     import random, resource, sys
     from pathlib import Path
     from rnnconvert import load
-    from rnnconvert.files.convert import convert
+    from rnnconvert import convert
     from rnnconvert.core.errors import RnnConvertError
 
     # a damaged length of a string makes the library allocate up to 4 GiB for it

@@ -158,22 +158,28 @@ def test_gradients_are_those_of_the_equations(name: str, worker: Process, tmp_pa
     step = 1e-6
     for key, slope in [("x", found["x"]), *weights.items()]:
         index = tuple(rng.integers(length) for length in np.shape(slope))
-        high, low = (_sum(layout, problem, arrays, key, index, way * step, cotangents) for way in (1, -1))
+        high, low = (_sum(_moved(layout, problem, arrays, (key, index), way * step), cotangents) for way in (1, -1))
         np.testing.assert_allclose(slope[index], (high - low) / (2 * step), rtol=1e-5, atol=1e-7, err_msg=key)
 
 
-def _sum(
-    layout: Layout, problem: Problem, arrays: Mapping[str, Array], key: str, index: Any, change: float, scales: Any
-) -> float:
-    """The weighted sum of all outputs, by the reference, with one number changed."""
+def _moved(
+    layout: Layout, problem: Problem, arrays: Mapping[str, Array], number: tuple[str, Any], change: float
+) -> Problem:
+    """The problem with one number changed: of x or of an array, at an index."""
     from rnnconvert.language.packing import assemble, unpack
 
+    key, index = number
     moved = {full: array.copy() for full, array in arrays.items()}
     x = problem.x.copy()
     (x if key == "x" else moved[key])[index] += change
     form = Sizes.of(problem.stack)
     stack = assemble("moved", problem.stack.cell, unpack(layout, form, moved), form.num_directions)
-    given = reference.run(stack, x, problem.hidden, problem.cell)
+    return dataclasses.replace(problem, stack=stack, x=x)
+
+
+def _sum(problem: Problem, scales: Any) -> float:
+    """The weighted sum of all outputs, by the reference."""
+    given = problem.solved()
     total = (given.y * scales["y"]).sum() + sum(
         (h * s).sum() for h, s in zip(given.hidden, scales["hidden"], strict=True)
     )

@@ -23,7 +23,9 @@ s3fs = needed("moto", "s3fs")
 fsspec = needed("moto", "fsspec")
 
 OUT = f"s3://{faulty_s3.BUCKET}/out"
-PART = 5 << 20
+PART = 64 << 10
+"""The smallest part that the imitation takes here: less memory and time."""
+SMALLEST_PART = 5 << 20
 """The smallest part that S3 takes."""
 FEW = (
     ("CreateMultipartUpload", "503"), ("UploadPart", "500"), ("UploadPart", "cut"), ("CompleteMultipartUpload", "500"),
@@ -47,7 +49,9 @@ def store(address: tuple[str, faulty_s3.Store], monkeypatch: pytest.MonkeyPatch)
     }.items():  # fmt: skip
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
+    assert stores._PART >= SMALLEST_PART
     monkeypatch.setattr(stores, "_PART", PART)
+    monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", PART)
     address[1].begin()
     return address[1]
 

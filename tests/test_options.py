@@ -12,13 +12,13 @@ import onnx
 import pytest
 
 import rnnconvert as rc
+from rnnconvert import convert
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.convert import convert
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests import native_files

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune
 
+import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files import convert as api
 from rnnconvert.files.load import load
 
 pytestmark = pytest.mark.filterwarnings(
@@ -133,7 +133,7 @@ def test_cells_are_read_and_written(kind: type[Any], tmp_path: Path) -> None:
     torch.save({"step." + key: value for key, value in cell.state_dict().items()}, source)
     name, _ = only(source)
     assert name == "step"
-    summary = api.convert(source, target, module="cell")
+    summary = rc.convert(source, target, module="cell")
     assert f"step = torch.nn.{kind.__name__}(3, 5)" in summary.recipe
     written = safetensors.torch.load_file(target)
     assert {key: value.tolist() for key, value in written.items()} == {
@@ -220,7 +220,7 @@ def test_types_are_kept(dtype: torch.dtype, tmp_path: Path) -> None:
     layer = nn.LSTM(3, 5, proj_size=2, dtype=dtype)
     source, target = tmp_path / "a.pt", tmp_path / "b.safetensors"
     torch.save(layer.state_dict(), source)
-    api.convert(source, target)
+    rc.convert(source, target)
     back = safetensors.torch.load_file(target)
     assert {name: value.dtype for name, value in back.items()} == dict.fromkeys(layer.state_dict(), dtype)
     assert all(torch.equal(back[name], value) for name, value in layer.state_dict().items())
@@ -230,7 +230,7 @@ def test_other_tensors_are_carried_between_files_of_pytorch(lstm: nn.LSTM, tmp_p
     model = Model(lstm)
     source, target = tmp_path / "a.ckpt", tmp_path / "b.safetensors"
     torch.save({"state_dict": model.state_dict()}, source)
-    summary = api.convert(source, target)
+    summary = rc.convert(source, target)
     model.load_state_dict(safetensors.torch.load_file(target))
     assert summary.carried == 4
 

@@ -12,7 +12,7 @@ from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import score
-from rnnconvert.judging.cases import USUAL, cases
+from rnnconvert.judging.cases import USUAL, Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.verification import verify
@@ -86,7 +86,7 @@ def learned(stack: Recurrent) -> Recurrent:
     ids=["clip of gates", "clip of cell", "learned state", "another bound"],
 )
 def test_a_case_is_made_for_a_stated_difference(a: Recurrent, b: Recurrent, names: list[str]) -> None:
-    given = cases(a, names)[0]
+    given = cases(a, Draw(names))[0]
     for one, other in ((a, b), (b, a)):
         case = made_for(one, other, given, 0)
         assert case is not None and stated(one, other)
@@ -102,7 +102,7 @@ ABSENT = {
 
 def test_the_score_counts_what_is_absent() -> None:
     stack = random_stack(Sizes("lstm", 3, 4, parts=BOTH), 1, np.float32)
-    usual, gentle = (score(stack, cases(stack, *names)[0]) for names in ((), (GENTLE,)))
+    usual, gentle = (score(stack, cases(stack, draw)[0]) for draw in (Draw(), Draw(GENTLE)))
     assert set(FAULTS) >= ABSENT <= {one.name for one in usual.caught}
     assert not usual.missed
     assert {"clip of the gates added", "clip of the cell added"} <= {one.name for one in gentle.missed}

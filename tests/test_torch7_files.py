@@ -300,8 +300,13 @@ def test_a_chain_of_objects_takes_no_memory(tmp_path: Path) -> None:
     chain = b"".join(struct.pack("<4i", torch7_file.TABLE, number, 1, torch7_file.NUMBER) + struct.pack("<d", 1)
                      for number in range(1, 30_000))  # fmt: skip
     (tmp_path / "a.t7").write_bytes(chain + struct.pack("<i", torch7_file.NIL))
-    with pytest.raises(rc.UnreadableError, match="are nested too deep"):
-        rc.load(tmp_path / "a.t7")
+    tracemalloc.start()
+    try:
+        with pytest.raises(rc.UnreadableError, match="are nested too deep"):
+            rc.load(tmp_path / "a.t7")
+        assert tracemalloc.get_traced_memory()[1] < 40e6
+    finally:
+        tracemalloc.stop()
 
 
 def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_gradients_are_the_references(seed: int) -> None:
         tuple(rng.uniform(-1, 1, c.shape) for c in exact.cell),
     ))  # fmt: skip
     hidden, cell = (given.hidden or (), given.cell or ())
-    truth = reference.gradients(stack, given.x, hidden, cell, None, weigh)
+    truth = reference.Reference(stack).gradients(given.x, hidden, cell, None, weigh)
     x = torch.tensor(given.x, requires_grad=True)
     hs, cs = ([state.requires_grad_() for state in tensors(own)] for own in (given.hidden, given.cell))
     hx = None if not states else (together(tuple(hs)), together(tuple(cs))) if has_cell(stack) else together(tuple(hs))

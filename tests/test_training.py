@@ -81,10 +81,12 @@ def goes_on(there: str, here: str, cell: str, name: str) -> tuple[float, float]:
     rc.load_optimizer_into(ours, theirs, rc.load_into(target, source))
     MAKES[there][2](source, theirs, 7)
     MAKES[here][2](target, ours, 7)
-    return apart(source, theirs, target, ours, here, cell, name)
+    return apart((source, theirs), (target, ours), here, cell, name)
 
 
-def apart(source: Any, theirs: Any, target: Any, ours: Any, here: str, cell: str, name: str) -> tuple[float, float]:
+def apart(giving: tuple[Any, Any], taking: tuple[Any, Any], here: str, cell: str, name: str) -> tuple[float, float]:
+    """How far the weights and the states of a trained target are from those of its source, each a model and its optimizer."""
+    (source, theirs), (target, ours) = giving, taking
     fresh = MAKES[here][0](cell, 3)
     optimizer = MAKES[here][1](fresh, name)
     rc.load_optimizer_into(optimizer, theirs, rc.load_into(fresh, source))
@@ -146,7 +148,7 @@ def test_state_that_stays_where_it_was_is_caught(monkeypatch: pytest.MonkeyPatch
         rc.load_optimizer_into(ours, theirs, report)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)
-    weights, slots = apart(source, theirs, target, ours, "keras", "GRU", "adam")
+    weights, slots = apart((source, theirs), (target, ours), "keras", "GRU", "adam")
     assert min(weights, slots) > 1e-6
 
 
@@ -271,7 +273,7 @@ def test_from_a_keras_file(tmp_path: Path, suffix: str, name: str) -> None:
     rc.load_optimizer_into(ours, tmp_path / f"model{suffix}", report)
     keras_step(source, theirs, 7)
     torch_step(target, ours, 7)
-    assert max(apart(source, theirs, target, ours, "torch", "GRU", name)) <= EXACT
+    assert max(apart((source, theirs), (target, ours), "torch", "GRU", name)) <= EXACT
 
 
 @pytest.mark.parametrize("name", ["adam", "momentum", "adagrad"])
@@ -284,7 +286,7 @@ def test_from_a_checkpoint(tmp_path: Path, name: str) -> None:
     assert any("numbers its parameters" in note for note in done.notes)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)
-    assert max(apart(source, theirs, target, ours, "keras", "GRU", name)) <= EXACT
+    assert max(apart((source, theirs), (target, ours), "keras", "GRU", name)) <= EXACT
 
 
 def test_from_a_file_of_the_optimizer_alone(tmp_path: Path) -> None:
@@ -294,7 +296,7 @@ def test_from_a_file_of_the_optimizer_alone(tmp_path: Path) -> None:
     rc.load_optimizer_into(ours, tmp_path / "optimizer.pt", rc.load_into(target, source))
     torch_step(source, theirs, 7)
     torch_step(target, ours, 7)
-    assert max(apart(source, theirs, target, ours, "torch", "GRU", "adam")) == 0
+    assert max(apart((source, theirs), (target, ours), "torch", "GRU", "adam")) == 0
 
 
 def test_a_state_dict_and_many_parameters(tmp_path: Path) -> None:
@@ -406,7 +408,7 @@ def test_hyperparameters_are_set_if_asked() -> None:
     assert sum("is now the source's" in note for note in done.notes) == 3
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)
-    assert max(apart(source, theirs, target, ours, "keras", "GRU", "centered")) <= EXACT
+    assert max(apart((source, theirs), (target, ours), "keras", "GRU", "centered")) <= EXACT
 
 
 def test_a_dry_run_changes_nothing() -> None:

@@ -14,7 +14,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import filling
-from rnnconvert.models.model import Model, plain_units
+from rnnconvert.models.model import Model, Owner, plain_units
 from tests.judging import close
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 
@@ -252,7 +252,7 @@ def test_the_highway_of_keras_1_is_two_dense_layers() -> None:
     shapes = {"W": (4, 4), "b": (4,), "W_carry": (4, 4), "b_carry": (4,)}
     arrays = {f"highway/{name}": np.random.default_rng(0).normal(size=shape) for name, shape in shapes.items()}
     names = {name: f"highway/{name}" for name in shapes}
-    units = plain_units("keras", "highway", "Highway", names, arrays, {"activation": "relu"}.get)
+    units = plain_units("keras", Owner("highway", "Highway", names, {"activation": "relu"}.get), arrays)
     assert [(unit.name, unit.kinds) for unit in units] == [
         ("highway/transform", ("dense",)),
         ("highway/gate", ("dense",)),

@@ -23,8 +23,8 @@ from rnnconvert.cli.main import main
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import cases
-from rnnconvert.judging.judging import compare
+from rnnconvert.judging.cases import Draw, cases
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
@@ -201,18 +201,19 @@ def test_rounding_that_leads_anywhere_proves_nothing(tmp_path: Path) -> None:
 def test_a_floor_that_is_not_finite_allows_nothing() -> None:
     truth = np.array([[[1.0, 70000.0]], [[2.0, 70000.0]]])
     floor = np.array([[[1.0, np.inf]], [[2.0, np.inf]]])
-    half, axes = np.dtype(np.float16), ("time", "batch", "unit")
-    assert compare("c", "y", floor, truth, [floor], half, None, axes).passed
-    assert not compare("c", "y", np.zeros_like(truth), truth, [floor], half, None, axes).passed
-    assert not compare("c", "y", np.full_like(truth, np.nan), truth, [floor], half, None, axes).passed
-    assert not compare("c", "y", floor, truth, [np.full_like(truth, np.inf)], half, None, axes).telling
+    output, half = Output("c", "y", ("time", "batch", "unit")), np.dtype(np.float16)
+    allowance = Allowance([floor], half)
+    assert compare(output, floor, truth, allowance).passed
+    assert not compare(output, np.zeros_like(truth), truth, allowance).passed
+    assert not compare(output, np.full_like(truth, np.nan), truth, allowance).passed
+    assert not compare(output, floor, truth, Allowance([np.full_like(truth, np.inf)], half)).telling
 
 
 @pytest.mark.parametrize("dtype", [np.float16, BFLOAT16])
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_the_floor_of_half_precision_is_that_of_half_precision(kind: str, dtype: Any) -> None:
     stack = random_stack(Sizes(kind, 3, 33, parts=BOTH), 1, dtype)
-    (case,), _ = cases(stack, ["states"])
+    (case,), _ = cases(stack, Draw(["states"]))
     truth, floor = case.solve(stack), case.solve(stack, dtype)
     assert {array.dtype for array in (floor.y, *floor.hidden, *floor.cell)} == {np.dtype(dtype)}
     error = np.abs(floor.y.astype(np.float64) - truth.y).max()
@@ -262,10 +263,10 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise ExecutorError("onnxruntime-cpu", "not this one", refused=True)
 
-    whole = running._whole
-    monkeypatch.setattr(running, "_carried", refuse)
+    whole = running._Ready._whole
+    monkeypatch.setattr(running._Ready, "_carried", refuse)
     monkeypatch.setattr(
-        running, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse()
+        running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse()
     )
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     score = found.document["layers"][0]["mutations"]

@@ -48,6 +48,11 @@ _UNCHANGED = {
 _SPREAD = (*_UNCHANGED, 975)
 """What may stand between an initial state and a layer: splitND takes the directions apart."""
 _CONSTANTS = (290, 1070)
+_PLAIN = {
+    100: {"weights": 90, "bias": 91}, 140: {"weights": 20, "bias": 21}, 150: {"weights": 20, "bias": 21},
+    160: {"gamma": 15, "beta": 16, "mean": 17, "variance": 18},
+}  # fmt: skip
+"""The weights of layers without recurrence by the numbers of their fields."""
 _LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
 """Layers that hold networks: in which fields."""
 _NAMES = {100: "convolution", 130: "activation", 140: "innerProduct", 150: "embedding", 160: "batchnorm", 175: "softmax", 230: "add",
@@ -67,8 +72,11 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
             LAYERS.get(number) or _UNCHANGED.get(number) or _NAMES.get(number, f"layer {number}"), inputs[:1], outputs
         )
         makers |= dict.fromkeys(outputs, (number, layer))
-        content = layer.one(number) if number in LAYERS or number in _LOOPS else None
+        content = layer.one(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
         if content is None:
+            continue
+        if number in _PLAIN:
+            _plain(path, layer.text(1), number, content, made)
             continue
         if number in _LOOPS:
             for inner in _LOOPS[number][0]:
@@ -92,6 +100,28 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
             made.warnings.append(
                 f"{name}: its weights are stored as {stored}, and are read as the float32 numbers that these stand for"
             )
+
+
+def _plain(path: object, name: str, number: int, content: Message, made: Network) -> None:
+    """Add the weights of a layer without recurrence; a warning names what is not read."""
+    first, second = content.number(1), content.number(2)
+    shape: tuple[int, ...] = (second, first)
+    if number == 100:
+        kernel = content.whole(20) or [3, 3]  # what the format takes where nothing is said
+        shape = (second, first, *kernel) if content.number(60) else (first, second, *kernel)
+    label = unique(name or _NAMES[number], {one.partition("/")[0] for one in made.others})
+    weights = _Weights(path, label, lambda local: shape if local == "weights" else (shape[0],))
+    for local, field in _PLAIN[number].items():
+        weight = content.one(field)
+        if weight is None or not weight.fields:
+            continue
+        try:
+            values = weights.values(weight, local)
+        except (UnknownError, UnreadableError) as error:
+            made.warnings.append(f"{label}: its {local} are not read: {error}")
+            continue
+        fits = values.size == int(np.prod(weights.shape(local), dtype=object))
+        made.others[f"{label}/{local}"] = values.reshape(weights.shape(local)) if fits else values
 
 
 def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tuple[Unconvertible, ...]:
@@ -224,9 +254,13 @@ class _Weights:
             arrays[local] = self._array(weight, local)
         return arrays
 
+    def values(self, weight: Message, local: str) -> Array:
+        """Return the numbers of one array, in a row."""
+        return self._values(weight, local, self.shape(local))
+
     def _array(self, weight: Message, local: str) -> Array:
         shape = self.shape(local)
-        values = self._values(weight, local, shape)
+        values = self.values(weight, local)
         if values.size != int(np.prod(shape, dtype=object)):
             raise UnreadableError(
                 self.path, f"{local} of {self.name!r} has {values.size} numbers, expected those of {shape}"

@@ -15,7 +15,7 @@ import ctypes.util
 import math
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,54 +64,59 @@ def versions(variant: Mapping[str, Any]) -> dict[str, str]:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]
-    params = request["buffer"]
     given: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
     library = Library([*others, *libraries("cudnn")])
-    return run(params, request["x"], description, library, memory, request["variant"]["algorithm"], **given)
+    return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **given)
+
+
+class Device(NamedTuple):
+    """What a run calls: the library, and the GPU's memory."""
+
+    library: Library
+    memory: Memory
+
+
+_STANDARD: Mapping[str, Any] = {"algorithm": "standard"}
 
 
 def run(
     params: Array,
     x: Array,
     description: Mapping[str, Any],
-    library: Library,
-    memory: Memory,
-    algorithm: str = "standard",
-    *,
-    io: str = "",
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
+    device: Device,
+    variant: Mapping[str, Any] = _STANDARD,
+    **given: Any,
 ) -> dict[str, Any]:
     """Run the buffer on the GPU, in its own element type.
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
-    io           how cuDNN receives sequences: "unpadded", all of one length; "padded", with cuDNN's flag for padding;
-                 "packed", step by step without the padding, none empty; "" for the first two, as lengths need it
-    hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise; its
+    variant      its algorithm, as in VARIANTS; its io, how cuDNN receives sequences: "unpadded", all of one length;
+                 "padded", with cuDNN's flag for padding; "packed", step by step without the padding, none empty; by
+                 default one of the first two, as lengths need it
+    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise; its
                  notes have "bytes" and "offsets", which are the library's own
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
     """
+    (library, memory), algorithm, lengths = device, variant["algorithm"], given.get("lengths")
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())
         stack.enter_context(memory)
-        io = io or ("unpadded" if lengths is None else "padded")
+        io = variant.get("io") or ("unpadded" if lengths is None else "padded")
         rnn = stack.enter_context(configured(library, handle, description, algorithm, io == "padded"))
-        call = _Call(library, memory, handle, rnn, description, np.shape(x), lengths, io, stack)
+        call = _Call(device, handle, rnn, description, _Sequences(np.shape(x), lengths, io), stack)
         if algorithm == "persist_dynamic":
             library("cudnnBuildRNNDynamic", handle, rnn, np.shape(x)[1])
         weights = memory.put(params)
         told = layout(library, handle, rnn, description, int(weights.value or 0))
         if told["bytes"] != params.nbytes:
             raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {told['bytes']}")
-        found = call.solved(weights, told["bytes"], x, hidden, cell, cotangents)
+        found = call.solved(weights, told["bytes"], x, given.get("hidden"), given.get("cell"), given.get("cotangents"))
         found["notes"] = {
             "cuDNN": library.version,
             "algorithm": algorithm,
@@ -121,44 +126,53 @@ def run(
         return found
 
 
+class _Sequences:
+    """How sequences lie in what cuDNN receives and gives.
+
+    order   the sequences as cuDNN gets them: packed ones with the longest first
+    limits  their lengths, in this order
+    live    which of their steps count, (time, batch)
+    """
+
+    def __init__(self, shape: Sequence[int], lengths: Array | None, io: str) -> None:
+        self.shape, self.layout, self.packed = tuple(shape), _LAYOUTS[io], io == "packed"
+        steps, batch, _ = shape
+        whole = np.full(batch, steps) if lengths is None else np.asarray(lengths)
+        self.order = np.argsort(-whole, kind="stable") if self.packed else np.arange(batch)
+        self.limits = np.ascontiguousarray(whole[self.order], np.int32)
+        self.live = np.arange(steps)[:, None] < whole[self.order]
+
+
 class _Call:
     """The descriptors of one run, and the run."""
 
     def __init__(
         self,
-        library: Library,
-        memory: Memory,
+        device: Device,
         handle: Any,
         rnn: Any,
         description: Mapping[str, Any],
-        shape: Sequence[int],
-        lengths: Array | None,
-        io: str,
+        sequences: _Sequences,
         stack: contextlib.ExitStack,
     ) -> None:
-        self.library, self.memory, self.handle, self.rnn = library, memory, handle, rnn
+        self.library, self.memory = library, memory = device
+        self.handle, self.rnn, self.sequences = handle, rnn, sequences
         self.dtype = description.get("dtype", "float32")
         self.is_lstm = description["cell"] == "lstm"
-        steps, batch, width = shape
+        steps, batch, width = sequences.shape
         directions = 2 if description.get("bidirectional") else 1
         hidden = description["hidden_size"]
         out = description.get("projection_size", 0) or hidden
         rows = description.get("num_layers", 1) * directions
         self.x_shape, self.y_shape = (steps, batch, width), (steps, batch, directions * out)
         self.h_shape, self.c_shape = (rows, batch, out), (rows, batch, hidden)
-        whole = np.full(batch, steps) if lengths is None else np.asarray(lengths)
-        self.packed = io == "packed"
-        # Packed sequences are given to cuDNN with the longest first.
-        self.order = np.argsort(-whole, kind="stable") if self.packed else np.arange(batch)
-        self.live = np.arange(steps)[:, None] < whole[self.order]
-        limits = np.ascontiguousarray(whole[self.order], np.int32)
-        self.limits = memory.put(limits)
+        self.limits = memory.put(sequences.limits)
         self.of_x, self.of_y = (stack.enter_context(library.descriptor("RNNData")) for _ in range(2))
         fill = ctypes.create_string_buffer(8)  # a zero of any type
         for descriptor, values in ((self.of_x, width), (self.of_y, self.y_shape[2])):
             library(
-                "cudnnSetRNNDataDescriptor", descriptor, TYPES[self.dtype], _LAYOUTS[io], steps, batch, values,
-                limits.ctypes.data, ctypes.cast(fill, ctypes.c_void_p),
+                "cudnnSetRNNDataDescriptor", descriptor, TYPES[self.dtype], sequences.layout, steps, batch, values,
+                sequences.limits.ctypes.data, ctypes.cast(fill, ctypes.c_void_p),
             )  # fmt: skip
         self.of_h, self.of_c = (stack.enter_context(library.descriptor("Tensor")) for _ in range(2))
         for descriptor, dims in ((self.of_h, self.h_shape), (self.of_c, self.c_shape)):
@@ -179,28 +193,29 @@ class _Call:
 
     def _state(self, given: Any) -> ctypes.c_void_p:
         """Copy an initial state; a null pointer means zero to cuDNN."""
-        return self._put(np.stack(list(given))[:, self.order]) if given else ctypes.c_void_p()
+        return self._put(np.stack(list(given))[:, self.sequences.order]) if given else ctypes.c_void_p()
 
     def _states(self, address: ctypes.c_void_p, shape: Sequence[int]) -> list[Array]:
         """Return final states, or the gradients of initial ones, in the caller's order of the sequences."""
         found = self._get(address, shape)
         back = np.empty_like(found)
-        back[:, self.order] = found
+        back[:, self.sequences.order] = found
         return list(back)
 
     def _sequence(self, values: Any) -> ctypes.c_void_p:
         """Copy (time, batch, values)."""
-        whole = np.asarray(values)
-        return self._put(whole[:, self.order][self.live] if self.packed else whole)
+        lying, whole = self.sequences, np.asarray(values)
+        return self._put(whole[:, lying.order][lying.live] if lying.packed else whole)
 
     def _steps(self, address: ctypes.c_void_p, shape: Sequence[int]) -> Array:
         """Return (time, batch, values), zero past the end of a packed sequence."""
-        if not self.packed:
+        lying = self.sequences
+        if not lying.packed:
             return self._get(address, shape)
-        numbers = self._get(address, (int(self.live.sum()), shape[2]))
+        numbers = self._get(address, (int(lying.live.sum()), shape[2]))
         found = np.zeros(tuple(shape), numbers.dtype)
-        at_step, place = np.nonzero(self.live)
-        found[at_step, self.order[place]] = numbers
+        at_step, place = np.nonzero(lying.live)
+        found[at_step, lying.order[place]] = numbers
         return found
 
     def solved(

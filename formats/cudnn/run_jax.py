@@ -39,33 +39,18 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             raise NotImplementedError(f"{key} {description[key]}: JAX's buffer is a float32 LSTM's with both biases")
     if description.get("projection_size", 0) not in (0, description["hidden_size"]) or description.get("clip"):
         raise NotImplementedError("a projection or a clip: JAX's LSTM has none")
-    names = ("input_size", "hidden_size", "num_layers", "bidirectional")
-    given: dict[str, Any] = {name: description[name] for name in names}
-    given.update({name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")})
-    given["cuda"] = request["variant"]["device"] == "cuda"
-    return run(request["buffer"], request["x"], **given)
+    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    return run(request["buffer"], request["x"], description, request["variant"]["device"] == "cuda", **given)
 
 
-def run(
-    params: Array,
-    x: Array,
-    *,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int = 1,
-    bidirectional: bool = False,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-    cuda: bool = False,
-) -> dict[str, Any]:
+def run(params: Array, x: Array, description: Mapping[str, Any], cuda: bool = False, **given: Any) -> dict[str, Any]:
     """Run an LSTM in float32.
 
-    params  the flat buffer, with two biases
-    x       (time, batch, in)
-    hidden  initial states and the rest as in a request (rnnconvert.running); the answer likewise
-    cuda    whether cuDNN runs it
+    params       the flat buffer, with two biases
+    x            (time, batch, in)
+    description  input_size, hidden_size, num_layers and bidirectional, as the buffer's description has them
+    cuda         whether cuDNN runs it
+    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
 
     Raises TypeError for a buffer of another size.
     """
@@ -73,14 +58,17 @@ def run(
     import jax.numpy as jnp
     from jax.experimental import rnn
 
-    sizes = (input_size, hidden_size, num_layers, bool(bidirectional))
+    hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
+    sizes = (
+        *(description[name] for name in ("input_size", "hidden_size", "num_layers")),
+        bool(description["bidirectional"]),
+    )
     steps, batch, _ = np.shape(x)
     if lengths is not None and np.min(lengths) < 1:
         raise NotImplementedError(
             "a sequence of length zero: jax.experimental.rnn returns the state of another step for it"
         )
-    rows = num_layers * (2 if bidirectional else 1)
-    zero = np.zeros((rows, batch, hidden_size), np.float32)
+    zero = np.zeros((sizes[2] * (1 + sizes[3]), batch, sizes[1]), np.float32)
     states = [zero if not state else np.stack(list(state)).astype(np.float32) for state in (hidden, cell)]
     limit = jnp.asarray(np.full(batch, steps) if lengths is None else np.asarray(lengths), jnp.int32)
 
@@ -97,8 +85,8 @@ def run(
         return _answer(forward(*leaves))
     scales = [np.asarray(cotangents["y"]).swapaxes(0, 1), np.stack(cotangents["hidden"]), np.stack(cotangents["cell"])]
 
-    def total(*given: Any) -> tuple[Any, tuple[Any, ...]]:
-        outputs = forward(*given)
+    def total(*leaves: Any) -> tuple[Any, tuple[Any, ...]]:
+        outputs = forward(*leaves)
         weighed = [(value * scale.astype(np.float32)).sum() for value, scale in zip(outputs, scales)]
         return sum(weighed[1:], weighed[0]), outputs
 

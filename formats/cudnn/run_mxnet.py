@@ -47,55 +47,41 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"{dtype}: MXNet's RNN runs in {' and '.join(_TYPES)} on the CPU")
     if (description["cell"], dtype) == ("rnn_relu", "float64"):
         raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
-    projection = description.get("projection_size", 0)
-    return run(
-        request["buffer"],
-        request["x"],
-        description["cell"],
-        hidden_size=description["hidden_size"],
-        num_layers=description["num_layers"],
-        bidirectional=description["bidirectional"],
-        projection_size=0 if projection == description["hidden_size"] else projection,
-        hidden=request.get("hidden"),
-        cell=request.get("cell"),
-        cotangents=request.get("cotangents"),
-    )
+    given = {name: request.get(name) for name in ("hidden", "cell", "cotangents")}
+    return run(request["buffer"], request["x"], description, **given)
 
 
-def run(
-    params: Array,
-    x: Array,
-    mode: str,
-    *,
-    hidden_size: int,
-    num_layers: int = 1,
-    bidirectional: bool = False,
-    projection_size: int = 0,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def run(params: Array, x: Array, description: Mapping[str, Any], **given: Any) -> dict[str, Any]:
     """Run mx.nd.RNN in the element type of the buffer.
 
-    params  the flat buffer, with two biases
-    x       (time, batch, in)
-    mode    lstm, gru, rnn_tanh or rnn_relu
-    hidden  initial states and the rest as in a request (rnnconvert.running); the answer likewise
+    params       the flat buffer, with two biases
+    x            (time, batch, in)
+    description  the buffer's description: cell, hidden_size, num_layers, bidirectional, projection_size
+    given        hidden, cell and cotangents as in a request (rnnconvert.running); the answer likewise
 
     Raises mxnet.MXNetError for a buffer of another size.
     """
     import mxnet
 
+    mode, hidden_size, num_layers = (description[key] for key in ("cell", "hidden_size", "num_layers"))
+    projection_size, bidirectional = description.get("projection_size", 0), description["bidirectional"]
+    if projection_size == hidden_size:
+        projection_size = 0
+    hidden, cell, cotangents = (given.get(name) for name in ("hidden", "cell", "cotangents"))
     rows, batch = num_layers * (2 if bidirectional else 1), np.shape(x)[1]
 
     def array(values: Any) -> Any:
         # MXNet makes float32 of everything unless it is told.
         return mxnet.nd.array(values, dtype=params.dtype)
 
-    def state(given: Any, width: int) -> Any:
-        return array(np.stack(list(given)) if given else np.zeros((rows, batch, width)))
+    def state(own: Any, width: int) -> Any:
+        return array(np.stack(list(own)) if own else np.zeros((rows, batch, width)))
 
-    leaves = {"parameters": array(params), "data": array(x), "state": state(hidden, projection_size or hidden_size)}
+    leaves = {
+        "parameters": array(params),
+        "data": array(x),
+        "state": state(hidden, projection_size or hidden_size),
+    }
     if mode == "lstm":
         leaves["state_cell"] = state(cell, hidden_size)
 

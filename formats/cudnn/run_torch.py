@@ -6,7 +6,7 @@ are views of the buffer that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,28 +44,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run(
-    params: Array,
-    x: Array,
-    description: Mapping[str, Any],
-    device: str,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def run(params: Array, x: Array, description: Mapping[str, Any], device: str, **given: Any) -> dict[str, Any]:
     """Run the buffer in its own element type.
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
-    hidden       initial states and the rest as in a request (rnnconvert.running); the answer likewise
+    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
 
     Raises NotImplementedError for what torch.nn lacks, RuntimeError for a buffer of another size.
     """
     import torch
 
+    hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
     module = _module(description, device)
     flat = _packed(module)
     numbers = torch.from_numpy(params)
@@ -80,7 +71,7 @@ def run(
 
     is_lstm = description["cell"] == "lstm"
     source = tensor(x)
-    states = [tensor(np.stack(list(given))) for given in ((hidden, cell) if is_lstm else (hidden,)) if given]
+    states = [tensor(np.stack(list(state))) for state in ((hidden, cell) if is_lstm else (hidden,)) if state]
     if is_lstm and len(states) == 1:
         raise NotImplementedError("one of an LSTM's two initial states without the other")
     rnn = torch.nn.utils.rnn

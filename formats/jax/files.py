@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import msgpack_file, npz_file
+from rnnconvert.containers import archives, msgpack_file, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
@@ -29,10 +29,10 @@ from rnnconvert.rewrites import split_stack
 
 def recognise(name: str, file: Opened) -> Seen | None:
     """See whether a file holds cells of a library; a tree with no cell at all counts as Flax's."""
-    zipped = file.head[:2] == b"PK"
+    by_name = file.kinds & {"npz", "pickle"}
     if file.path.is_dir():
         kind = file.once(orbax_folder.recognise)
-    elif zipped:
+    elif by_name:
         kind = file.archive
     else:
         kind = "msgpack, as flax.serialization writes it" if "msgpack" in file.kinds else ""
@@ -41,17 +41,17 @@ def recognise(name: str, file: Opened) -> Seen | None:
     try:
         found = find(_stored(file).arrays, doubts=[])
     except (UnreadableError, MissingPackageError):
-        return Seen(KIND, kind) if name == "flax" and not zipped else None
+        return Seen(KIND, kind) if name == "flax" and not by_name else None
     own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
     if own:
         return Seen(SHAPED, f"{kind}, with arrays named as those of {own[0]}")
-    return Seen(KIND, kind) if name == "flax" and not zipped and not found else None
+    return Seen(KIND, kind) if name == "flax" and not by_name and not found else None
 
 
 def _stored(file: Opened) -> Stored:
     if file.path.is_dir():
         return file.once(orbax_folder.read)
-    return file.once(npz_file.read if file.head[:2] == b"PK" else msgpack_file.read)
+    return file.once(archives.reader(file.path, file.head) if file.kinds & {"npz", "pickle"} else msgpack_file.read)
 
 
 def read(name: str, path: Path, options: Options) -> Checkpoint:

@@ -131,6 +131,8 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
         raise NotImplementedError(
             "an .eqx file, whose arrays have no names: only its own model shows where they belong"
         )
+    if head[:1] in (b"\x80", b"(", b"c"):
+        raise NotImplementedError("a pickle, which Python opens only by running it: the arrays that were read are run")
     if zipped:
         import jax.numpy as jnp
 

@@ -22,7 +22,7 @@ from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
-from rnnconvert.models.model import Group, Model, Unit, by_class, counted, joined, loose_units, plain_units
+from rnnconvert.models.model import Group, Model, Owner, Unit, by_class, counted, joined, loose_units, plain_units
 
 NAME = "jax"
 TAKES = "a tree of JAX arrays"
@@ -69,7 +69,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
         module = module_at(tree, owner)
         class_name = type(module).__name__ if module is not None else _class_in(framework, owner)
         known = class_name if by_class(framework, class_name) else ""
-        units += plain_units(framework, owner, known, names, arrays, _attributes(module), known)
+        units += plain_units(framework, Owner(owner, known, names, _attributes(module), known), arrays)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = len(arrays) > 1 and list(arrays) == sorted(arrays)

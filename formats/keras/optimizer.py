@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     }
     import keras
 
-    found = _state(title, kind, names, slots, settings, int(numbers(value.iterations)), config)
+    found = _state(title, kind, _Kept(slots, int(numbers(value.iterations))), settings, config)
     return found.replace(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
 
 
@@ -139,11 +139,19 @@ def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
     return {"weight_decay": 0.0} if excluded else {}
 
 
+class _Kept(NamedTuple):
+    """What an optimizer keeps: its slots, each with an array a weight, and how many steps it took."""
+
+    slots: Mapping[str, Mapping[str, Array]]
+    steps: int
+
+
 def _state(
-    title: str, kind: str, names: Sequence[str], slots: Mapping[str, Mapping[str, Array]],
-    settings: Mapping[str, Mapping[str, Any]], count: int, config: Mapping[str, Any],
-) -> OptimizerState:  # fmt: skip
-    for slot, held in slots.items():
+    title: str, kind: str, kept: _Kept, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]
+) -> OptimizerState:
+    """Return the state of the weights that the settings are of, in this order. Raises UsageError for impossible numbers."""
+    names = tuple(settings)
+    for slot, held in kept.slots.items():
         for name, array in held.items():
             if not np.isfinite(array).all():
                 raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
@@ -156,7 +164,7 @@ def _state(
     if isinstance(config.get("learning_rate"), Mapping):
         notes = (f"{title} has a learning rate schedule, which is not moved",)
     return OptimizerState(
-        NAME, title, kind, tuple(names), slots, settings, dict.fromkeys(names, count), (tuple(names),), _EPSILON[kind],
+        NAME, title, kind, names, kept.slots, settings, dict.fromkeys(names, kept.steps), (names,), _EPSILON[kind],
         _RATED.get(kind, {}), one_count=True, beside=beside, notes=notes,
     )  # fmt: skip
 
@@ -217,7 +225,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
                     f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; give "
                     "the order of model.trainable_variables with parameters=[names]"
                 )
-    found = _state(title, kind, names, slots, {name: common for name in names}, count, config)
+    found = _state(title, kind, _Kept(slots, count), {name: common for name in names}, config)
     attributes: Any = checkpoint.metadata.get("attributes", {})
     backend = str(attributes.get("", {}).get("backend", ""))
     return found.replace(

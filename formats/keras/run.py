@@ -138,41 +138,38 @@ def run(
     arrays: Mapping[str, Array],
     x: Array,
     layer: str,
-    *,
+    options: Mapping[str, Any],
     backward: Mapping[str, Array] | None = None,
-    merge_mode: str | None = "concat",
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-    **options: Any,
+    **given: Any,
 ) -> dict[str, Any]:
     """Run a keras.layers layer in the element type of its weights, alone or under Bidirectional.
 
-    arrays      the layer's variables by name: kernel, recurrent_kernel, bias
-    x           (time, batch, in)
-    layer       "SimpleRNN", "GRU" or "LSTM"
-    backward    the variables of the backward layer of a Bidirectional
-    merge_mode  that of the Bidirectional; outputs that it keeps apart (None) are side by side
-    hidden      initial states and the rest as in a request (rnnconvert.running); the answer likewise
-    options     the layer's own: activation, recurrent_activation, reset_after, go_backwards
+    arrays    the layer's variables by name: kernel, recurrent_kernel, bias
+    x         (time, batch, in)
+    layer     "SimpleRNN", "GRU" or "LSTM"
+    options   the layer's own: activation, recurrent_activation, reset_after, go_backwards; and merge_mode of a
+              Bidirectional: outputs that it keeps apart (None) are side by side
+    backward  the variables of the backward layer of a Bidirectional
+    given     hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
 
     Raises KeyError for a variable that is absent, ValueError for one of another shape.
     """
     import keras
 
     dtype = arrays["recurrent_kernel"].dtype
-    made: Any = _layer(layer, arrays, options)
+    own_options = {name: value for name, value in options.items() if name != "merge_mode"}
+    made: Any = _layer(layer, arrays, own_options)
     if backward is not None:
-        other = _layer(layer, backward, {**options, "go_backwards": True})
-        made = keras.layers.Bidirectional(made, backward_layer=other, merge_mode=merge_mode, dtype=dtype.name)
+        other = _layer(layer, backward, {**own_options, "go_backwards": True})
+        made = keras.layers.Bidirectional(
+            made, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name
+        )
     made.build((np.shape(x)[1], len(x), np.shape(x)[2]))
     # Bidirectional makes new layers from the configuration of those that it is given.
     for way, own in zip(directions(made), (arrays, backward or {})):
         for variable in way.weights:
             variable.assign(own[variable.name])
-    given = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
-    return _solved(Chain([made]), given)
+    return _solved(Chain([made]), {"x": x, **given})
 
 
 def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
 from rnnconvert.formats.keras import upgrade_run
-from rnnconvert.judging.judging import Comparison, compare, unlike
+from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.running.registry import executors
 
 _PATIENCE = 600
@@ -91,9 +91,9 @@ def compared(source: Path, made: Path, folder: Path) -> Proof:
         if one.shape != two.shape:
             comparisons.append(unlike("random inputs", name, one.shape, two.shape))
             continue
-        floors = [two + (moved[number] - one) for moved in shaken]
-        axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        comparisons.append(compare("random inputs", name, one, two, floors, np.dtype(np.float32), axes=axes))
+        allowance = Allowance([two + (moved[number] - one) for moved in shaken], np.dtype(np.float32))
+        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(two.ndim)))
+        comparisons.append(compare(output, one, two, allowance))
     return Proof(tuple(comparisons))
 
 

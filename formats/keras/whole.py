@@ -29,6 +29,7 @@ from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
 from rnnconvert.models.model import (
     Group,
     Model,
+    Owner,
     Unit,
     all_or_none,
     by_class,
@@ -161,16 +162,9 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
     made = f"{type(layer).__name__}({layer.name!r})"
-    config = layer.get_config()
-    return plain_units(
-        "keras",
-        path,
-        type(layer).__name__ if entry(described(layer)).own else _FOREIGN,
-        names,
-        arrays,
-        _settings(config, rank(layer.get_build_config()), Era(version())),
-        made,
-    )
+    settings = _settings(layer.get_config(), rank(layer.get_build_config()), Era(version()))
+    class_name = type(layer).__name__ if entry(described(layer)).own else _FOREIGN
+    return plain_units("keras", Owner(path, class_name, names, settings, made), arrays)
 
 
 _FOREIGN = "a user's own"
@@ -282,8 +276,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
-        found = plain_units("keras", name, known, locals_, arrays,
-                            _settings(config, where.rank if where is not None else 0, read.era), class_name)  # fmt: skip
+        settings = _settings(config, where.rank if where is not None else 0, read.era)
+        found = plain_units("keras", Owner(name, known, locals_, settings, class_name), arrays)
         units += (unit.replace(stated=where is not None and where.own) for unit in found)
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers import npz_file
+from rnnconvert.containers import archives, npz_file
 from rnnconvert.core.arrays import Array, Pieced, Source
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
@@ -38,13 +38,13 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize an archive of arrays that numpy has named by their places, with a run of them that is a Lasagne
     layer's.
     """
-    if "npz" not in file.kinds:
+    if not file.kinds & {"npz", "pickle"}:
         return None
     try:
         runs, doubts = search(shapes_of(_arrays(file)[0]), layouts(Options()))
     except UnreadableError:
         return None
-    met = f"a zip archive of arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
+    met = f"{file.archive}, arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
     return Seen(SHAPED, met) if runs or doubts else None
 
 
@@ -58,7 +58,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
     UnreadableError.
     """
     path = file.path
-    stored = file.once(npz_file.read)
+    stored = file.once(archives.reader(path, file.head))
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):

@@ -32,7 +32,7 @@ from rnnconvert.formats.onnx.fuse_steps import repeats, steps
 from rnnconvert.formats.onnx.fuse_uses import Graph
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.onnx_states import States
-from rnnconvert.judging.judging import compare
+from rnnconvert.judging.judging import Allowance, Output, compare
 
 ODD = (
     KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError, MemoryError,
@@ -219,8 +219,8 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
                 raise UnmatchedError(
                     f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
                 )
-            floors = [other[place] for other in shaken]
-            one = compare(f"trial {number}", use.value, new, truth[place], floors, found.direction.dtype)
+            allowance = Allowance([other[place] for other in shaken], found.direction.dtype)
+            one = compare(Output(f"trial {number}", use.value), new, truth[place], allowance)
             if not one.passed:
                 raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
             compared += new.size

@@ -9,7 +9,6 @@ from typing import Any
 import onnx
 
 from rnnconvert.containers.files import lowered
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
@@ -36,10 +35,16 @@ def recognise(file: Opened) -> Seen | None:
     suffix, head = lowered(file.path).suffix, file.head
     if suffix in SUFFIXES[1:]:
         return Seen(STATED, f"a text model, by its ending {suffix}")
-    if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND:
+    if len(head) > 2 and head[0] == 8 and 1 <= head[1] < 32 and head[2] in _SECOND and not _is_message(head[2:]):
         return Seen(KIND, "a protobuf message that begins as an ONNX model does")
     other = head[:4] == b"PK\x03\x04" or head[8:9] == b"{"
     return Seen(KIND, "an ONNX model, by its ending") if suffix == ".onnx" and not other else None
+
+
+def _is_message(head: bytes) -> bool:
+    """Return whether the second field is a message instead of a producer's name, as in other protobuf files."""
+    length = head[1] if head[0] == _SECOND[0] and len(head) > 1 else 0
+    return length > 127 or not head[2 : 2 + length].decode("utf-8", "replace").isprintable()
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -61,7 +66,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     warnings: list[str] = []
     evidence: list[str] = []
     used: set[str] = set()
-    others: dict[str, Array] = {}
+    inside: set[int] = set()
     unread: list[str] = []
     met: list[onnx.NodeProto] = []
     scopes = list(walk(file))
@@ -80,17 +85,20 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 homes[stack.name] = reader.home(stack)
                 evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
                 used |= reader.used
-        for tensor in getattr(scope.graph, "initializer", ()):
-            if tensor.data_type in onnx_file.DTYPES:
-                others.setdefault(tensor.name, file.tensor(tensor))
     looked = look(path, scopes[0], file.model, layers, onnx_unread.looks_recurrent(scopes[0]))
     for name, one in looked.layers.items():
         layers[name] = one.stack
         warnings += one.warnings
         evidence.append(f"{name}: {one.found.what} of main, by what its steps compute; proved on random inputs")
         used |= {value for node in one.nodes for value in fuse_graph.reads(node)}
-        used |= {tensor.name for body in fuse_graph.bodies(one.nodes) for tensor in body.initializer}
-    others = {name: array for name, array in others.items() if name not in used}
+        inside |= set(map(id, fuse_graph.bodies(one.nodes)))
+    others = {
+        scope.label(name): file.tensor(tensor)
+        for scope in scopes
+        if id(scope.graph) not in inside
+        for name, tensor in scope.weights()
+        if name not in used
+    }
     unread += onnx_unread.unread(scopes, met, looked)
     ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
     layers = {name: stack.replace(reads=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}

@@ -20,7 +20,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import ExecutorError, MissingPackageError
 from rnnconvert.formats.onnx import fuse_run, onnx_write
 from rnnconvert.formats.onnx.onnx_file import DTYPES
-from rnnconvert.judging.judging import Comparison, compare, unlike
+from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.running.registry import executors
 
 SHAKES = 3
@@ -148,7 +148,7 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
                 comparisons.append(unlike(case, name, one.shape, two.shape))
             elif two.dtype.kind == "f" and np.isfinite(two).all():
                 floors = [other[place] for other in shaken if other[place].shape == two.shape]
-                comparisons.append(compare(case, name, one, two, floors, pair.dtype))
+                comparisons.append(compare(Output(case, name), one, two, Allowance(floors, pair.dtype)))
             elif not np.array_equal(one, two, equal_nan=two.dtype.kind == "f"):
                 return Verdict(problem=f"its output {name} is another one")
     if ran < least:

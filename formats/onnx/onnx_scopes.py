@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx
 
 from rnnconvert.containers.reading import charging
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
 from rnnconvert.formats.onnx.onnx_fold import Call, fold
@@ -22,6 +23,10 @@ FOLD_DEPTH = 120
 _ONNX = ("", "ai.onnx")
 _MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
 """The operators that move numbers without changing any."""
+
+
+def _is_float(tensor: onnx.TensorProto) -> bool:
+    return DTYPES.get(tensor.data_type) in FLOATS.values()
 
 
 class _Model:
@@ -182,6 +187,20 @@ class Scope:
             return None
         self._tensors[name] = attribute.t  # kept: who asks compares tensors by their identity
         return self._tensors[name]
+
+    def weights(self) -> Iterator[tuple[str, onnx.TensorProto]]:
+        """Yield what may be weights, by name: the initializers, and the Constant nodes with more than one floating-point number."""
+        for name, tensor in self._initializers.items():
+            if tensor.data_type in DTYPES:
+                yield name, tensor
+        for node in self.nodes:
+            tensor = self.stored(node.output[0]) if node.op_type == "Constant" and node.output else None
+            if tensor is not None and _is_float(tensor) and math.prod(tensor.dims) > 1:
+                yield node.output[0], tensor
+
+    def label(self, name: str) -> str:
+        """Return what a value of this graph is called in the whole model."""
+        return name if self.path == "main" else f"{self.path}/{name}"
 
     def calls(self, node: onnx.NodeProto) -> bool:
         """Return whether a node calls a function of the model's own."""

@@ -11,7 +11,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -215,8 +215,7 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
         if node.op_type != "LSTM":
             states["cell"] = None
         given = {"x": x, **states, "lengths": request.get("lengths")}
-        found, ran = _run(node.op_type, graph.arrays(given), given, graph.attributes, request["variant"], graph.opsets,
-                          graph.sessions)  # fmt: skip
+        found, ran = _run(graph.operator, graph.arrays(given), given, request["variant"])
         x, number = found["y"], number + count
         hidden += found["hidden"]
         cell += found["cell"]
@@ -262,12 +261,12 @@ class _Constants:
         from onnx import helper, numpy_helper
 
         self.model, self.node, self.name = model, node, name
-        self.attributes = {
+        attributes = {
             attribute.name: helper.get_attribute_value(attribute)
             for attribute in node.attribute
             if attribute.name != "hidden_size"
         }
-        self.opsets = list(model.opset_import)
+        self.operator = _Operator(node.op_type, attributes, list(model.opset_import), {})
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._to_array = numpy_helper.to_array
         self._producers = {output: other for other in model.graph.node for output in other.output if output}
@@ -275,8 +274,6 @@ class _Constants:
         values = {part: self._value(index, part) for part, index in (("W", 1), ("R", 2), ("B", 3), ("P", 7))}
         self.weights = {part: value for part, value in values.items() if value is not None}
         self.directions = len(self.weights["R"])
-        self.sessions: dict[Any, _Session] = {}
-        """Models of this node that are ready to run, by the inputs that they take."""
 
     def arrays(self, given: Mapping[str, Any]) -> dict[str, Array]:
         """Return the weights, and those initial states that the model makes and the caller does not give, one row per
@@ -291,7 +288,7 @@ class _Constants:
         return found
 
     def _one_row(self, value: Array, part: str) -> Array:
-        if self.attributes.get("layout"):
+        if self.operator.attributes.get("layout"):
             raise NotImplementedError(f"{self.name}: an initial state under layout=1, which onnxruntime does not run")
         if value.ndim != 3 or not value.shape[1] or (value != value[:, :1]).any():
             raise NotImplementedError(f"{self.name}: its {part} differs from sequence to sequence. Give states")
@@ -367,14 +364,7 @@ def _read(node: Any) -> Iterator[str]:
 
 
 def run(
-    arrays: Mapping[str, Array],
-    x: Array,
-    operator: str,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    **attributes: Any,
+    arrays: Mapping[str, Array], x: Array, operator: str, attributes: Mapping[str, Any], **given: Any
 ) -> dict[str, Any]:
     """Run a model of one node on the CPU, in the element type of its weights.
 
@@ -382,30 +372,39 @@ def run(
                 and initial_c, the latter two (directions, hidden)
     x           (time, batch, in)
     operator    "RNN", "GRU" or "LSTM"
-    hidden      initial states and the rest as in a request (rnnconvert.running); the answer likewise;
-                initial_h, or zero, if None
     attributes  the operator's own: direction, activations, activation_alpha, clip, linear_before_reset ...
+    given       hidden, cell and lengths as in a request (rnnconvert.running); the answer likewise; without states,
+                initial_h and initial_c, or zero
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
-    given = {"x": x, "hidden": hidden, "cell": cell if operator == "LSTM" else None, "lengths": lengths}
+    states = {"hidden": given.get("hidden"), "cell": given.get("cell") if operator == "LSTM" else None}
     variant = {"provider": "CPUExecutionProvider", "unnoted": True}
-    return _run(operator, arrays, given, attributes, variant)[0]
+    return _run(
+        _Operator(operator, attributes, (), {}), arrays, {"x": x, **states, "lengths": given.get("lengths")}, variant
+    )[0]
+
+
+class _Operator(NamedTuple):
+    """What a node computes.
+
+    sessions  models of this node that are ready to run, by the inputs that they take
+    """
+
+    name: str
+    attributes: Mapping[str, Any]
+    opsets: Sequence[Any]
+    sessions: dict[Any, _Session]
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["Y", "Y_h", *(["Y_c"] if self.name == "LSTM" else [])]
 
 
 def _run(
-    operator: str,
-    arrays: Mapping[str, Array],
-    given: Mapping[str, Any],
-    attributes: Mapping[str, Any],
-    variant: Mapping[str, Any],
-    opsets: Sequence[Any] = (),
-    sessions: dict[Any, _Session] | None = None,
+    operator: _Operator, arrays: Mapping[str, Array], given: Mapping[str, Any], variant: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
-    """Run a model of one node; return its outputs, and the provider that it ran on.
-
-    sessions  models of this node that were made before, by the inputs that they take
-    """
+    """Run a model of one node; return its outputs, and the provider that it ran on."""
     dtype = arrays["R"].dtype
     steps, batch, _ = np.shape(given["x"])
     inputs: dict[str, Array] = {"X": np.asarray(given["x"], dtype)}
@@ -419,25 +418,19 @@ def _run(
         inputs["sequence_lens"] = np.asarray(given["lengths"], np.int32)
     if sum(array.nbytes for array in constants.values()) > _AS_INPUTS:
         inputs, constants = {**inputs, **constants}, {}
-    names = [name if name in inputs or name in constants else "" for name in _INPUTS]
-    while not names[-1]:
-        names.pop()
     directions, _, width = arrays["R"].shape
-    outputs = ["Y", "Y_h", *(["Y_c"] if operator == "LSTM" else [])]
     takes = tuple((name, array.dtype.str) for name, array in inputs.items())
-    made = (sessions or {}).get(takes)
+    made = operator.sessions.get(takes)
     if made is None:
-        model = _model(operator, names, outputs, inputs, constants, width, attributes, opsets)
-        made = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
-        if sessions is not None:
-            sessions[takes] = made
-    y, *finals = made.run(outputs, inputs)
+        model = _model(operator, inputs, constants, width)
+        made = operator.sessions[takes] = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
+    y, *finals = made.run(operator.outputs, inputs)
     joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)
     states = [[_wide(row) for row in final] for final in finals]
-    answered = {"y": _wide(joined), "hidden": states[0], "cell": states[1] if operator == "LSTM" else []}
+    answered = {"y": _wide(joined), "hidden": states[0], "cell": states[1] if operator.name == "LSTM" else []}
     if variant.get("unnoted"):
         return answered, ""
-    return answered, made.providers.get(operator, "")
+    return answered, made.providers.get(operator.name, "")
 
 
 _SHAPES = {
@@ -447,25 +440,27 @@ _SHAPES = {
 """The axes of a node's inputs that differ from case to case."""
 
 
-def _model(
-    operator: str, names: Sequence[str], outputs: Sequence[str], inputs: Mapping[str, Array],
-    constants: Mapping[str, Array], width: int, attributes: Mapping[str, Any], opsets: Sequence[Any],
-) -> bytes:  # fmt: skip
+def _model(operator: _Operator, inputs: Mapping[str, Array], constants: Mapping[str, Array], width: int) -> bytes:
     """Return a model of one node, which takes as many steps and sequences as it is given."""
     import onnx
     from onnx import helper
 
-    node = helper.make_node(operator, names, outputs, operator, hidden_size=width, **attributes)
+    names = [name if name in inputs or name in constants else "" for name in _INPUTS]
+    while not names[-1]:
+        names.pop()
+    node = helper.make_node(
+        operator.name, names, operator.outputs, operator.name, hidden_size=width, **operator.attributes
+    )
     of_numpy = helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
         [node],
-        operator,
+        operator.name,
         [helper.make_tensor_value_info(name, of_numpy(a.dtype), _axes(name, a)) for name, a in inputs.items()],
-        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [onnx.ValueInfoProto(name=name) for name in operator.outputs],
         [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     # The oldest form of file that the opset may stand in: an older onnxruntime refuses a newer one.
-    stated = [entry for entry in opsets if entry.domain in ("", "ai.onnx")] or [helper.make_opsetid("", OPSET)]
+    stated = [entry for entry in operator.opsets if entry.domain in ("", "ai.onnx")] or [helper.make_opsetid("", OPSET)]
     version = max(8, helper.find_min_ir_version_for(list(stated), ignore_unknown=True))
     model = helper.make_model(graph, opset_imports=stated, ir_version=version)
     return bytes(model.SerializeToString())

@@ -17,7 +17,6 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.fuse_graph import bodies, reads
 from rnnconvert.formats.onnx.node import Home, Read
-from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.whole_flow import flattened, in_line
@@ -27,7 +26,7 @@ from rnnconvert.formats.onnx.whole_nodes import GraphLayer
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
-from rnnconvert.models.model import Group, Model, Unit, loose_units, plain_units
+from rnnconvert.models.model import Group, Model, Owner, Unit, loose_units, plain_units
 
 Changed = list[tuple[onnx.TensorProto, Array]]
 """Stored tensors, and their new numbers."""
@@ -183,9 +182,8 @@ class Work:
             assert array is not None
             shapes[local] = array
         made = f"{found.operator} {node.name}".strip()
-        units = plain_units(
-            "onnx", path, found.operator, {local: local for local in shapes}, shapes, found.facts.get, made
-        )
+        owner = Owner(path, found.operator, {local: local for local in shapes}, found.facts.get, made)
+        units = plain_units("onnx", owner, shapes)
         if not units:
             return None
         names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
@@ -203,7 +201,7 @@ class Work:
             # Two values that nodes make of the same stored numbers, in the same way, are one array.
             same = self._same.setdefault((*stored.key(), array.shape), (where, own))
             where, own = same
-        label = own if where.path == "main" else f"{where.path}/{own}"
+        label = where.label(own)
         names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].op_type})"]
         if where.stored(own) is None:
             whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
@@ -233,19 +231,19 @@ class Work:
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
         aside = {}
         for scope in self.read.scopes:
-            for tensor in getattr(scope.graph, "initializer", ()) if id(scope.graph) not in within else ():
-                if id(tensor) in used or tensor.data_type not in DTYPES:
+            for value, tensor in scope.weights() if id(scope.graph) not in within else ():
+                if id(tensor) in used:
                     continue
-                name = tensor.name if scope.path == "main" else f"{scope.path}/{tensor.name}"
+                name = scope.label(value)
                 array = self.read.file.tensor(tensor)
                 if array.dtype.kind in "iub":
                     aside[name] = "integers, not weights"
                 elif id(tensor) in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"
-                elif array.size and (array == array.flat[0]).all() and made_up(tensor.name):
+                elif array.size and (array == array.flat[0]).all() and made_up(value):
                     aside[name] = "a constant of the computation"
                 self.arrays.setdefault(name, array)
-                self.values.setdefault(name, (scope, tensor.name))
+                self.values.setdefault(name, (scope, value))
         return aside
 
     def _place(self, name: str) -> Place | None:

@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, sentences
 from rnnconvert.files.found import FoundLayer
-from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import inference, paddle_params
 from rnnconvert.language import registry
@@ -55,7 +56,14 @@ class PaddleFiles(ArrayFiles):
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize an inference model by its beginning, and a state_dict by its arrays."""
-        return inference.recognise(file) or super().recognise(file)
+        seen = inference.recognise(file) or super().recognise(file)
+        if seen is None or seen.score != SHAPED:
+            return seen
+        # Others name arrays so, too: Paddle's own files have its names of the parameters in them, or those of cells.
+        stored = file.once(paddle_params.read)
+        own = stored.metadata["names"] or any(map(_CELL.fullmatch, stored.arrays))
+        named = lowered(file.path).suffix == registry.endings(self.NAME)[0]
+        return Seen(STATED if own or named else KIND, seen.evidence)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every layer. Raises what others raise."""

@@ -20,8 +20,15 @@ from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch import torch_zip
-from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, module_name
-from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, named_as_torch
+from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
+from rnnconvert.formats.pytorch.recognise import (
+    in_folder,
+    is_exported,
+    named_as_torch,
+    named_in_pickle,
+    of_tensors,
+    pickled,
+)
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
 from rnnconvert.language import outline, registry
@@ -66,9 +73,11 @@ def _stored(path: Path) -> Stored:
         return file.once(npz_file.read) if named else torch_zip.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
+    if not of_tensors(file) and named_in_pickle(file):
+        return pickled(path)
     from rnnconvert.formats.pytorch import torch_legacy
 
-    return torch_legacy.read(path)
+    return torch_legacy.read_pickle(path) if of_tensors(file) else torch_legacy.read(path)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -107,7 +116,11 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
 
     def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
-        cell = _cell(path, layout, name, prefix, values, code.nonlinearity, "torchscript" in stored.metadata, options)
+        if layout.kind == "rnn":
+            function = _nonlinearity(path, name, prefix, values, code.nonlinearity)
+            cell = _rnn(name, function, "torchscript" in stored.metadata, options)
+        else:
+            cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
         _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
         found = unpack(layout, sizes, {local: arrays[full] for local, full in names.items()})
@@ -117,13 +130,15 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         facts[name] = said | dict(code.facts)
         used.update(names.values())
 
-    for prefix, ours, names in _of_ours(path, arrays):
-        name = module_name(prefix, layers, nests)
+    own = list(_of_ours(path, arrays))
+    used |= {full for _, _, names in own for full in names.values()}
+    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
+    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*own, *modules)}, nests)
+    for prefix, ours, names in own:
+        name = unique(called[prefix.rstrip(".")], layers)
         layers[name] = ours.replace(name=name)
         homes[name] = (None, names)
         evidence.append(f"{name or 'the module itself'}: a module of rnnconvert's own, which states what it computes")
-        used |= set(names.values())
-    modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
     recurrent = {full for _, _, names in modules for full in names.values()} | used
     for prefix, local, names in modules:
         foreign = _foreign_class(classes, prefix)
@@ -134,7 +149,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             continue
         _check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
-        name = module_name(prefix, layers, nests)
+        name = unique(called[prefix.rstrip(".")], layers)
         options.facts(name, "its module", _beside(tensors, prefix, set(names.values()), nests, sizes, recurrent))
         overwritten = {full: disputed[full] for full in names.values() if full in disputed}
         said = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
@@ -328,27 +343,27 @@ def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
         )
 
 
-def _cell(
-    path: Path,
-    layout: Layout,
-    name: str,
-    prefix: str,
-    values: Mapping[str, Any],
-    code: str,
-    has_code: bool,
-    options: Options,
-) -> Cell:
-    if layout.kind != "rnn":
-        return Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
-    mode = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}.get(str(values.get(f"{prefix}mode")))
-    said = values.get(f"{prefix}nonlinearity") or mode or code
+_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
+"""An RNN's function, by the mode that its module states."""
+
+
+def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
+    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
+    differ.
+    """
+    said = str(values.get(f"{prefix}nonlinearity") or _MODES.get(str(values.get(f"{prefix}mode"))) or code)
     if code and said != code:
         raise RefusedError(
             f"an RNN that states {said} but computes {code}", "the canonical form",
             f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
         )  # fmt: skip
+    return said
+
+
+def _rnn(name: str, said: str, has_code: bool, options: Options) -> Cell:
+    """Return an RNN's cell, whose function the file states or the caller decides."""
     if said:
-        function = options.stated("nonlinearity", name, str(said), "the file")
+        function = options.stated("nonlinearity", name, said, "the file")
     else:
         why = "a state_dict does not hold an RNN's nonlinearity"
         if has_code:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.core.weights import Recurrent
 from rnnconvert.language.layout import Layout
 
 NAME = "pytorch"
@@ -33,19 +33,20 @@ class Read:
     facts: Mapping[str, Mapping[str, Any]]
 
 
-def plain_name(full: str) -> str:
-    """Return a tensor's name without what training scripts put before it."""
-    return module_name(full, {})
+def plain_names(full: Iterable[str], nests: Container[object] = ()) -> dict[str, str]:
+    """Return the names of modules or tensors without what training scripts put before them, by their whole names.
 
+    A file may have the same name twice, wrapped and not, or in two wrappings: these keep their whole names.
 
-def module_name(prefix: str, taken: Mapping[str, Recurrent], nests: Container[object] = ()) -> str:
-    """Return the name of a module whose parameters have this prefix, without what training scripts put before it.
-
-    taken  the modules that have their names already
     nests  the keys of the file under which state dictionaries lie
     """
-    parts = prefix.rstrip(".").split(".")
+    plain = {name: _plain_name(name, nests) for name in full}
+    times = Counter(plain.values())
+    return {name: short if times[short] == 1 else name for name, short in plain.items()}
+
+
+def _plain_name(full: str, nests: Container[object]) -> str:
+    parts = full.split(".")
     while parts and (parts[0] in WRAPPERS or (parts[0] in _NESTS and parts[0] in nests)):
         parts = parts[1:]
-    name = ".".join(part for part in parts if part != COMPILED)
-    return prefix.rstrip(".") if name in taken else name
+    return ".".join(part for part in parts if part != COMPILED)

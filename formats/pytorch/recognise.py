@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers import npz_file, safetensors
+from rnnconvert.containers import npz_file, pickled_arrays, safetensors
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.formats.pytorch import torch_zip
@@ -25,6 +28,10 @@ def recognise(file: Opened) -> Seen | None:
         return _in_zip(file)
     if _is_legacy(file):
         return Seen(STATED, "the magic number of torch.save before version 1.6")
+    if of_tensors(file):
+        return Seen(STATED, "a pickle with PyTorch's tensors in it")
+    if named_in_pickle(file):
+        return Seen(SHAPED, named_in_pickle(file))
     if lowered(path).name.endswith(".safetensors.index.json"):
         return Seen(STATED, "the index of a sharded safetensors checkpoint")
     if "safetensors" in file.kinds:
@@ -87,9 +94,29 @@ def in_folder(folder: Path) -> Path | None:
 
 def named_as_torch(file: Opened) -> str:
     """Describe an archive of arrays with names of torch.nn's recurrent layers; "" for any other."""
+    return _named(file, npz_file.read, "a zip archive of .npy files")
+
+
+def named_in_pickle(file: Opened) -> str:
+    """Describe a pickle of numpy's arrays with names of torch.nn's recurrent layers; "" for any other."""
+    return _named(file, pickled, "a pickle") if "pickle" in file.kinds else ""
+
+
+def of_tensors(file: Opened) -> bool:
+    """Return whether a file is a plain pickle, as Python's module writes it, with PyTorch's storages in it."""
+    return "pickle" in file.kinds and b"_load_from_bytes" in file.head
+
+
+def pickled(path: Path) -> Stored:
+    """Return the arrays of a pickle, with dots between the keys of dictionaries in one another. Raises UnreadableError."""
+    stored = pickled_arrays.read(path)
+    return replace(stored, arrays={name.replace("/", "."): array for name, array in stored.arrays.items()})
+
+
+def _named(file: Opened, reader: Callable[[Path], Stored], kind: str) -> str:
     try:
-        names = file.once(npz_file.read).arrays
+        names = file.once(reader).arrays
     except UnreadableError:
         return ""
     found = next((name for name in names if _NAMED.fullmatch(name)), "")
-    return f"a zip archive of .npy files, with {found!r} as torch.nn names it" if found else ""
+    return f"{kind}, with {found!r} as torch.nn names it" if found else ""

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import tarfile
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
@@ -17,11 +20,13 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.pytorch.torch_values import STORAGES, TORCH_BUILDERS, Storage, storage_of
-from rnnconvert.formats.pytorch.torch_walk import flatten
+from rnnconvert.formats.pytorch.torch_walk import Records, flatten
 
 MAGIC = 0x1950A86A20F9469CFC6C
 """The number that is pickled first in such a file."""
-_START = b"\x8a\x0a" + MAGIC.to_bytes(10, "little") + b"."
+_MAGIC_PICKLE = 64
+"""More bytes than the pickle of that number takes in any protocol."""
+_LITTLE = sys.byteorder == "little"
 _WIDTHS = {"QInt8Storage": 1, "QUInt8Storage": 1, "QInt32Storage": 4}
 
 
@@ -31,7 +36,14 @@ def is_torch_legacy(path: str | os.PathLike[str]) -> bool:
         data = map_file(path)
     except UnreadableError:
         return False
-    return bytes(data[2 : 2 + len(_START)]) == _START or _is_tar(path)
+    return _begins_with_magic(data) or _is_tar(path)
+
+
+def _begins_with_magic(data: Array) -> bool:
+    try:
+        return bool(pickles.load(data[:_MAGIC_PICKLE], "")[0] == MAGIC)
+    except (UnreadableError, *pickles.RECOVERABLE):
+        return False
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -47,6 +59,35 @@ def read(path: str | os.PathLike[str]) -> Stored:
             "it is a tar archive of PyTorch 0.1, which can only be opened by running its pickles",
             "If you trust it, open it with torch.load(path, weights_only=False) and torch.save it again.",
         )
+    root, places, little = _row(data, path)
+    return flatten(root, _records(places, path), path, little != _LITTLE)
+
+
+def read_pickle(path: str | os.PathLike[str]) -> Stored:
+    """Return the tensors of a plain pickle, in which each storage is a whole file of this kind.
+
+    Source: torch/storage.py, `TypedStorage.__reduce__`. Raises UnreadableError.
+    """
+    data = map_file(path)
+    places: dict[str, Array] = {}
+    orders: set[bool] = set()
+
+    def storage(content: Any) -> Storage:
+        inner, own, little = _row(np.frombuffer(content, np.uint8), path)
+        if not isinstance(inner, Storage):
+            raise ValueError("bytes that are not a storage")
+        key = str(len(places))
+        places[key] = own[inner.key]
+        orders.add(little)
+        return replace(inner, key=key)
+
+    builders = {**TORCH_BUILDERS, "torch.storage._load_from_bytes": storage}
+    root, _ = pickles.load(data, path, builders, most=data.size)
+    return flatten(root, _records(places, path), path, orders == {not _LITTLE})
+
+
+def _row(data: Array, path: object) -> tuple[Any, dict[str, Array], bool]:
+    """Return the value that a row of pickles describes, the bytes of its storages, and whether they are little-endian."""
     magic, at = pickles.load(data, path)
     if magic != MAGIC:
         raise UnreadableError(path, "it does not begin with PyTorch's magic number")
@@ -63,15 +104,17 @@ def read(path: str | os.PathLike[str]) -> Stored:
     root, at = pickles.load(data, path, TORCH_BUILDERS, persistent, at)
     keys, at = pickles.load(data, path, start=at)
     little = not isinstance(system, dict) or bool(system.get("little_endian", True))
-    places = _places(data, at, keys, storages, little, path)
+    return root, _places(data, at, keys, storages, little, path), little
 
+
+def _records(places: dict[str, Array], path: object) -> Records:
     def records(storage: Storage, size: int) -> Array:
         place = places.get(storage.key)
         if place is None or place.size < size:
             raise UnreadableError(path, f"it lacks the {size} bytes of the storage {storage.key!r}")
         return place
 
-    return flatten(root, records, path, little != (sys.byteorder == "little"))
+    return records
 
 
 def _is_tar(path: str | os.PathLike[str]) -> bool:

@@ -24,13 +24,14 @@ from rnnconvert.formats.pytorch import torch_patch, torch_zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
-from rnnconvert.formats.pytorch.names import Read, plain_name
+from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.models.kept import Kept
 from rnnconvert.models.model import (
     Group,
     Model,
+    Owner,
     Unit,
     all_or_none,
     by_class,
@@ -186,7 +187,8 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     }
     if class_name and own:
         made = repr(module).partition("\n")[0]
-        found = plain_units("pytorch", name, class_name, own, arrays, lambda key: getattr(module, key, None), made)
+        owner = Owner(name, class_name, own, lambda key: getattr(module, key, None), made)
+        found = plain_units("pytorch", owner, arrays)
         yield from (unit.replace(facts={**unit.facts, **_own_forward(module)}, stated=True) for unit in found)
 
 
@@ -339,7 +341,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     for owner, names in owners.items():
         class_name = str(classes.get(owner, "")).rpartition(".")[2]
         known = class_name if by_class("pytorch", class_name) else ""
-        found = plain_units("pytorch", owner, known, names, arrays, _values_of(values, owner), known)
+        found = plain_units("pytorch", Owner(owner, known, names, _values_of(values, owner), known), arrays)
         units += (unit.replace(stated=bool(known)) for unit in found)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
@@ -412,7 +414,8 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
     kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
-    made = {plain_name(name): arrays.get(name, array) for name, array in kept.items()}
+    plain = plain_names(kept)
+    made = {plain[name]: arrays.get(name, array) for name, array in kept.items()}
     if lowered(path).suffix == ".safetensors":
         texts: Any = checkpoint.metadata.get("__metadata__", {})
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.

@@ -16,7 +16,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put, variables
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.pytorch.names import NAME, Read, plain_name
+from rnnconvert.formats.pytorch.names import NAME, Read, plain_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
@@ -37,7 +37,7 @@ def write(path: Path, job: Job) -> list[str]:
             put(arrays, prefix + local, packed)
         call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
         made.append((name, stack.name, call))
-    job.carry(arrays, plain_name)
+    job.carry(arrays, plain_names(job.carried).__getitem__)
     kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:

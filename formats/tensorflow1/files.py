@@ -64,7 +64,7 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
     elif lowered(file.path).suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
-    elif file.archive and file.kinds & {"hdf5", "npz"}:
+    elif file.archive and file.kinds & {"hdf5", "npz", "pickle"}:
         found = file.archive if _in_archive(file) else ""
     else:
         return None
@@ -83,7 +83,7 @@ def _in_archive(file: Opened) -> bool:
     if any(one.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for one in said):
         return False
     met = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
-    if "npz" in file.kinds:
+    if file.kinds & {"npz", "pickle"}:
         return _known(met)
     # Keras 3 numbers its variables in scopes of the same names.
     return any(member.known and member.state_matrix for wrapped in met for member in wrapped.cells.values())
@@ -150,10 +150,9 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     if index is not None:
         beside = index.with_suffix(".meta")
         return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
-    if npz_file.is_npz(path):
-        return _by_variable(npz_file.read(path)), None
-    if hdf5.is_hdf5(path):
-        return _by_variable(hdf5.read(path)), None
+    file = Opened(path)
+    if file.kinds & {"npz", "hdf5", "pickle"}:
+        return _by_variable(file.once(archives.reader(path, file.head))), None
     if sorted_table.ends(path):
         raise UnreadableError(
             path, "a TensorFlow checkpoint of version 1, whose table is compressed",

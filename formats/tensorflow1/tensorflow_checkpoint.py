@@ -33,8 +33,8 @@ def recognise(path: Path) -> str:
     """Describe a SavedModel's folder or saved_model.pb, or the index of a checkpoint (or the name or folder that its
     files share).
     """
-    if path.name == _MODEL and (path.parent / "variables").is_dir():
-        return f"a {_MODEL} with its variables folder"
+    if path.name == _MODEL:
+        return f"a {_MODEL}" + (" with its variables folder" if (path.parent / "variables").is_dir() else "")
     if (path / _MODEL).is_file():
         return f"a folder with a {_MODEL}"
     index = tensor_bundle.index_of(path)
@@ -50,7 +50,10 @@ def read(path: Path) -> Stored:
     is_model = (path / _MODEL).is_file()
     index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
-        raise UnreadableError(path, "it has no variables: the index file of the checkpoint is missing")
+        raise UnreadableError(
+            path, "it has no variables: the index file of the checkpoint is missing",
+            f"Put the folder variables beside {_MODEL}." if is_model else "",
+        )  # fmt: skip
     variables, by_graph = _variables(path, index)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
         raise UnreadableError(

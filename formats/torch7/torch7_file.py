@@ -40,7 +40,7 @@ _ARRAY = re.compile(
 _OPAQUE = re.compile(r"tds\.|torch\.(Cl|Generator|Timer|.*File$)")
 _MOST_AXES = 64
 _MOST_REPEATED = 1 << 32
-_LONGEST_PATHS = 1 << 28
+_LONGEST_PATHS = 1 << 24
 """The most characters of all the paths in a file together: a chain of objects multiplies them."""
 
 

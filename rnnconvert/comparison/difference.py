@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -105,7 +105,7 @@ def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
             yield _feature(index, -1, "how directions are joined", mine.merge, theirs.merge)
     if [m.shape for m in a.readout] == [m.shape for m in b.readout]:
         for number, (one, other) in enumerate(zip(a.readout, b.readout, strict=True)):
-            yield _numbers(a.num_layers - 1, number, "readout", "", np.asarray(one), np.asarray(other))
+            yield _numbers(_Which(a.num_layers - 1, number, "readout"), np.asarray(one), np.asarray(other))
 
 
 _FEATURES: dict[str, Callable[[Direction], object]] = {
@@ -136,10 +136,10 @@ def _directions(index: int, number: int, ours: Direction, theirs: Direction) -> 
     for part in ("input", "recurrent", *BIAS_PARTS, "peephole", "projection", "initial_hidden", "initial_cell"):
         for gate in gates_of(ours.cell.kind, part) if part in parts else ():
             if not (part in BIAS_PARTS and gate in summed):
-                yield from _arrays(index, number, part, gate, ours.get(part, gate), theirs.get(part, gate))
+                yield from _arrays(_Which(index, number, part, gate), ours.get(part, gate), theirs.get(part, gate))
     for gate in summed:
         one, other = total_bias(ours, gate), total_bias(theirs, gate)
-        found = _numbers(index, number, "bias", gate, one, other, _eps(ours, theirs))
+        found = _numbers(_Which(index, number, "bias", gate), one, other, _eps(ours, theirs))
         yield _worded(found, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
 
 
@@ -168,7 +168,7 @@ def _sums(ours: Direction, theirs: Direction) -> list[str]:
 
 def close(one: Array, other: Array, eps: float = 0.0) -> bool:
     """Return whether two arrays of one shape are equal but for rounding; eps: of the coarser element type."""
-    return _numbers(0, 0, "", "", one, other, eps).equal
+    return _numbers(_Which(0, 0, ""), one, other, eps).equal
 
 
 def _or_zeros(d: Direction, part: str, gate: str) -> Array:
@@ -182,9 +182,16 @@ def total_bias(d: Direction, gate: str) -> Array:
     return total + d.cell.constants.get(gate, 0.0)
 
 
-def _arrays(
-    index: int, number: int, part: str, gate: str, one: Array | None, other: Array | None
-) -> Iterator[Difference]:
+class _Which(NamedTuple):
+    """Which array: of which layer and direction, which part and gate."""
+
+    layer: int
+    direction: int
+    part: str
+    gate: str = ""
+
+
+def _arrays(which: _Which, one: Array | None, other: Array | None) -> Iterator[Difference]:
     if one is None or other is None:
         there = one if one is not None else other
         if there is None:
@@ -192,29 +199,27 @@ def _arrays(
         absent = "B" if other is None else "A"
         none = np.zeros(there.shape, there.dtype)
         # A peephole, a bias or a state of zeros is as good as none; a matrix that is absent is none.
-        if part not in ("input", "recurrent", "projection"):
-            found = _numbers(index, number, part, gate, *((there, none) if absent == "B" else (none, there)))
+        if which.part not in ("input", "recurrent", "projection"):
+            found = _numbers(which, *((there, none) if absent == "B" else (none, there)))
             yield _worded(found, f"absent in {absent}, compared with zeros")
             return
-        words = f"{part} is absent in {absent}"
-        yield Difference("shape", index, number, part, gate, np.inf, np.inf, words=words)
+        words = f"{which.part} is absent in {absent}"
+        yield Difference("shape", *which, np.inf, np.inf, words=words)
     elif one.shape != other.shape:
         words = f"shape {one.shape} in A, {other.shape} in B"
-        yield Difference("shape", index, number, part, gate, np.inf, np.inf, words=words)
+        yield Difference("shape", *which, np.inf, np.inf, words=words)
     else:
-        yield _numbers(index, number, part, gate, one, other)
+        yield _numbers(which, one, other)
 
 
 def _eps(*arrays: Array | Direction) -> float:
     return max(float(ml_dtypes.finfo(array.dtype).eps) for array in arrays)
 
 
-def _numbers(index: int, number: int, part: str, gate: str, one: Array, other: Array, eps: float = 0.0) -> Difference:
+def _numbers(which: _Which, one: Array, other: Array, eps: float = 0.0) -> Difference:
     if one.size and one.dtype == other.dtype and np.array_equal(one, other):
         first = (0,) * one.ndim
-        return Difference(
-            "weights", index, number, part, gate, where=first, expected=float(one[first]), found=float(one[first])
-        )
+        return Difference("weights", *which, where=first, expected=float(one[first]), found=float(one[first]))
     eps = eps or _eps(one, other)
     wide, gap = one.astype(np.float64), distance(other, one, None)
     at = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape)) if gap.size else ()
@@ -223,7 +228,7 @@ def _numbers(index: int, number: int, part: str, gate: str, one: Array, other: A
     relative = 0.0 if not error else (error / largest if largest else np.inf)
     expected, found = (float(wide[at]), float(other[at])) if gap.size else (None, None)
     rounded = 0 < error <= ROUNDING * eps * largest
-    return Difference("weights", index, number, part, gate, error, relative, at, expected, found, rounded)
+    return Difference("weights", *which, error, relative, at, expected, found, rounded)
 
 
 def _worded(difference: Difference, words: str) -> Difference:

@@ -1,4 +1,4 @@
-"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5 and msgpack, told apart by their content.
+"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content.
 
 Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import msgpack_file, npz_file, safetensors
+from rnnconvert.containers import msgpack_file, npz_file, pickled_arrays, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
@@ -49,6 +49,8 @@ def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
         return "an HDF5 file"
     if head[8:9] == b"{" and headed:
         return "a safetensors file"
+    if pickled_arrays.looks_like(head):
+        return "a pickle"
     return "msgpack" if msgpack_file.looks_like(head) else ""
 
 
@@ -67,6 +69,8 @@ def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
         return hdf5.read
     if head[8:9] == b"{":
         return safetensors.read
+    if pickled_arrays.looks_like(head):
+        return pickled_arrays.read
     if msgpack_file.looks_like(head):
         return msgpack_file.read
     raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")

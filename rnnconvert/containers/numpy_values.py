@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.pickle_values import Foreign
+from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.core.arrays import Array
 
@@ -31,6 +31,10 @@ def numpy_value(value: Foreign) -> Array | None:
         if name == "numpy.core.numeric._frombuffer":
             raw, dtype, shape, order = value.args
             return _array(shape, dtype, order == "F", raw)
+        # Arrays of another library may be pickled as what NumPy makes them of: function, arguments, state.
+        made_by, args, state, *_ = value.args
+        if isinstance(made_by, Global) and made_by != value.made_by and str(made_by).startswith("numpy."):
+            return numpy_value(Foreign(made_by, args, state))
     except RECOVERABLE:
         pass
     return None

@@ -10,6 +10,7 @@ tensorflow/core/framework/types.proto; util/saved_tensor_slice_util.cc, EncodeTe
 from __future__ import annotations
 
 import math
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,14 +38,24 @@ _STRING = 7
 _MOST_AXES = 32
 
 
+_PART = re.compile(r"(.+)\.(?:data-\d{5}-of-\d{5}|meta)", re.S)
+
+
+def index_beside(path: Path) -> Path | None:
+    """Return where the index of a checkpoint should be, for one of its other files; None for any other name."""
+    match = _PART.fullmatch(path.name)
+    return path.parent / f"{match[1]}{SUFFIX}" if match else None
+
+
 def index_of(path: Path) -> Path | None:
     """Return the index of a checkpoint: a file of that ending, the only one in a folder, or that of a name without the
-    ending."""
+    ending, or of another of its files."""
     if path.is_dir():
         inside = sorted(path.glob(f"*{SUFFIX}"))
         return inside[0] if len(inside) == 1 else None
     index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
-    return index if index.is_file() else None
+    beside = index_beside(path)
+    return next((one for one in (index, beside) if one is not None and one.is_file()), None)
 
 
 def names(index: Path) -> list[str]:

@@ -103,33 +103,91 @@ def run(
     cell: tuple[Array, ...] | None = None,
     lengths: Array | None = None,
     dtype: Any = np.float64,
-    readings: Collection[Reading] = (),
 ) -> Outputs:
-    """Run a stack over a batch of sequences.
+    """Run a stack over a batch of sequences: `Reference.run`, by the usual equations."""
+    return Reference(stack, dtype).run(x, hidden, cell, lengths)
 
-    x         (time, batch, in)
-    hidden    initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
-    cell      initial cell states, likewise
-    lengths   how many steps of each sequence count, (batch,); all of them if None
+
+@dataclass(frozen=True)
+class Reference:
+    """A stack in an arithmetic.
+
+    dtype     its element type
     readings  variants of the equations of rnnconvert.core.cells that other implementations compute
-
-    Raises RefusedError for an unknown activation.
     """
-    numbers = _Numbers([d for *_, d in stack.directions()], dtype)
-    readout = [_ready(matrix, dtype) for matrix in stack.readout]
-    return Outputs(
-        *_run(
-            np,
-            stack,
-            np.asarray(x, dtype),
-            _cast(hidden, dtype),
-            _cast(cell, dtype),
-            lengths,
-            numbers,
-            readout,
-            readings,
-        )
-    )
+
+    stack: Recurrent
+    dtype: Any = np.float64
+    readings: Collection[Reading] = ()
+
+    def run(
+        self,
+        x: Array,
+        hidden: tuple[Array, ...] | None = None,
+        cell: tuple[Array, ...] | None = None,
+        lengths: Array | None = None,
+    ) -> Outputs:
+        """Run the stack over a batch of sequences.
+
+        x        (time, batch, in)
+        hidden   initial states, ordered and shaped as in Outputs; the learned ones, or zero, if None
+        cell     initial cell states, likewise
+        lengths  how many steps of each sequence count, (batch,); all of them if None
+
+        Raises RefusedError for an unknown activation.
+        """
+        numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype)
+        readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
+        steps = _Steps(np, self.stack, numbers, readout, self.readings)
+        return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
+
+    def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
+        return None if states is None else [np.asarray(state, self.dtype) for state in states]
+
+    def gradients(
+        self, x: Array, hidden: tuple[Array, ...], cell: tuple[Array, ...], lengths: Array | None, cotangents: Outputs
+    ) -> Gradients:
+        """Return the gradients, by torch's automatic differentiation of these same equations.
+
+        hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
+        cotangents    weights of each output in the sum that is differentiated
+
+        Raises ImportError without torch, RefusedError as `run` does.
+        """
+        import torch
+
+        kind = getattr(torch, np.dtype(self.dtype).name)
+
+        def fixed(value: Any) -> Any:
+            return torch.tensor(np.asarray(value).astype(np.float64)).to(kind)
+
+        def leaf(value: Any) -> Any:
+            return fixed(value).requires_grad_()
+
+        numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in self.stack.directions()]
+        readout = [fixed(matrix) for matrix in self.stack.readout]
+        inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
+        threads = torch.get_num_threads()
+        if self.stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
+            torch.set_num_threads(1)  # others would cost more than they help
+        steps = _Steps(torch, self.stack, numbers, readout, self.readings)
+        y, h, c = steps.run(inputs, states or None, cells or None, lengths)
+        weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
+        total = sum((value * fixed(weight)).sum() for value, weight in weighed)
+        total.backward()
+        torch.set_num_threads(threads)
+
+        def of(leaf: Any) -> Array:
+            return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
+
+        return Gradients(
+            of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
+            tuple({key: of(value) for key, value in arrays.items()} for arrays in numbers),
+        )  # fmt: skip
+
+
+_SMALL = 1 << 28
+"""Products of weights, steps and sequences below which one thread is enough."""
 
 
 class _Numbers(Sequence[Mapping[Key, Any]]):
@@ -152,88 +210,71 @@ def _ready(source: Any, dtype: Any) -> Array:
     return values if fast else values.copy()
 
 
-def _cast(states: tuple[Array, ...] | None, dtype: Any) -> list[Array] | None:
-    return None if states is None else [np.asarray(state, dtype) for state in states]
+@dataclass(frozen=True)
+class _Steps:
+    """A stack's equations on the arrays of one module.
 
-
-_SMALL = 1 << 28
-"""Products of weights, steps and sequences below which one thread is enough."""
-
-
-def gradients(
-    stack: Recurrent,
-    x: Array,
-    hidden: tuple[Array, ...],
-    cell: tuple[Array, ...],
-    lengths: Array | None,
-    cotangents: Outputs,
-    dtype: str = "float64",
-) -> Gradients:
-    """Return the gradients in an arithmetic, by torch's automatic differentiation of these same equations.
-
-    hidden, cell  initial states, as for `run`; empty for the default, and cell for other cells than the LSTM
-    cotangents    weights of each output in the sum that is differentiated
-
-    Raises ImportError without torch, RefusedError as `run` does.
+    xp       numpy or torch
+    numbers  each direction's arrays, of this module
+    readout  the stack's, likewise
     """
-    import torch
 
-    kind = getattr(torch, dtype)
+    xp: Any
+    stack: Recurrent
+    numbers: Sequence[Mapping[Key, Any]]
+    readout: Sequence[Any]
+    readings: Collection[Reading]
 
-    def fixed(value: Any) -> Any:
-        return torch.tensor(np.asarray(value).astype(np.float64)).to(kind)
+    def run(
+        self, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None
+    ) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+        """Return all outputs, and the final hidden and cell states, as Outputs has them."""
+        xp, stack = self.xp, self.stack
+        order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
+        finals: list[tuple[Any, Any]] = []
+        below: list[Any] = [x] * stack.num_directions
+        for index, layer in enumerate(stack.layers):
+            outputs = []
+            for number, direction in enumerate(layer.directions):
+                source = below[number] if stack.join == "end" or index == 0 else below[0]
+                arrays = self.numbers[len(finals)]
+                h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
+                c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
+                y, h, c = self._run_direction(direction, arrays, source, h, c, order)
+                outputs.append(y)
+                finals.append((h, c))
+            last = index == stack.num_layers - 1
+            if last and self.readout:
+                outputs = [held(xp, y @ matrix.T, x) for y, matrix in zip(outputs, self.readout, strict=True)]
+            meets = last or stack.join == "layer"
+            below = [_merge(xp, outputs, layer.merge)] if meets else outputs
+        y = below[0]
+        if stack.output_order == "processing":
+            y = xp.flip(y, (0,))
+        is_lstm = stack.cell.kind == "lstm"
+        return y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ()
 
-    def leaf(value: Any) -> Any:
-        return fixed(value).requires_grad_()
+    def _run_direction(
+        self, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None
+    ) -> tuple[Any, Any, Any]:
+        xp = self.xp
 
-    numbers = [{key: leaf(source) for key, source in d.arrays.items()} for *_, d in stack.directions()]
-    readout = [fixed(matrix) for matrix in stack.readout]
-    inputs, states, cells = leaf(x), [leaf(state) for state in hidden], [leaf(state) for state in cell]
-    threads = torch.get_num_threads()
-    if stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
-        torch.set_num_threads(1)  # others would cost more than they help
-    y, h, c = _run(torch, stack, inputs, states or None, cells or None, lengths, numbers, readout)
-    weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
-    total = sum((value * fixed(weight)).sum() for value, weight in weighed)
-    total.backward()
-    torch.set_num_threads(threads)
+        def turned(sequence: Any) -> Any:
+            if not direction.reverse:
+                return sequence
+            return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
 
-    def of(leaf: Any) -> Array:
-        return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
-
-    return Gradients(
-        of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
-        tuple({key: of(value) for key, value in arrays.items()} for arrays in numbers),
-    )  # fmt: skip
-
-
-def _run(
-    xp: Any, stack: Recurrent, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None,
-    numbers: Sequence[Mapping[Key, Any]], readout: list[Any], readings: Collection[Reading] = (),
-) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:  # fmt: skip
-    order = None if lengths is None else _Order(xp, len(x), np.asarray(lengths))
-    finals: list[tuple[Any, Any]] = []
-    below: list[Any] = [x] * stack.num_directions
-    for index, layer in enumerate(stack.layers):
+        step = stepper(xp, direction, arrays, self.readings)
         outputs = []
-        for number, direction in enumerate(layer.directions):
-            source = below[number] if stack.join == "end" or index == 0 else below[0]
-            arrays = numbers[len(finals)]
-            h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
-            c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
-            y, h, c = _run_direction(xp, direction, arrays, source, h, c, order, readings)
-            outputs.append(y)
-            finals.append((h, c))
-        last = index == stack.num_layers - 1
-        if last and readout:
-            outputs = [held(xp, y @ matrix.T, x) for y, matrix in zip(outputs, readout, strict=True)]
-        meets = last or stack.join == "layer"
-        below = [_merge(xp, outputs, layer.merge)] if meets else outputs
-    y = below[0]
-    if stack.output_order == "processing":
-        y = xp.flip(y, (0,))
-    is_lstm = stack.cell.kind == "lstm"
-    return y, tuple(h for h, _ in finals), tuple(c for _, c in finals) if is_lstm else ()
+        for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
+            new_h, new_c = step(given, h, c)
+            if order is None:
+                h, c = new_h, new_c
+            else:
+                h, c = xp.where(order.live[t], new_h, h), xp.where(order.live[t], new_c, c)
+            outputs.append(h)
+        y = turned(xp.stack(outputs))
+        return y if order is None else xp.where(order.live, y, xp.zeros_like(y)), h, c
 
 
 def held(xp: Any, value: Any, like: Any) -> Any:
@@ -270,28 +311,6 @@ class _Order:
     def turn(self, sequence: Any) -> Any:
         """Return each sequence from its last step to its first."""
         return sequence[self._turned, self._rows]
-
-
-def _run_direction(
-    xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any, h: Any, c: Any, order: _Order | None,
-    readings: Collection[Reading],
-) -> tuple[Any, Any, Any]:  # fmt: skip
-    def turned(sequence: Any) -> Any:
-        if not direction.reverse:
-            return sequence
-        return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
-
-    step = stepper(xp, direction, arrays, readings)
-    outputs = []
-    for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
-        new_h, new_c = step(given, h, c)
-        if order is None:
-            h, c = new_h, new_c
-        else:
-            h, c = xp.where(order.live[t], new_h, h), xp.where(order.live[t], new_c, c)
-        outputs.append(h)
-    y = turned(xp.stack(outputs))
-    return y if order is None else xp.where(order.live, y, xp.zeros_like(y)), h, c
 
 
 _AT_ONCE = 1 << 23

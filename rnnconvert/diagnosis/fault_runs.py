@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.reference import Outputs, Reading
+from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.judging.cases import Case, state_widths
 from rnnconvert.rewrites import JOIN_WITH_ZEROS
@@ -264,15 +264,11 @@ def old_cell(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
     """Let the output's peephole see the cell state from before the step."""
     if not any(("peephole", "o") in d.arrays for *_, d in stack.directions()):
         return None
-    return _read_as("old cell", stack, case, dtype)
+    return case.solve(stack, dtype, ["old cell"])
 
 
 def clip_output(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
     """Apply ONNX's clip also to the cell state on its way to the output function."""
     if not any(d.cell.kind == "lstm" and any(c.kind == "gates" for c in d.cell.clips) for *_, d in stack.directions()):
         return None
-    return _read_as("clip output", stack, case, dtype)
-
-
-def _read_as(reading: Reading, stack: Recurrent, case: Case, dtype: Any) -> Outputs:
-    return reference.run(stack, case.x, case.hidden, case.cell or None, case.lengths, dtype, (reading,))
+    return case.solve(stack, dtype, ["clip output"])

@@ -17,7 +17,7 @@ from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import select
-from rnnconvert.judging.cases import USUAL, cases
+from rnnconvert.judging.cases import Draw, cases
 from rnnconvert.judging.measure import Measure, settled
 
 
@@ -85,22 +85,16 @@ def compare_files(
 
 
 def diagnose_files(
-    a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = (), names: Sequence[str] = USUAL,
-    seed: int = 0, batch: int = 4, time: int = 12, lengths: Sequence[int] | None = None,
-) -> list[Diagnosed]:  # fmt: skip
-    """Find out why the layers of B do not compute the same as those of A: both run by the reference, on the cases
-    named.
-
-    names, seed, batch, time, lengths  as `cases.cases` takes them
+    a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = (), draw: Draw | None = None
+) -> list[Diagnosed]:
+    """Find out why the layers of B do not compute the same as those of A: both run by the reference, on the cases drawn.
 
     Raises what `compare_files` does, and RefusedError for a cell that the reference cannot compute.
     """
-    return [_diagnosed(compared, names, seed, batch, time, lengths) for compared in compare_files(a, b, layers, chosen)]
+    return [_diagnosed(compared, draw or Draw()) for compared in compare_files(a, b, layers, chosen)]
 
 
-def _diagnosed(
-    compared: Compared, names: Sequence[str], seed: int, batch: int, time: int, lengths: Sequence[int] | None
-) -> Diagnosed:
+def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
     a, b = compared.pair.stack, compared.pair.counterpart
     notes: list[str] = []
     # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.
@@ -112,7 +106,7 @@ def _diagnosed(
         return Diagnosed(compared, Diagnosis((problem, *weights)), False)
     a, b = settled(a), settled(b)
     dtype = max(a.dtype, b.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
-    made, _ = cases(a, names, seed, batch, time, lengths)
+    made, _ = cases(a, draw)
     with np.errstate(all="ignore"):
         answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
         measures = Measure.of_all(a, [case for case, _ in answers], dtype)

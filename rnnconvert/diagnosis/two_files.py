@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.pairing import Pair
@@ -16,7 +16,7 @@ from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_pair
-from rnnconvert.judging.cases import USUAL
+from rnnconvert.judging.cases import USUAL, Draw
 
 Found = TypeVar("Found", Compared, Diagnosed)
 
@@ -139,7 +139,7 @@ def diff(
 
     Raises what `load` raises, and UsageError if the pairs of layers are not certain.
     """
-    one, other = _both(a, b, format_a, format_b, settings, settings_a, settings_b)
+    one, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     return Comparison(one, other, tuple(compare_files(one, other, _names(layers), _names(pairs))))
 
 
@@ -216,35 +216,40 @@ def diagnose(
                 "pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out"
             )
         return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
-    one, other = _both(a, b, format_a, format_b, settings, settings_a, settings_b)
-    found = diagnose_files(
-        one, other, _names(layers), _names(pairs), cases, seed=seed, batch=batch, time=time, lengths=lengths
-    )
+    one, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
+    found = diagnose_files(one, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
     return Findings(one, other, tuple(found))
 
 
-def _both(
-    a: Source | Checkpoint, b: Source | Checkpoint, format_a: str | None, format_b: str | None, settings: Sequence[str],
-    settings_a: Sequence[str], settings_b: Sequence[str],
-) -> tuple[Checkpoint, Checkpoint]:  # fmt: skip
-    if not isinstance(a, Checkpoint) and not isinstance(b, Checkpoint):
-        return load_pair((a, b), (format_a, format_b), settings, (settings_a, settings_b))
-    if isinstance(a, Checkpoint) and isinstance(b, Checkpoint) and settings:
+class _Side(NamedTuple):
+    """One of two files, and how it is read.
+
+    name      "a" or "b", as the arguments about it end
+    settings  its own, beside those of both
+    """
+
+    name: str
+    source: Source | Checkpoint
+    format: str | None
+    settings: Sequence[str]
+
+    def read(self, settings: Sequence[str]) -> Checkpoint:
+        if not isinstance(self.source, Checkpoint):
+            return load(self.source, self.format, (*settings, *self.settings))
+        if self.format is not None or self.settings:
+            raise UsageError(
+                f"format_{self.name} and settings_{self.name} decide how a file is read, but {self.name} is read already. "
+                "Give them to load"
+            )
+        return self.source
+
+
+def _both(a: _Side, b: _Side, settings: Sequence[str]) -> tuple[Checkpoint, Checkpoint]:
+    if not isinstance(a.source, Checkpoint) and not isinstance(b.source, Checkpoint):
+        return load_pair((a.source, b.source), (a.format, b.format), settings, (a.settings, b.settings))
+    if isinstance(a.source, Checkpoint) and isinstance(b.source, Checkpoint) and settings:
         raise UsageError("settings decide how a file is read, but both are read already. Give them to load")
-    first = _read("a", a, format_a, settings, settings_a)
-    return first, _read("b", b, format_b, settings, settings_b)
-
-
-def _read(
-    side: str, one: Source | Checkpoint, source_format: str | None, settings: Sequence[str], own: Sequence[str]
-) -> Checkpoint:
-    if not isinstance(one, Checkpoint):
-        return load(one, source_format, (*settings, *own))
-    if source_format is not None or own:
-        raise UsageError(
-            f"format_{side} and settings_{side} decide how a file is read, but {side} is read already. Give them to load"
-        )
-    return one
+    return a.read(settings), b.read(settings)
 
 
 def _names(given: Sequence[str] | str) -> Sequence[str]:

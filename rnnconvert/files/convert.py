@@ -2,7 +2,7 @@
 
 checkpoint = load("model.h5")
 save(checkpoint, "model.onnx")
-convert("model.h5", "model.safetensors")
+convert_file("model.h5", None, Target("model.safetensors"), Options())
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Both, Writing
+    from rnnconvert.files.option_types import Writing
 
 
 class _Watch:
@@ -114,16 +114,29 @@ def save(
         raise UsageError(
             f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save"
         )
-    return _save(checkpoint, Path(path), target_format, layers, dtype, strict, force, dry_run, progress, chosen)
+    target = Target(path, target_format, layers, dtype, strict, force, dry_run, progress)
+    return _save(checkpoint, target, chosen)
+
+
+@dataclass(frozen=True)
+class Target:
+    """The file that is to be written, and how: what `save` is called with."""
+
+    path: PathLike
+    format: str | None = None
+    layers: Sequence[str] | str = ()
+    dtype: str | None = None
+    strict: bool = False
+    force: bool = False
+    dry_run: bool = False
+    progress: Progress | None = None
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
-def _save(
-    checkpoint: Checkpoint, path: Path, target_format: str | None, layers: Sequence[str] | str, dtype: str | None, strict: bool,
-    force: bool, dry_run: bool, progress: Progress | None, options: Options,
-) -> Summary:  # fmt: skip
-    writer = detect.target(path, target_format)
-    layers = [layers] if isinstance(layers, str) else layers
+def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
+    path, dtype, force, dry_run = Path(target.path), target.dtype, target.force, target.dry_run
+    writer = detect.target(path, target.format)
+    layers = [target.layers] if isinstance(target.layers, str) else target.layers
     only_replace(path, force or dry_run)
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
@@ -132,12 +145,12 @@ def _save(
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]
     steps += [split_step(part) for part in parts if not part.layout.holds.layers and part.stack.num_layers > 1]
-    if strict:
+    if target.strict:
         _only_exact(steps, writer.NAME)
         _nothing_open(chosen)
     same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
-    watch = _Watch(_bytes(parts, dtype), progress)
+    watch = _Watch(_bytes(parts, dtype), target.progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
@@ -218,29 +231,16 @@ def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
     return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
 
 
-def convert(
-    source: Source,
-    target: PathLike,
-    *,
-    source_format: str | None = None,
-    target_format: str | None = None,
-    layers: Sequence[str] | str = (),
-    dtype: str | None = None,
-    strict: bool = False,
-    force: bool = False,
-    dry_run: bool = False,
-    progress: Progress | None = None,
-    settings: Iterable[str] = (),
-    **options: Unpack[Both],
-) -> Summary:
+def convert_file(source: Source, source_format: str | None, target: Target, options: Options) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
+
+    options  those of both
 
     Raises what they raise; on any error every existing file is left unchanged.
     """
-    both = Options(options, settings)
-    checkpoint = load_with(source, source_format, both)
-    both.check_used(checkpoint.path, "read")
-    return _save(checkpoint, Path(target), target_format, layers, dtype, strict, force, dry_run, progress, both)
+    checkpoint = load_with(source, source_format, options)
+    options.check_used(checkpoint.path, "read")
+    return _save(checkpoint, target, options)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.language import registry
 
+_PICKLE = "a pickle without arrays named as those of a recurrent layer (it was read as data; no code in it ran)"
+
 # Files that people will try, and that are told apart by their first bytes: (offset, bytes, what to say).
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
-    (0, b"\x80\x02", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x03", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x04", "a bare pickle, which is not read because reading one can run code"),
-    (0, b"\x80\x05", "a bare pickle, which is not read because reading one can run code"),
+    *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
+    *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
     (0, b"BZh", "a bzip2 archive; unpack it first"),
@@ -92,13 +92,22 @@ def source(file: Opened, format: str | None = None) -> Source:
         raise UnreadableError(
             path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again."
         )
+    from rnnconvert.containers.tensor_bundle import index_beside
+
+    index = index_beside(path)
+    if index is not None and not index.is_file():
+        raise UnreadableError(
+            path,
+            f"it looks like a part of a checkpoint, but {index.name} is not next to it",
+            "Put all files of the checkpoint into one folder.",
+        )
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
-        "are read from an .npz or a .safetensors, with --layout to describe them.",
+        "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
     )
 
 
@@ -111,7 +120,7 @@ def _text(path: Path, head: bytes) -> str | None:
         inside = sorted(one.name for one in path.iterdir())[:5]
         return f"a folder of another kind ({', '.join(inside) or 'empty'})"
     if _PICKLE_0.match(head):
-        return "a bare pickle of protocol 0, which is not read because reading one can run code"
+        return _PICKLE
     try:
         start = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:

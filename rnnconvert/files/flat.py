@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import BIAS_PARTS
@@ -50,7 +51,7 @@ def sizes(
     layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
     if layout is None:
         raise problem(f"{name!r} has the mode {mode!r}, and may belong to {' or '.join(one.name for one in possible)}")
-    sizes = _sizes(layout, units, name, facts, bool(told), options, problem)
+    sizes = _sizes(layout, units, _Known(name, facts, bool(told), options), problem)
     column = sizes.num_directions * len(layout.order) * units
     ((least,),) = shapes(layout, sizes).values()
     width = units if sizes.skip_input else 1 + (length - least) // column
@@ -77,22 +78,32 @@ def _described(said: Description) -> dict[str, str]:
     return found
 
 
-def _sizes(
-    layout: Layout, hidden: int, name: str, facts: Mapping[str, str], described: bool, options: Options,
-    problem: Callable[[str], RnnConvertError],
-) -> Sizes:  # fmt: skip
-    """Return the sizes that are given, with one input; what the description of a described vector leaves out is absent."""
+class _Known(NamedTuple):
+    """What is known of a vector.
 
-    def fact(key: str, absent: str, held: bool) -> str:
-        if key in facts:
-            return facts[key]
-        if described or not held:
-            return options.get(key, name) or absent
-        return options.ask(key, name, assumed=absent, why="a flat vector does not describe itself")
+    facts      what its description states
+    described  whether it has one: what that leaves out is absent
+    """
 
-    holds = layout.holds
-    if facts.get("bidirectional", "true") not in ("true", "false"):
-        raise problem(f"{name!r} is said to be bidirectional={facts['bidirectional']}")
+    name: str
+    facts: Mapping[str, str]
+    described: bool
+    options: Options
+
+    def fact(self, key: str, absent: str, held: bool) -> str:
+        """Return a fact as it is stated, given or, where a layout holds others than the absent, asked for."""
+        if key in self.facts:
+            return self.facts[key]
+        if self.described or not held:
+            return self.options.get(key, self.name) or absent
+        return self.options.ask(key, self.name, assumed=absent, why="a flat vector does not describe itself")
+
+
+def _sizes(layout: Layout, hidden: int, known: _Known, problem: Callable[[str], RnnConvertError]) -> Sizes:
+    """Return the sizes that are given, with one input."""
+    name, fact, holds = known.name, known.fact, layout.holds
+    if known.facts.get("bidirectional", "true") not in ("true", "false"):
+        raise problem(f"{name!r} is said to be bidirectional={known.facts['bidirectional']}")
     layers = int(fact("num_layers", "1", holds.layers))
     directions = 2 if fact("bidirectional", "false", holds.directions > 1) == "true" else 1
     projection = int(fact("projection_size", "0", "projection" in layout.part_names))

@@ -9,7 +9,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
-from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, safetensors, sorted_table
+from rnnconvert.containers import (
+    archives,
+    json_file,
+    msgpack_file,
+    npy,
+    npz_file,
+    pickled_arrays,
+    safetensors,
+    sorted_table,
+)
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.reading import charging, open_regular
@@ -132,13 +141,10 @@ class Opened:
         )
 
 
-def _is_pickle(file: Opened) -> bool:
-    binary = file.head[:1] == b"\x80" and file.head[1:2] <= b"\x05"
-    return binary or (file.head[:1] in (b"c", b"(") and b"\n" in file.head[:300])
-
-
 def _is_bundle(file: Opened) -> bool:
-    if not (file.path.is_dir() or lowered(file.path).suffix == ".index" or Path(f"{file.path}.index").is_file()):
+    path = file.path
+    likely = path.is_dir() or lowered(path).suffix in (".index", ".meta") or Path(f"{path}.index").is_file()
+    if not likely and ".data-" not in path.name:
         return False
     from rnnconvert.containers import tensor_bundle
 
@@ -156,7 +162,7 @@ _KINDS: dict[str, Callable[[Opened], bool]] = {
     "msgpack": lambda file: msgpack_file.looks_like(file.head),
     "bson": lambda file: file.size > 4 and int.from_bytes(file.head[:4], "little") == file.size,
     "jld2": lambda file: file.head.startswith(b"HDF5-based"),
-    "pickle": _is_pickle,
+    "pickle": lambda file: pickled_arrays.looks_like(file.head),
     "tar": lambda file: file.head[257:262] == b"ustar",
     "protobuf": lambda file: file.head[:1] == b"\x08",
     "json": lambda file: json_file.looks_like(file.head),

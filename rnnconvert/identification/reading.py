@@ -16,7 +16,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Merge, Recurrent, gates_of
 from rnnconvert.identification.sample import Sample
 from rnnconvert.identification.structures import Structure
-from rnnconvert.judging.judging import compare
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.language.layout import UNUSED
 
 Blocks = dict[tuple[int, int], dict[Key, Array]]
@@ -193,7 +193,7 @@ def ratio(stack: Recurrent, sample: Sample, merge: Merge, dtype: np.dtype[Any]) 
     worst = 0.0
     for (name, known, exact), (*_, floor) in zip(truth, rough, strict=True):
         axes = ("time", "batch", "unit") if known.ndim == 3 else ("batch", "unit")
-        worst = max(worst, compare("", name, known, exact, [floor], dtype, None, axes).ratio)
+        worst = max(worst, compare(Output("", name, axes), known, exact, Allowance([floor], dtype)).ratio)
     return worst
 
 

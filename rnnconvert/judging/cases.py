@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core import reference
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.reference import Outputs
+from rnnconvert.core.reference import Outputs, Reading, Reference
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites import each
 
@@ -51,9 +50,9 @@ class Case:
     way: Way = "whole"
     cotangents: Outputs | None = None
 
-    def solve(self, stack: Recurrent, dtype: Any = np.float64) -> Outputs:
+    def solve(self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = ()) -> Outputs:
         """Compute the reference's outputs for the whole sequence, in that arithmetic."""
-        return reference.run(stack, self.x, self.hidden, self.cell or None, self.lengths, dtype)
+        return Reference(stack, dtype, readings).run(self.x, self.hidden, self.cell or None, self.lengths)
 
 
 def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> list[Outputs]:
@@ -309,17 +308,31 @@ USUAL = ("states", "default states", "lengths", "halves", "one step", "saturatin
 """The cases of a comparison that names none."""
 
 
-def cases(
-    stack: Recurrent, names: Sequence[str] = USUAL, seed: int = 0, batch: int = 4, time: int = 12,
-    lengths: Sequence[int] | None = None, gradients: bool = False,
-) -> tuple[list[Case], list[Skipped]]:  # fmt: skip
-    """Return random cases for a layer, and those that do not apply to it; equal seeds give equal numbers.
+@dataclass(frozen=True)
+class Draw:
+    """Which random cases are drawn; equal draws give a layer equal numbers.
 
-    lengths    of the case "lengths", instead of random ones; the batch is as many
+    names    of the cases, in CASES
+    batch    how many sequences
+    time     how many steps
+    lengths  of the case "lengths", instead of random ones; the batch is as many
+    """
+
+    names: Sequence[str] = USUAL
+    seed: int = 0
+    batch: int = 4
+    time: int = 12
+    lengths: Sequence[int] | None = None
+
+
+def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tuple[list[Case], list[Skipped]]:
+    """Return random cases for a layer, and those that do not apply to it.
+
     gradients  whether gradients are compared too
 
     Raises UsageError for an unknown case, and for sizes too small to tell right from wrong.
     """
+    names, seed, batch, time, lengths = draw.names, draw.seed, draw.batch, draw.time, draw.lengths
     if lengths is not None:
         batch, time = len(lengths), max([time, *lengths])
         if any(length < 0 for length in lengths):

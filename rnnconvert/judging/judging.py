@@ -150,33 +150,50 @@ def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, 
     return Comparison(case, output, False, far, far, far, 0.0, far, 0.0, nowhere, elements, elements, message=message)
 
 
-def compare(
-    case: str, output: str, found: Array, truth: Array, floors: Sequence[Array], dtype: np.dtype[Any],
-    mask: Array | None = None, axes: tuple[str, ...] = (), tolerance: Tolerance | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare one output with the truth.
+@dataclass(frozen=True, eq=False)
+class Output:
+    """An output of a case.
+
+    axes  their names; a first axis "time" is judged step by step
+    mask  which elements count; None for all
+    """
+
+    case: str
+    name: str
+    axes: tuple[str, ...] = ()
+    mask: Array | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Allowance:
+    """How far an output may be off.
 
     floors     other results for it that may be as far off: the reference in the element type, the source's own
     dtype      the element type of the weights that were run
-    mask       which elements count; None for all
-    axes       their names; a first axis "time" is judged step by step
     tolerance  a user's own, in place of what rounding explains
-
-    Raises UsageError if the shapes differ.
     """
+
+    floors: Sequence[Array]
+    dtype: np.dtype[Any]
+    tolerance: Tolerance | None = None
+
+
+def compare(output: Output, found: Array, truth: Array, allowance: Allowance) -> Comparison:
+    """Compare one output with the truth. Raises UsageError if the shapes differ."""
     if found.shape != truth.shape:
-        raise UsageError(f"{output} has the shape {found.shape}, expected {truth.shape}")
-    counts = np.ones(truth.shape, bool) if mask is None else mask
+        raise UsageError(f"{output.name} has the shape {found.shape}, expected {truth.shape}")
+    axes, tolerance = output.axes, allowance.tolerance
+    counts = np.ones(truth.shape, bool) if output.mask is None else output.mask
     with np.errstate(all="ignore"):
-        error, rough = _distance(found, truth), [_distance(floor, truth) for floor in floors]
+        error, rough = _distance(found, truth), [_distance(floor, truth) for floor in allowance.floors]
         if tolerance is None:
             counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
         error, *rough = [np.where(counts, gap, 0.0) for gap in (error, *rough)]
         floor = np.max([np.zeros(truth.shape), *rough], axis=0)
-        eps = float(ml_dtypes.finfo(dtype).eps)
+        eps = float(ml_dtypes.finfo(allowance.dtype).eps)
         size = np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
         by_step = bool(axes) and axes[0] == "time"
-        unit = 0.0 if output.startswith("gradient") else 1.0  # of what comes out of tanh, and not of slopes
+        unit = 0.0 if output.name.startswith("gradient") else 1.0  # of what comes out of tanh, and not of slopes
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
         else:
@@ -189,14 +206,14 @@ def compare(
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
         relative = np.where(error == 0, 0.0, error / np.abs(truth))
-        ulps = np.where(error == 0, 0.0, error / _spacing(truth, dtype))
+        ulps = np.where(error == 0, 0.0, error / _spacing(truth, allowance.dtype))
         # Zeros are told from the truth; or they are the truth.
         telling = (
             counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0) | (tolerance is not None))
         )
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
     made = Comparison(
-        case, output, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
+        output.case, output.name, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
         float(allowed[at]) if at else 0.0, _largest(ratio), _largest(floor),
         Worst(tuple(map(int, at)), axes, float(found[at]) if at else 0.0, float(truth[at]) if at else 0.0),
         int((ratio > 1).sum()), int(counts.sum()),

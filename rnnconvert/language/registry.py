@@ -116,7 +116,7 @@ def _assigned(file: Path, name: str) -> ast.expr | None:
     return None
 
 
-ARCHIVES = ("npz", "hdf5", "safetensors", "msgpack")
+ARCHIVES = ("npz", "hdf5", "safetensors", "msgpack", "pickle")
 """The kinds of file that hold nothing but arrays by name."""
 
 

@@ -209,7 +209,8 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)
-    return _report(target, source, found, filling, unlike, flattening, trusted), filling.arrays
+    plan = Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening)
+    return _report(plan, found, filling, unlike, trusted), filling.arrays
 
 
 def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
@@ -322,16 +323,9 @@ def _what(model: Model, unit: Unit) -> str:
     return f"{kinds}: {shapes}"
 
 
-def _report(
-    target: Model,
-    source: Model,
-    found: Pairing,
-    filling: Filling,
-    unlike: list[Difference],
-    flattening: Flattening,
-    trusted: bool,
-) -> Transplant:
-    notes = [*target.notes, *source.notes, *flattening.notes]
+def _report(plan: Plan, found: Pairing, filling: Filling, unlike: list[Difference], trusted: bool) -> Transplant:
+    target, source = plan.target, plan.source
+    notes = [*target.notes, *source.notes, *plan.orders.notes]
     if trusted and all(one.confidence != "order" for one in found.pairs):
         notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
     notes += [text for one in found.pairs for text in (*unconvertible(one), *unsaid(one))]
@@ -349,8 +343,7 @@ def _report(
         tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
         {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.questions,
-        dict(filling.made_of),
-        plan=Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening),
+        dict(filling.made_of), plan=plan,
     )  # fmt: skip
 
 

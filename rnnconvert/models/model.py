@@ -9,7 +9,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array
@@ -195,17 +195,26 @@ def by_class(framework: str, class_name: str) -> list[Surrounding]:
     return [layout for layout in surroundings(framework) if class_name in layout.classes.split()]
 
 
-def plain_units(
-    framework: str, name: str, class_name: str, names: Mapping[str, str], arrays: Mapping[str, Array],
-    facts: Callable[[str], Any], made: str = "",
-) -> list[Unit]:  # fmt: skip
-    """Return the layers without recurrence that an owner of some arrays is; arrays that fit nothing are left to the
-    caller.
+class Owner(NamedTuple):
+    """What some arrays of a model belong to: a module, a node, a part of a path.
 
-    names       the owner's arrays: the framework's names, and the model's
-    class_name  the owner's class, or "" where it is unknown
-    facts       what an attribute of the owner is, or None
+    name        what the model calls it
+    class_name  its class, or "" where that is unknown
+    names       its arrays: the framework's names, and the model's
+    facts       what an attribute of it is, or None
+    made        its class, as a user would write it
     """
+
+    name: str
+    class_name: str
+    names: Mapping[str, str]
+    facts: Callable[[str], Any]
+    made: str = ""
+
+
+def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Array]) -> list[Unit]:
+    """Return the layers without recurrence that an owner is; arrays that fit nothing are left to the caller."""
+    name, class_name, names, facts, made = owner
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
     known = by_class(framework, class_name) if class_name else [x for x in surroundings(framework) if not x.path]
     whole = readings([layout for layout in known if not layout.path], shapes)

@@ -94,11 +94,14 @@ class Transplant:
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
-        from rnnconvert.models.verify import compared
+        from rnnconvert.models.verify import compared, compared_with_kept
 
+        if expected is not None:
+            names = [one.target for one in self.filled if one.kind == "recurrent"]
+            return compared_with_kept(self.model, names, inputs, expected, apply)
         pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs, apply, expected)
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
     def __repr__(self) -> str:
         counts = (

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.judging.judging import Comparison, compare, unlike
+from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import Ran, Runner, Tap, moved, runners
@@ -56,58 +56,63 @@ class WholeModels:
 
 
 def compared(
-    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any = None,
-    apply: Apply | None = None, expected: Any = None,
-) -> WholeModels:  # fmt: skip
+    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any, apply: Apply | None
+) -> WholeModels:
     """Run both models and compare them.
 
     pairs          the recurrent layers that belong together, target's and source's
     inputs         what the target is called with: an array, or several
-    source_inputs  what the source is called with, if that is not the same
+    source_inputs  what the source is called with, None if that is the same
     apply          calls a tree of JAX's on inputs: a tree holds no code
-    expected       what the source gave for these inputs: it is not run then
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
     ours, given = model_of(target), _several(inputs)
-    if expected is not None:
-        return _with_expected(ours, given, _kept(expected), [own for own, _ in pairs], apply)
     theirs = _opened(source, apply)
     other = given if source_inputs is None else _several(source_inputs)
     found = _run(ours, given, apply)
     truth = _run(theirs, other, apply)
-    floors = _floors(theirs, other, apply) or _floors(ours, given, apply)
-    if not floors:
+    shaken = _shaken(theirs, other, apply)
+    by_source = bool(shaken)
+    rounding = _Rounding(ours, shaken or _shaken(ours, given, apply), by_source)
+    if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
-    by_source = floors[0][0] is theirs
     comparisons, unseen = [], []
     for own, name in pairs:
         one, two = ours.unit(own), theirs.unit(name)
         if own not in found.taps or name not in truth.taps or one is None or two is None:
             unseen.append(f"{own}: its output cannot be seen from outside")
             continue
-        shakes = [ran.taps.get(name if by_source else own) for _, ran in floors]
+        shakes = [ran.taps.get(name if by_source else own) for ran in rounding.runs]
         aligned = _aligned([found.taps[own], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
         if aligned is None:
             unseen.append(f"{own}: one model gives all its outputs joined, the other only the last ones")
             continue
         gave, expected, *moved = aligned
         axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
-        comparisons.append(_compare(own, gave, expected, moved, by_source, axes, ours))
-    comparisons += list(_ends(found, truth, floors, by_source, ours))
+        comparisons.append(rounding.compare(Output(_INPUTS, own, axes), gave, expected, moved))
+    comparisons += list(_ends(found, truth, rounding))
     return WholeModels(tuple(comparisons), tuple(unseen))
 
 
-def _with_expected(
-    ours: Model, given: Sequence[Array], expected: Sequence[Array], names: Sequence[str], apply: Apply | None
+def compared_with_kept(
+    target: Any, names: Iterable[str], inputs: Any, expected: Any, apply: Apply | None
 ) -> WholeModels:
-    """Compare what a model gives with outputs that were kept."""
-    found, truth = _run(ours, given, apply), Ran(tuple(expected), {})
-    floors = _floors(ours, given, apply)
-    if not floors:
+    """Run the target and compare it with what the source gave for these inputs.
+
+    names     the target's recurrent layers
+    expected  the outputs, or the .npy or .npz file that holds them
+
+    Raises what `compared` raises, and UnreadableError for another file.
+    """
+    ours, given = model_of(target), _several(inputs)
+    truth = Ran(tuple(_kept(expected)), {})
+    found = _run(ours, given, apply)
+    rounding = _Rounding(ours, _shaken(ours, given, apply), by_source=False)
+    if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
-    return WholeModels(tuple(_ends(found, truth, floors, False, ours)), unseen)
+    return WholeModels(tuple(_ends(found, truth, rounding)), unseen)
 
 
 def _kept(expected: Any) -> list[Array]:
@@ -185,12 +190,12 @@ def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
         raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
 
 
-def _floors(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[tuple[Model, Ran]]:
+def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[Ran]:
     """Return what a model gives with its weights moved; nothing where it cannot be copied."""
     units = [unit for unit in model.units if unit.stack is not None]
     runner = _runner(model, apply)
     try:
-        return [(model, runner.run(runner.shaken(model.live, seed), inputs, units)) for seed in range(SHAKES)]
+        return [runner.run(runner.shaken(model.live, seed), inputs, units) for seed in range(SHAKES)]
     except UsageError:
         return []
 
@@ -218,32 +223,39 @@ def _last(tap: Tap, unit: Unit) -> Array | None:
     return np.concatenate([tap.sequence[-1, :, :width], tap.sequence[0, :, width:]], axis=-1)
 
 
-def _compare(
-    name: str,
-    found: Array,
-    truth: Array,
-    shaken: Sequence[Array],
-    by_source: bool,
-    axes: tuple[str, ...],
-    target: Model,
-) -> Comparison:
-    if found.shape != truth.shape:
-        return unlike("the inputs given", name, found.shape, truth.shape)
-    # What the target itself moves by is brought to where the truth is.
-    floors = [one if by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken]
-    dtype = max(
-        (array.dtype for array in target.arrays.values() if array.dtype.kind == "f"), key=_eps, default=found.dtype
-    )
-    return compare("the inputs given", name, found, truth, floors, dtype, axes=axes)
+_INPUTS = "the inputs given"
+"""The one case that whole models are compared on."""
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """What rounding explains.
+
+    runs       of the model whose weights were moved, each time otherwise
+    by_source  whether that is the source, and not the target
+    """
+
+    target: Model
+    runs: Sequence[Ran]
+    by_source: bool
+
+    def compare(self, output: Output, found: Array, truth: Array, shaken: Sequence[Array]) -> Comparison:
+        """Compare an output with the source's, given what it was in each of the runs."""
+        if found.shape != truth.shape:
+            return unlike(output.case, output.name, found.shape, truth.shape)
+        # What the target itself moves by is brought to where the truth is.
+        floors = [
+            one if self.by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken
+        ]
+        dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
+        return compare(output, found, truth, Allowance(floors, max(dtypes, key=_eps, default=found.dtype)))
 
 
 def _eps(dtype: Any) -> float:
     return float(np.finfo(dtype).eps)
 
 
-def _ends(
-    found: Ran, truth: Ran, floors: Sequence[tuple[Model, Ran]], by_source: bool, target: Model
-) -> Iterable[Comparison]:
+def _ends(found: Ran, truth: Ran, rounding: _Rounding) -> Iterable[Comparison]:
     """Yield the comparisons of the models' own outputs."""
     if len(found.outputs) != len(truth.outputs):
         raise UsageError(
@@ -252,6 +264,6 @@ def _ends(
         )
     for number, (one, two) in enumerate(zip(found.outputs, truth.outputs, strict=True)):
         name = "output" if len(found.outputs) == 1 else f"output {number}"
-        shaken = [ran.outputs[number] for _, ran in floors]
+        shaken = [ran.outputs[number] for ran in rounding.runs]
         axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        yield _compare(name, one, two, shaken, by_source, axes, target)
+        yield rounding.compare(Output(_INPUTS, name, axes), one, two, shaken)

@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load, load_pair, select
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.judging.cases import Case, Draw, Skipped
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
@@ -195,9 +195,8 @@ def with_cases(subject: Subject, plan: Plan) -> LayerResults:
     if plan.given is not None:
         made = _kept(plan, stack)
     elif plan.inputs is None:
-        made, skipped = given_cases.cases(
-            stack, plan.cases, plan.seed, plan.batch, plan.time, plan.lengths, plan.gradients
-        )
+        draw = Draw(plan.cases, plan.seed, plan.batch, plan.time, plan.lengths)
+        made, skipped = given_cases.cases(stack, draw, plan.gradients)
     else:
         made = [_given(plan, subject)]
     found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)

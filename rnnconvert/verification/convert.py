@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import NotEqualError, UsageError
-from rnnconvert.files import convert as conversion
+from rnnconvert.files.convert import Target, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
-from rnnconvert.files.options import as_settings
+from rnnconvert.files.options import Options, as_settings
 from rnnconvert.files.summary import Progress, Summary
 
 if TYPE_CHECKING:
@@ -45,20 +45,15 @@ def convert(
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")
+    written = Target(target, target_format, layers, dtype, strict, force, dry_run, progress)
     if verify is False:
-        return conversion.convert(
-            source, target, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
-            strict=strict, force=force, dry_run=dry_run, progress=progress, settings=settings, **options,
-        )  # fmt: skip
+        return convert_file(source, source_format, written, Options(options, settings))
     if dry_run:
         raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
     from rnnconvert.verification.proved import convert_verified
 
-    summary, report = convert_verified(
-        source, target, plan=None if verify is True else verify, source_format=source_format, target_format=target_format,
-        layers=layers, dtype=dtype, strict=strict, force=force, progress=progress,
-        settings=(*as_settings(options), *settings),
-    )  # fmt: skip
+    words, plan = (*as_settings(options), *settings), None if verify is True else verify
+    summary, report = convert_verified(source, source_format, written, words, plan)
     if not report.equal:
         raise NotEqualError(target, report)
     return replace(summary, report=report)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
-from rnnconvert.core.reference import Gradients
+from rnnconvert.core.reference import Gradients, Reference
 from rnnconvert.core.weights import Key
 from rnnconvert.judging.cases import Case, shaken
 from rnnconvert.language.fitting import fit
@@ -38,7 +37,7 @@ def graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> G
     found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
     try:
         truth, floor = (
-            reference.gradients(stack, case.x, hidden, cell, case.lengths, case.cotangents, arithmetic)
+            Reference(stack, arithmetic).gradients(case.x, hidden, cell, case.lengths, case.cotangents)
             for stack, arithmetic in (
                 (part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding)
             )

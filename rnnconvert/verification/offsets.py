@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
@@ -21,15 +21,38 @@ Place = tuple[int, int, str, str, float, tuple[int, ...]]
 """Layer, direction, part, gate, first element, shape."""
 
 
+class _Row(NamedTuple):
+    """A line of the library's table.
+
+    identity  linLayerID
+    what      "matrix" or "bias"
+    start     its first byte
+    """
+
+    pseudo_layer: int
+    identity: int
+    what: str
+    start: int
+    dims: Sequence[int]
+
+    def place(self, sizes: Sizes, itemsize: int) -> Place:
+        part, gate = IDENTITIES[sizes.kind][self.identity]
+        layer, direction = divmod(self.pseudo_layer, sizes.num_directions)
+        shape = tuple(self.dims[1:])
+        if self.what == "bias":
+            part, shape = f"{part}_bias", shape[:1]
+        return layer, direction, part, gate, self.start / itemsize, shape
+
+
 def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows: Iterable[Sequence[Any]]) -> str:
     """Describe how the library's own table differs from ours; "" if it does not.
 
     itemsize  bytes of an element
     nbytes    size of the buffer, as the library has it
-    rows      [pseudo-layer, linLayerID, "matrix" or "bias", first byte, dimensions], as it reports them
+    rows      the fields of _Row, as it reports them
     """
     library = registry.title(layout.framework)
-    theirs = {_place(sizes, itemsize, *row[:5]) for row in rows}
+    theirs = {_Row(*row[:5]).place(sizes, itemsize) for row in rows}
     ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, sizes)}
     for place in sorted(ours ^ theirs, key=str):
         who = library if place in theirs else "rnnconvert"
@@ -42,14 +65,3 @@ def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows:
     return (
         "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"
     )
-
-
-def _place(
-    sizes: Sizes, itemsize: int, pseudo_layer: int, identity: int, what: str, start: int, dims: Sequence[int]
-) -> Place:
-    part, gate = IDENTITIES[sizes.kind][identity]
-    layer, direction = divmod(pseudo_layer, sizes.num_directions)
-    shape = tuple(dims[1:])
-    if what == "bias":
-        part, shape = f"{part}_bias", shape[:1]
-    return layer, direction, part, gate, start / itemsize, shape

@@ -11,11 +11,11 @@ from rnnconvert.containers.files import check_target, move, old_data, only_repla
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files import convert as conversion
-from rnnconvert.files.in_memory import PathLike, Source, path_of
+from rnnconvert.files.convert import Target, convert_file
+from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.load import load, load_with
 from rnnconvert.files.options import Options
-from rnnconvert.files.summary import Progress, Summary
+from rnnconvert.files.summary import Summary
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
@@ -26,52 +26,43 @@ from rnnconvert.verification.verify import verify
 
 def convert_verified(
     source: Source,
-    target: PathLike,
-    *,
-    plan: Plan | None = None,
+    source_format: str | None,
+    target: Target,
     settings: Iterable[str] = (),
-    source_format: str | None = None,
-    target_format: str | None = None,
-    layers: Sequence[str] | str = (),
-    dtype: str | None = None,
-    strict: bool = False,
-    force: bool = False,
-    progress: Progress | None = None,
+    plan: Plan | None = None,
     watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
     """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
 
-    plan  how it is verified; its layers, pairs and settings are those of the conversion
+    settings  options of both, "KEY=VALUE" or "LAYER:KEY=VALUE"
+    plan      how it is verified; its layers, pairs and settings are those of the conversion
 
     Raises what they raise, and UsageError where an option leaves a part of the function to the caller, so that the file by
     itself computes something else, or where a projection is folded.
     """
-    source, words, path = path_of(source, "convert"), list(settings), Path(target)
+    source, words, path = path_of(source, "convert"), list(settings), Path(target.path)
     _nothing_taken_over(words)
-    check_target(path, force)
+    check_target(path, target.force)
     # Beside the target, so that putting it in its place is a renaming.
     with _beside(path) as folder:
         made = Path(folder) / path.name
         show_as(made, path)
         show_as(folder, path.parent)
-        summary = conversion.convert(
-            source, made, source_format=source_format, target_format=target_format, layers=layers, dtype=dtype,
-            strict=strict, force=True, progress=progress, settings=words,
-        )  # fmt: skip
+        summary = convert_file(source, source_format, replace(target, path=made, force=True), Options(settings=words))
         _nothing_folded(path, summary)
         options = Options(settings=words)
         given = load_with(source, source_format, options).layers
-        said = _unsaid(summary, [stack for name, stack in given.items() if not layers or name in layers])
+        said = _unsaid(summary, [stack for name, stack in given.items() if not target.layers or name in target.layers])
         chosen = replace(
-            plan or Plan(), layers=layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
-            format_b=target_format,
+            plan or Plan(), layers=target.layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
+            format_b=target.format,
         )  # fmt: skip
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][0]["path"] = shown(str(source))
         report.document["models"][-1]["path"] = str(path)
         if report.equal:
             for file in sorted(Path(folder).iterdir()):
-                only_replace(path.with_name(file.name), force)
+                only_replace(path.with_name(file.name), target.force)
             before = old_data(path)
             # The file itself comes last: what it points to is there before it.
             moved = sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name)

@@ -15,7 +15,18 @@ from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
-from rnnconvert.judging.judging import FACTOR, ULPS, Comparison, Tolerance, compare, joined, parts, unlike
+from rnnconvert.judging.judging import (
+    FACTOR,
+    ULPS,
+    Allowance,
+    Comparison,
+    Output,
+    Tolerance,
+    compare,
+    joined,
+    parts,
+    unlike,
+)
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import REFERENCE, Run
@@ -122,7 +133,8 @@ def _outputs(
             continue
         near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
         whole = name.partition("[")[0]
-        made = compare(case.name, whole, own[name], expected, near, dtype, mask, axes, tolerance(whole, tolerances))
+        allowance = Allowance(near, dtype, tolerance(whole, tolerances))
+        made = compare(Output(case.name, whole, axes, mask), own[name], expected, allowance)
         if whole == name:
             yield made
         else:
@@ -171,8 +183,8 @@ def _gradients(
     found, truth, floor = graded.found, graded.truth, graded.floor
 
     def one(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
-        user = tolerance(name, tolerances)
-        return compare(case.name, name, values[0], values[1], [values[2]], dtype, None, axes, user)
+        allowance = Allowance([values[2]], dtype, tolerance(name, tolerances))
+        return compare(Output(case.name, name, axes), values[0], values[1], allowance)
 
     yield one("gradient of x", [found.x, truth.x, floor.x], ("step", "batch", "input"))
     for word in ("hidden", "cell"):

@@ -100,21 +100,22 @@ def run(
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
+            own = _Ready(process, _own_file(subject, folder), subject.pieces, part)
             reason = (
                 _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
-                or _refusal(process, _own_file(subject, folder), subject.pieces, part, cases)
+                or own.refusal(cases[0])
             )
             if reason:
                 made.own_file, made.notes["own file"] = False, reason
         if made.own_file:
-            _answers(process, _own_file(subject, folder), subject.pieces, part, cases, made, ran)
+            own.answer(cases, made, ran)
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
                 file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
                 made.seconds["convert"] = made.seconds.get("convert", 0.0) + time.perf_counter() - start
-                _answers(process, file, (), part, some, made, ran)
+                _Ready(process, file, (), part).answer(some, made, ran)
         if not made.outputs:
             raise ExecutorError(executor.name, "; ".join(sorted(set(made.left_out.values()))), refused=True)
     except RefusedError as error:
@@ -288,59 +289,87 @@ def _apart(subject: Subject) -> str:
     return "" if depth == subject.stack.num_layers else "its directions are separate layers in the file, side by side"
 
 
-def _refusal(process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case]) -> str:
-    """Return why the framework does not run the user's own file directly, or ""."""
-    try:
-        _ask(process, file, pieces, part, cases[0], cases[0].x[:1])
-    except ExecutorError as error:
-        if not error.refused:
-            raise
-        return error.problem
-    return ""
+@dataclass(frozen=True)
+class _Ready:
+    """A layer in a file that an executor runs.
 
+    pieces  the layer's names in the file; none if the file has nothing else
+    part    its form there
+    """
 
-def _ask(
-    process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case, x: Array, **changes: Any
-) -> dict[str, Any]:
-    given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
-    for name in ("hidden", "cell"):
-        given[name] = list(given[name]) if given[name] else None
-    return process.ask(file=file, layers=list(pieces), how=how_of(part), x=x, **given)
+    process: Process
+    file: str
+    pieces: Sequence[str]
+    part: Fitted
 
-
-def _answers(
-    process: Process, file: str, pieces: Sequence[str], part: Fitted, cases: Sequence[Case], made: Run,
-    ran: Callable[[], None],
-) -> None:  # fmt: skip
-    """Store the outputs of every case that the executor supports."""
-    start = time.perf_counter()
-    for number, case in enumerate(cases):
-        if number:
-            ran()
-        if not _states_fit(case, part.stack):
-            names = ", ".join(step.rewrite for step in made.rewrites)
-            made.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
-            continue
+    def refusal(self, case: Case) -> str:
+        """Return why the framework does not run the file, tried with the first step of a case; "" if it does."""
         try:
-            answer = _whole(process, file, pieces, part, case) if case.way == "whole" else _carried(
-                process, file, pieces, part, case
-            )  # fmt: skip
+            self._ask(case.x[:1])
         except ExecutorError as error:
             if not error.refused:
                 raise
-            made.left_out[case.name] = error.problem
-            continue
-        made.notes.update(answer.get("notes", {}))
-        _same_offsets(process, made, part)
+            return error.problem
+        return ""
+
+    def answer(self, cases: Sequence[Case], made: Run, ran: Callable[[], None]) -> None:
+        """Store the outputs of every case that the executor supports."""
+        start = time.perf_counter()
+        for number, case in enumerate(cases):
+            if number:
+                ran()
+            if not _states_fit(case, self.part.stack):
+                names = ", ".join(step.rewrite for step in made.rewrites)
+                made.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
+                continue
+            try:
+                answer = self._whole(case) if case.way == "whole" else self._carried(case)
+            except ExecutorError as error:
+                if not error.refused:
+                    raise
+                made.left_out[case.name] = error.problem
+                continue
+            made.notes.update(answer.get("notes", {}))
+            _same_offsets(self.process, made, self.part)
+            try:
+                made.outputs[case.name] = _outputs(answer, self.part.stack, case)
+                if "gradients" in answer:
+                    made.gradients[case.name] = graded(answer["gradients"], self.part, case, made.rounding)
+            except (ValueError, KeyError, TypeError) as error:
+                if isinstance(error, RnnConvertError):
+                    raise
+                raise ExecutorError(self.process.executor.name, f"{case.name}: {error}") from None
+        made.seconds["run"] = made.seconds.get("run", 0.0) + time.perf_counter() - start
+
+    def _ask(self, x: Array, **changes: Any) -> dict[str, Any]:
+        given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
+        for name in ("hidden", "cell"):
+            given[name] = list(given[name]) if given[name] else None
+        return self.process.ask(file=self.file, layers=list(self.pieces), how=how_of(self.part), x=x, **given)
+
+    def _whole(self, case: Case) -> dict[str, Any]:
+        weights = case.cotangents
+        cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
+        given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
         try:
-            made.outputs[case.name] = _outputs(answer, part.stack, case)
-            if "gradients" in answer:
-                made.gradients[case.name] = graded(answer["gradients"], part, case, made.rounding)
-        except (ValueError, KeyError, TypeError) as error:
-            if isinstance(error, RnnConvertError):
+            return self._ask(case.x, **given, cotangents=cotangents)
+        except ExecutorError as error:
+            if not (error.refused and cotangents):
                 raise
-            raise ExecutorError(process.executor.name, f"{case.name}: {error}") from None
-    made.seconds["run"] = made.seconds.get("run", 0.0) + time.perf_counter() - start
+            # It may run forwards and know no gradients.
+            answer = self._ask(case.x, **given)
+            return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
+
+    def _carried(self, case: Case) -> dict[str, Any]:
+        """Run a sequence piece by piece, each starting from the state at the end of the previous one."""
+        cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
+        state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
+        found = []
+        for x in np.split(case.x, cuts):
+            answer = self._ask(x, **state)
+            state = {"hidden": answer["hidden"], "cell": answer["cell"]}
+            found.append(answer["y"])
+        return {**answer, "y": np.concatenate(found)}
 
 
 def _same_offsets(process: Process, made: Run, part: Fitted) -> None:
@@ -383,29 +412,3 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
             )
         found[name] = states
     return Outputs(y, found["hidden"], found["cell"])
-
-
-def _whole(process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case) -> dict[str, Any]:
-    weights = case.cotangents
-    cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
-    given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
-    try:
-        return _ask(process, file, pieces, part, case, case.x, **given, cotangents=cotangents)
-    except ExecutorError as error:
-        if not (error.refused and cotangents):
-            raise
-        # It may run forwards and know no gradients.
-        answer = _ask(process, file, pieces, part, case, case.x, **given)
-        return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
-
-
-def _carried(process: Process, file: str, pieces: Sequence[str], part: Fitted, case: Case) -> dict[str, Any]:
-    """Run a sequence piece by piece, each starting from the state at the end of the previous one."""
-    cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
-    state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
-    found = []
-    for x in np.split(case.x, cuts):
-        answer = _ask(process, file, pieces, part, case, x, **state)
-        state = {"hidden": answer["hidden"], "cell": answer["cell"]}
-        found.append(answer["y"])
-    return {**answer, "y": np.concatenate(found)}

@@ -16,7 +16,7 @@ from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.mutations import capped
-from rnnconvert.judging.cases import Case, cases, held, state_widths
+from rnnconvert.judging.cases import Case, Draw, cases, held, state_widths
 from rnnconvert.judging.measure import Measure, settled
 from rnnconvert.language import outline
 from rnnconvert.rewrites import each
@@ -101,7 +101,7 @@ def made_for(a: Recurrent, b: Recurrent, given: Sequence[Case], seed: int) -> Ca
 
 def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]]:
     names = ["states", "default states", "lengths"] if state_widths(a) == state_widths(b) else ["default states"]
-    usual = [capped(a, case) for case in cases(a, names, seed)[0]]
+    usual = [capped(a, case) for case in cases(a, Draw(names, seed))[0]]
     for factor in _FACTORS:
         for case in usual:
             hidden, cell = (

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison import difference
-from rnnconvert.core import reference
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
@@ -382,7 +381,7 @@ def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[s
 
 
 def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
-    other = reference.run(stack, case.x, case.hidden, case.cell or None, case.lengths, readings=["clip output"])
+    other = case.solve(stack, readings=["clip output"])
     return float(np.nan_to_num(np.abs(other.y - truth.y)).max(initial=0.0))
 
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
-from rnnconvert.judging.judging import Comparison, compare
+from rnnconvert.judging.judging import Allowance, Comparison, Output, compare
 from rnnconvert.models.runners import moved
 from tests.corpus import FOLDER
 
@@ -87,7 +87,8 @@ class Entry:
         made = []
         for name in self.expected:
             floors = [known[name] + (one[name].astype(np.float64) - found[name]) for one in rough]
-            made.append(compare(self.file, name, found[name], known[name], floors, np.dtype(np.float32)))
+            allowance = Allowance(floors, np.dtype(np.float32))
+            made.append(compare(Output(self.file, name), found[name], known[name], allowance))
         return made
 
 

@@ -95,7 +95,8 @@ def solve(
     on: Any = (standing_in or StandIn(about)) if work.stands_in else library(work)
     place = cudnn_library.Memory(HostMemory()) if work.stands_in else memory()
     states = {"hidden": solved.hidden, "cell": solved.cell, "lengths": config.lengths}
-    return cudnn.run(solved.buffer, solved.x, about, on, place, config.algorithm, io=config.io, **{**states, **given})
+    variant = {"algorithm": config.algorithm, "io": config.io}
+    return cudnn.run(solved.buffer, solved.x, about, cudnn.Device(on, place), variant, **{**states, **given})
 
 
 def _computed(work: Work, config: Config) -> Found:

@@ -145,7 +145,7 @@ class Solved:
     def gradients(self, dtype: str = "float64") -> Gradients:
         """The gradients in that arithmetic. Raises ImportError without torch."""
         states = self.given_hidden, self.given_cell
-        return reference.gradients(self.stack, self.x, *states, self.config.lengths, self.weighed, dtype)
+        return reference.Reference(self.stack, dtype).gradients(self.x, *states, self.config.lengths, self.weighed)
 
     def slopes_of(self, gradients: Gradients) -> Array:
         """The weights' gradients in the places of the buffer."""

@@ -28,13 +28,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]
     given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
-    algorithm = request["variant"].get("algorithm")
-    if algorithm is None:
+    if "algorithm" not in request["variant"]:
         params = request["buffer"].view(run_torch._STORED[description["dtype"]])
         with standins.by_hand():
             return run_torch.run(params, request["x"], description, "cpu", **given)
     about = {**description, "elements": request["buffer"].size}
-    memory = cudnn_library.Memory(HostMemory())
-    found = cudnn.run(request["buffer"], request["x"], about, StandIn(about), memory, algorithm, **given)
+    device: Any = cudnn.Device(StandIn(about), cudnn_library.Memory(HostMemory()))
+    found = cudnn.run(request["buffer"], request["x"], about, device, request["variant"], **given)
     found["notes"].pop("offsets")  # the stand-in has none
     return found

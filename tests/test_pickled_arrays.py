@@ -1,0 +1,162 @@
+"""Plain pickles of weights, as people save trees and state dictionaries: read as data, by the names of the arrays."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.containers import pickled_arrays
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import BudgetError, UnreadableError
+from rnnconvert.formats.paddle import paddle_params
+from tests.requirements import needed
+from tests.sources import stack, write
+
+X = np.random.default_rng(0).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
+
+
+def pickled(value: Any, path: Path, protocol: int = 4) -> Path:
+    path.write_bytes(pickle.dumps(value, protocol))
+    return path
+
+
+def only(path: Path, **options: Any) -> reference.Outputs:
+    """What the only layer of a file gives."""
+    (layer,) = rc.load(path, **options).layers.values()
+    return reference.run(layer, X)
+
+
+def arrays_of(path: Path) -> dict[str, Array]:
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("under", ["", "model"])
+def test_torchs_numbers_as_numpys_arrays(tmp_path: Path, under: str, protocol: int) -> None:
+    torch = needed("torch", "torch")
+    layer = torch.nn.GRU(3, 4)
+    state = {f"rnn.{name}": tensor.detach().numpy() for name, tensor in layer.named_parameters()}
+    path = pickled({under: state, "epoch": 3} if under else state, tmp_path / "m.pkl", protocol)
+    found = rc.load(path)
+    assert (found.format, list(found.layers)) == ("pytorch", [f"{under}.rnn".lstrip(".")])
+    with torch.no_grad():
+        np.testing.assert_allclose(only(path).y, layer(torch.tensor(X))[0].numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_torchs_own_tensors(tmp_path: Path, whole: bool) -> None:
+    torch = needed("torch", "torch")
+    model = torch.nn.Sequential(torch.nn.LSTM(3, 4, batch_first=True))
+    path = pickled(model if whole else model.state_dict(), tmp_path / "m.pkl")
+    found = rc.load(path)
+    assert (found.format, list(found.layers)) == ("pytorch", ["0"])
+    assert found.batch_first == ({"0": True} if whole else {})
+    with torch.no_grad():
+        y = model(torch.tensor(X.swapaxes(0, 1)))[0].numpy()
+    np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_trees_of_jax(tmp_path: Path, numbers: bool) -> None:
+    jax, nn = needed("flax", "jax"), needed("flax", "flax.linen")
+    cell = nn.RNN(nn.GRUCell(4))
+    tree = cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1))
+    path = pickled(jax.tree.map(np.asarray, tree) if numbers else tree, tmp_path / "m.pkl")
+    assert rc.load(path).format == "flax"
+    y = np.asarray(cell.apply(tree, X.swapaxes(0, 1)))
+    np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
+
+
+def test_haikus_parameters(tmp_path: Path) -> None:
+    jax, hk = needed("haiku", "jax"), needed("haiku", "haiku")
+
+    def model(x: Any) -> Any:
+        core = hk.LSTM(4)
+        return hk.dynamic_unroll(core, x, core.initial_state(2))[0]
+
+    net = hk.without_apply_rng(hk.transform(model))
+    tree = net.init(jax.random.PRNGKey(0), X)
+    path = pickled(tree, tmp_path / "m.pkl")
+    assert rc.load(path).format == "haiku"
+    np.testing.assert_allclose(only(path).y, np.asarray(net.apply(tree, X)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("format", "shape"), [("lasagne", lambda arrays: list(arrays.values())), ("tensorflow1", dict)]
+)
+def test_the_same_as_an_archive(tmp_path: Path, format: str, shape: Callable[[dict[str, Array]], object]) -> None:
+    whole = write(tmp_path / "m.npz", stack(), target_format=format)
+    path = pickled(shape(arrays_of(whole)), tmp_path / "m.pkl", 0 if format == "lasagne" else 2)
+    assert rc.load(path).format == format
+    assert np.array_equal(only(path).y, only(whole).y)
+
+
+def test_paddles_own_files_stay_paddles(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.pdparams", stack())
+    assert rc.load(path).format == "paddle"
+    tree = {name: np.asarray(array) for name, array in paddle_params.read(path).arrays.items()}
+    named = pickled({**tree, paddle_params.NAMES: dict.fromkeys(tree, "x")}, tmp_path / "m.pkl")
+    assert rc.load(named).format == "paddle"
+    assert rc.load(pickled(tree, tmp_path / "cells.pkl")).format == "paddle"
+    plain = pickled({name: array for name, array in tree.items() if "cell" not in name}, tmp_path / "plain.pkl")
+    assert rc.load(plain).format == "pytorch"
+    assert np.array_equal(only(plain).y, only(plain, source_format="paddle").y)
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return eval, ("open('ran', 'w').close()",)
+
+
+class Holder:
+    """An object of a script's own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+def test_nothing_runs_and_what_is_no_array_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = {"w": np.ones((2, 3), np.float32), "holder": Holder(inner=[np.zeros(2)], name="x"), "odd": Holder(name="y")}
+    stored = pickled_arrays.read(pickled(state, tmp_path / "m.pkl"))
+    assert sorted(stored.arrays) == ["holder/inner/0", "w"]
+    assert list(stored.metadata["unreadable"]) == ["odd"] and "Holder" in stored.metadata["unreadable"]["odd"]
+    with pytest.raises(UnreadableError):
+        rc.load(pickled({**state, "evil": Evil()}, tmp_path / "evil.pkl"))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_lists_in_one_another_take_no_time(tmp_path: Path) -> None:
+    twice: Any = [np.ones(1)]
+    for _ in range(60):
+        twice = [twice, twice]
+    with pytest.raises(BudgetError):
+        pickled_arrays.read(pickled({"a": twice}, tmp_path / "m.pkl"))
+    deep: Any = np.ones(1)
+    for _ in range(100):
+        deep = [deep]
+    with pytest.raises(UnreadableError, match="nested more than 64 deep"):
+        pickled_arrays.read(pickled({"a": deep}, tmp_path / "m.pkl"))
+    itself: list[Any] = []
+    itself.append(itself)
+    with pytest.raises(UnreadableError, match="nested more than 64 deep"):
+        pickled_arrays.read(pickled({"a": itself}, tmp_path / "m.pkl"))
+
+
+def test_two_arrays_of_one_path_are_refused(tmp_path: Path) -> None:
+    tree = {"a": {"b": np.ones(2)}, "a/b": np.zeros(2)}
+    with pytest.raises(UnreadableError, match="two of its arrays are called 'a/b'"):
+        pickled_arrays.read(pickled(tree, tmp_path / "m.pkl"))
+
+
+def test_a_pickle_of_something_else(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="a pickle without arrays named as those of a recurrent layer"):
+        rc.load(pickled({"words": ["a", "b"]}, tmp_path / "m.pkl"))
