@@ -67,18 +67,20 @@ def batch(
     """
     import json
 
-    from rnnconvert.batch import manifest, stores
+    from rnnconvert.batch import manifest
+    from rnnconvert.batch.asking import is_url, log_nothing
     from rnnconvert.batch.journal import Journal
     from rnnconvert.batch.run import run
     from rnnconvert.batch.workers import Workers
     from rnnconvert.containers.files import replacing
 
+    log_nothing()
     wish = Wish.of(target_format)
     if wish.format is None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")
     items = manifest.items(sources, folder, wish.format, wish.name(""), settings)
     if journal is None:
-        if stores.is_url(folder):
+        if is_url(folder):
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
         journal = Path(folder) / "rnnconvert-batch.jsonl"
     workers = Workers(jobs or min(len(items), os.cpu_count() or 1), on)

@@ -26,7 +26,7 @@ def incoming(*paths: str) -> Iterator[tuple[str, ...]]:
         return
     import shutil  # takes milliseconds, which other calls need not pay
 
-    from rnnconvert.containers.temporary import new_folder
+    from rnnconvert.containers.temporary import new_folder, room_for
 
     if paths.count(STREAM) > 1:
         raise UsageError("stdin can be read only once: give `-` for one file")
@@ -37,7 +37,7 @@ def incoming(*paths: str) -> Iterator[tuple[str, ...]]:
         if stream.isatty():
             raise UsageError("stdin is a terminal. Give a file's name, or a pipe: rnnconvert inspect - < model.pt")
         try:
-            with file.open("wb") as copy:
+            with room_for("stdin"), file.open("wb") as copy:
                 shutil.copyfileobj(stream, copy, 1 << 20)
         except OSError as error:
             raise UnreadableError("stdin", f"it cannot be read: {error.strerror or error}") from None

@@ -31,8 +31,10 @@ NAMES = frozenset(
         "openvino",
         "ncnn",
         "aiohttp",
+        "azure",
         "coremltools",
         "gcc",
+        "google",
         "tfjs",
         "tinygrad",
         "tensorflow1",
@@ -47,6 +49,7 @@ NAMES = frozenset(
         "dask",
         "ray",
         "spark",
+        "ssh",
     }
 )
 

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.batch import manifest, stores
+from rnnconvert.batch import asking, manifest, stores
 from rnnconvert.batch.journal import Entry, Journal
 from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
@@ -306,14 +306,14 @@ def test_only_the_recurrent_arrays_of_a_large_file_travel(
     safetensors.write(tmp_path / "big.safetensors", {**around, **arrays(3)})
     memory.pipe_file("/big.safetensors", (tmp_path / "big.safetensors").read_bytes())
     counting = Counting(memory)
-    monkeypatch.setattr(stores, "system", lambda url: (counting, url.partition("://")[2]))
+    monkeypatch.setattr(asking, "system", lambda url: (counting, url.partition("://")[2]))
     with stores.fetched("memory:///big.safetensors") as local:
         assert local.stat().st_size == (tmp_path / "big.safetensors").stat().st_size
         layer = rc.load(local).layers["rnn"]
         own = rc.load(tmp_path / "big.safetensors").layers["rnn"]
         assert all(np.array_equal(layer.first.get(*key), own.first.get(*key)) for key in own.first.arrays)  # type: ignore[arg-type]
     assert counting.sent < 70_000 < (tmp_path / "big.safetensors").stat().st_size
-    monkeypatch.setattr(stores, "_PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(asking, "_PAUSES", (0.0, 0.0, 0.0))
     counting.failing = 3
     with stores.fetched("memory:///big.safetensors"):
         pass

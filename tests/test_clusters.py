@@ -65,6 +65,10 @@ def ray() -> Iterator[tuple[str, Any]]:
     subprocess.run(
         [*start, "--include-dashboard=false", "--disable-usage-stats"], check=True, capture_output=True, env=environment
     )
+    # A client that comes before the node's agent listens is refused after half a minute.
+    log, until = Path("/tmp/ray/session_latest/logs/runtime_env_agent.log"), time.monotonic() + 30
+    while not (log.exists() and "Listening" in log.read_text()) and time.monotonic() < until:
+        time.sleep(0.1)
     try:
         yield (
             f"ray://127.0.0.1:{int(port) + 1}",

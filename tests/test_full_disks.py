@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
+import lzma
 import os
 import subprocess
 import sys
+import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import safetensors
+from rnnconvert.core.errors import UsageError
 from tests.test_batch import arrays, call
 
 SIZE = 1 << 20
@@ -122,3 +128,66 @@ def test_what_the_kernel_refuses_is_named_and_resumed(tmp_path: Path) -> None:
     code, said = call(*words, "--json")
     assert code == 0 and json.loads(said)["resumed"] == len(lines) - 1
     assert len(list((tmp_path / "out").iterdir())) == 13
+
+
+def packed(folder: Path) -> dict[str, Path]:
+    """One model, as what commands keep in the temporary folder before they read it."""
+    safetensors.write(folder / "m.safetensors", arrays(1, 300))
+    for name in ("m.pt", "m.keras"):
+        assert CliRunner().invoke(main, ["convert", str(folder / "m.safetensors"), str(folder / name)]).exit_code == 0
+    for suffix, module in ((".gz", gzip), (".xz", lzma)):
+        (folder / f"m.pt{suffix}").write_bytes(module.compress((folder / "m.pt").read_bytes()))
+    with (
+        zipfile.ZipFile(folder / "m.keras") as stored,
+        zipfile.ZipFile(folder / "small.keras", "w", zipfile.ZIP_DEFLATED) as small,
+    ):
+        for name in stored.namelist():
+            small.writestr(name, stored.read(name))
+    return {one.name: one for one in folder.iterdir() if one.is_file()}
+
+
+@pytest.fixture
+def full(disk: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder that has room for names, and not for a model."""
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    fill(disk, 200_000)
+    return disk
+
+
+@pytest.mark.parametrize("name", ["m.pt.gz", "m.pt.xz", "small.keras", "-", "stdout", "file:m.pt", "batch"])
+def test_a_full_temporary_folder_is_named(name: str, full: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    models = packed(tmp_path / "in")
+    target = tmp_path / "out.onnx"
+    target.write_bytes(b"old")
+    there = {one: one.read_bytes() for one in (*models.values(), target)}
+    model = str(models["m.pt"])
+    words = {
+        "-": ["convert", "-", str(target), "--force"],
+        "stdout": ["convert", model, "-", "--to", "onnx"],
+        "file:m.pt": ["batch", f"file://{model}", "--to", "onnx", "--out", str(tmp_path / "out"), "--jobs", "1"],
+        "batch": ["batch", model, "--to", "onnx", "--out", "memory://out", "--journal", str(tmp_path / "j"), "--jobs", "1"],
+    }.get(name) or ["convert", str(models.get(name)), str(target), "--force"]  # fmt: skip
+    done = CliRunner().invoke(main, words, input=models["m.pt"].read_bytes() if name == "-" else None)
+    assert done.exit_code == 2 and "Traceback" not in done.output, done.output
+    assert f"temporary folder {full}" in done.output and "Set TMPDIR to a larger disk" in done.output, done.output
+    assert {one: one.read_bytes() for one in there} == there
+    left = [one.name for one in full.iterdir() if one.name != "filler"]
+    assert not left or name in ("m.pt.gz", "m.pt.xz")  # what the process itself removes when it ends
+
+
+def test_bytes_that_do_not_fit_into_the_temporary_folder_are_refused(full: Path, tmp_path: Path) -> None:
+    safetensors.write(tmp_path / "m.safetensors", arrays(1, 300))
+    with pytest.raises(
+        UsageError, match=f"in memory\\).* temporary folder {full}: No space left on device. Set TMPDIR"
+    ):
+        rc.load((tmp_path / "m.safetensors").read_bytes())
+
+
+def test_a_process_leaves_nothing_in_a_full_temporary_folder(disk: Path, tmp_path: Path) -> None:
+    models = packed(tmp_path)
+    fill(disk, 200_000)
+    words = [sys.executable, "-m", "rnnconvert", "inspect", str(models["m.pt.gz"])]
+    done = subprocess.run(words, env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"temporary folder {disk}: No space left" in done.stderr, done.stderr
+    assert [one.name for one in disk.iterdir()] == ["filler"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import listing, stores
+from rnnconvert.batch import asking, listing, stores
 from rnnconvert.containers import safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests import faulty_s3
@@ -48,7 +48,7 @@ def store(address: tuple[str, faulty_s3.Store], monkeypatch: pytest.MonkeyPatch)
         "MAX_ATTEMPTS": "1",
     }.items():  # fmt: skip
         monkeypatch.setenv(f"AWS_{name}", value)
-    monkeypatch.setattr(stores, "_PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
     assert stores._PART >= SMALLEST_PART
     monkeypatch.setattr(stores, "_PART", PART)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", PART)
@@ -205,7 +205,7 @@ def test_a_listing_has_no_more_pages_than_names(step: int, monkeypatch: pytest.M
     here = [f"out/m{number:04}.onnx" for number in range(1000)]
     asked = here[5::step][:20]
     paged = Paged([*here, "out", "other/a", *(key + "x" for key in here[::9])])
-    monkeypatch.setattr(stores, "system", lambda url: (paged, url.partition("://")[2]))
+    monkeypatch.setattr(asking, "system", lambda url: (paged, url.partition("://")[2]))
     found = listing.states([f"s3://b/{key}" for key in [*asked, "out/absent", "out/m0006.onn"]])
     assert found == {f"s3://b/{key}": f'{len(key)} "{key}"' for key in asked}
     assert paged.pages <= min(22, 3 + 22 * step // 2)

@@ -24,5 +24,5 @@ def test_an_absent_thing_that_is_named_fails(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "torhc")
-    with pytest.raises(ValueError, match="names torhc; there are aiohttp, browser, chainer"):
+    with pytest.raises(ValueError, match="names torhc; there are aiohttp, azure, browser"):
         required()

@@ -6,12 +6,12 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import stores
+from rnnconvert.batch import asking, stores
 from rnnconvert.batch.journal import Journal
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.run import run
@@ -24,12 +24,13 @@ from tests.test_batch import arrays, call
 
 needed("aiohttp", "aiohttp")
 fsspec = needed("aiohttp", "fsspec")
+MemoryFileSystem: Any = needed("aiohttp", "fsspec.implementations.memory").MemoryFileSystem
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server with one model as a .safetensors and as a .pt."""
-    monkeypatch.setattr(stores, "_PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
     safetensors.write(tmp_path / "model.safetensors", arrays(3, 40))
     rc.convert(tmp_path / "model.safetensors", tmp_path / "model.pt")
     fsspec.filesystem("http").clear_instance_cache()
@@ -102,7 +103,7 @@ class Breaking:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(stores, "_PAUSES", (0.01, 0.01, 0.01))
+    monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
     store = fsspec.filesystem("memory")
     yield store
     store.store.clear()
@@ -116,7 +117,7 @@ def test_a_target_is_there_whole_or_not_at_all(
     (tmp_path / "a").write_bytes(b"x" * 1000)
     memory.pipe_file("/out/old.onnx", b"old")
     breaking = Breaking(memory, times)
-    monkeypatch.setattr(stores, "system", lambda url: (breaking, url.partition("://")[2]))
+    monkeypatch.setattr(asking, "system", lambda url: (breaking, url.partition("://")[2]))
     with contextlib.nullcontext() if whole else pytest.raises(UsageError, match="cannot write there"):
         stores.put(tmp_path / "a", "memory:///out/old.onnx")
     assert memory.cat_file("/out/old.onnx") == (b"x" * 1000 if whole else b"old")
@@ -139,3 +140,132 @@ def test_a_source_that_changes_while_it_is_read_is_not_taken(server: Server, tmp
     monkeypatch.setattr(stores, "_copied", copied)
     with Journal(tmp_path / "j") as journal:
         assert run([item], journal, Workers(), {}).code == 0
+
+
+class Session(MemoryFileSystem):  # type: ignore[misc]
+    """A store that is reached when it is made, as those of ssh are, and that knows no ranges and renames over nothing."""
+
+    protocol = "session"
+    refuse = 0
+    made: ClassVar[list[Session]] = []
+
+    def __init__(self, host: str, **options: Any) -> None:
+        super().__init__(**options)
+        if type(self).refuse:
+            type(self).refuse -= 1
+            raise ConnectionRefusedError(f"nobody answers at {host}")
+        self.is_lost = False
+        self.made.append(self)
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        own = path.removeprefix("session://").partition("/")[2] if "://" in path else path
+        return str(MemoryFileSystem._strip_protocol(own))
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, str]:
+        return {"host": path.removeprefix("session://").partition("/")[0]}
+
+    def info(self, path: str, **named: Any) -> Any:
+        if self.is_lost:
+            raise OSError("Socket is closed")
+        return super().info(path, **named)
+
+    def cat_file(self, path: str, **named: Any) -> Any:
+        raise AssertionError("it would send all of the file")
+
+    def mv(self, path1: str, path2: str, **named: Any) -> None:
+        if self.is_lost or self.exists(path2):
+            raise OSError("Failure")
+        super().mv(path1, path2, **named)
+
+
+@pytest.fixture
+def session(memory: Any) -> Iterator[str]:
+    fsspec.register_implementation("session", Session, clobber=True)
+    yield "session://user:word@host:22"
+    Session.clear_instance_cache()
+    Session.made.clear()
+    Session.refuse = 0
+
+
+def test_a_lost_connection_is_made_again(session: str, memory: Any, tmp_path: Path) -> None:
+    """One that broke off served no file after it, whatever was asked."""
+    safetensors.write(tmp_path / "m.safetensors", arrays(3, 40))
+    for step in range(3):
+        url = f"{session}/out/m{step}.safetensors"
+        for one in Session.made:
+            one.is_lost = True
+        Session.refuse = step
+        stores.put(tmp_path / "m.safetensors", url)
+        Session.made[-1].is_lost = True
+        with stores.fetched(url, (), stores.state(url, fresh=True)) as local:
+            assert local.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+    assert memory.ls("/out", detail=False) == [f"/out/m{step}.safetensors" for step in range(3)]
+
+
+def test_a_store_that_cannot_be_reached_is_named(session: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"new")
+    Session.refuse = 100
+    with pytest.raises(UnreadableError, match="ConnectionRefusedError: nobody answers"):
+        stores.state(f"{session}/a")
+    with pytest.raises(UnreadableError, match="ConnectionRefusedError: nobody answers"):
+        stores.matching(f"{session}/*.pt")
+    with pytest.raises(UsageError, match="cannot write there: ConnectionRefusedError"):
+        stores.put(tmp_path / "a", f"{session}/a")
+    left = Session.refuse
+    Session.refuse = 0
+    assert left == 100 - 3 * 4
+
+
+class AuthenticationFailed(Exception):
+    """As paramiko has it: of no kind that Python knows."""
+
+
+@pytest.mark.parametrize(
+    "error", [AuthenticationFailed("no"), OSError("Forbidden: https://storage/b/o\nno"), PermissionError("no")]
+)
+def test_a_wrong_key_is_not_tried_again(error: Exception, session: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def no(*_: Any, **__: Any) -> None:
+        tries.append(1)
+        raise error
+
+    monkeypatch.setattr(Session, "info", no)
+    with pytest.raises(UnreadableError, match="the store says"):
+        stores.state(f"{session}/a")
+    assert tries == [1]
+
+
+def test_files_of_a_pattern_are_on_its_host(session: str, memory: Any) -> None:
+    for name in ("m1.pt", "m2.pt", "m3.h5", "m4.pt/inner"):
+        memory.pipe_file(f"/in/{name}", b"x")
+    assert stores.matching(f"{session}/in/*.pt") == [f"{session}/in/m1.pt", f"{session}/in/m2.pt"]
+    assert stores.matching(f"{session}/*/m1.pt") == [f"{session}/in/m1.pt"]
+
+
+def test_a_store_that_renames_over_nothing_has_one_file(session: str, memory: Any, tmp_path: Path) -> None:
+    memory.pipe_file("/out/a.onnx", b"old")
+    (tmp_path / "a").write_bytes(b"new one")
+    assert stores.put(tmp_path / "a", f"{session}/out/a.onnx").startswith("7 ")
+    assert memory.cat_file("/out/a.onnx") == b"new one" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
+
+
+def test_what_a_killed_process_left_is_removed_at_the_end(session: str, memory: Any, tmp_path: Path) -> None:
+    kept = ["/out/m0.onnx.notes.part", "/out/other.onnx.0123abcd.part", "/out/m0.onnx.0123abcd.part.onnx"]
+    for path in [*kept, "/out/m0.onnx.0123abcd.part"]:
+        memory.pipe_file(path, b"half")
+    safetensors.write(tmp_path / "m0.safetensors", arrays(0))
+    code, said = call(
+        tmp_path / "m0.safetensors", "--to", "onnx", "--out", f"{session}/out", "--journal", tmp_path / "j", "--jobs", 1
+    )
+    assert code == 0, said
+    assert sorted(memory.ls("/out", detail=False)) == sorted([*kept, "/out/m0.onnx"])
+
+
+def test_what_is_wrong_with_a_source_is_said_of_its_url(session: str, memory: Any, tmp_path: Path) -> None:
+    for name in ("bad1.safetensors", "bad2.pt"):
+        memory.pipe_file(f"/in/{name}", b"no model at all")
+    code, said = call(f"{session}/in/bad*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 3 and said.count(f"{session}/in/bad") == 2 and ".folder" not in said, said

@@ -23,6 +23,7 @@ from rnnconvert.containers.hdf5_write import lay_out
 from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.stored_zip import StoredZip
+from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
@@ -108,7 +109,7 @@ def _inner(path: object, data: Array, archive: zipfile.ZipFile, info: zipfile.Zi
     """Return the bytes of the HDF5 member: a part of the mapped file, or of a temporary one if it is deflated."""
     with archive.open(info) as member:  # zipfile compares both headers here
         if info.compress_type == zipfile.ZIP_DEFLATED:
-            with tempfile.TemporaryFile() as unpacked:
+            with room_for(path), tempfile.TemporaryFile() as unpacked:
                 shutil.copyfileobj(member, unpacked, _BLOCK)
                 unpacked.flush()
                 return _map_open(path, unpacked)

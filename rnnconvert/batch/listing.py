@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 import contextlib
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from rnnconvert.batch import stores
+from rnnconvert.batch.asking import Store, protocols
 
 _WORTH = 8
 """How many files of a folder are asked about before it is listed."""
@@ -38,27 +38,26 @@ def states(urls: Iterable[str]) -> dict[str, str]:
 
 def _listed(folder: str, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield names in a folder with what the store tells about each."""
-    store, path = stores.system(f"{folder}/")
-    path = path.rstrip("/")
-    if "s3" in stores.protocols(store):
+    store = Store(f"{folder}/")
+    path = store.path.rstrip("/")
+    if "s3" in protocols(store.files):
         yield from _paged(store, path, names)
     elif len(names) >= _WORTH_WHOLE:
-        store.invalidate_cache(path)
-        for about in stores.asked(lambda: store.ls(path, detail=True)):
+        store.files.invalidate_cache(path)
+        for about in store.ask(lambda files, _: files.ls(path, detail=True)):
             yield about["name"].rpartition("/")[2], about
-        store.invalidate_cache(path)
+        store.files.invalidate_cache(path)
 
 
-def _paged(store: Any, folder: str, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _paged(store: Store, folder: str, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield objects by pages of a thousand, each of which begins at a name: so there are never more pages than names."""
-    bucket, prefix, _ = store.split_path(folder)
+    bucket, prefix, _ = store.files.split_path(folder)
     prefix = f"{prefix}/" if prefix else ""
     at = 0
     while at < len(names):
         before = prefix + names[at][:-1]  # what begins like a name comes before it
-        page = stores.asked(
-            partial(store.call_s3, "list_objects_v2", Bucket=bucket, Prefix=prefix, Delimiter="/", StartAfter=before)
-        )
+        ask = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/", "StartAfter": before}
+        page = store.ask(lambda files, _, ask=ask: files.call_s3("list_objects_v2", **ask))  # type: ignore[misc]
         objects = page.get("Contents", [])
         for one in objects:
             yield one["Key"][len(prefix) :], {"size": one["Size"], "ETag": one["ETag"]}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import stores
+from rnnconvert.batch.asking import is_url
 from rnnconvert.core.errors import MissingFileError, UsageError
 from rnnconvert.core.text_file import read_text
 from rnnconvert.language import registry
@@ -49,15 +50,13 @@ class Item:
         """The same item for a process that works in another folder."""
         if self.wrong:
             return self
-        source, target = (
-            one if stores.is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target)
-        )
+        source, target = (one if is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target))
         return replace(self, source=source, target=target)
 
 
 def check_targets(items: Sequence[Item]) -> None:
     """Raise UsageError if a file of this disk would be replaced. Targets behind URLs are not checked."""
-    here = [item.target for item in items if not item.wrong and not stores.is_url(item.target)]
+    here = [item.target for item in items if not item.wrong and not is_url(item.target)]
     there = [target for target in here if Path(target).exists()]
     if there:
         more = f", and {len(there) - 1:,} more of the targets" if len(there) > 1 else ""
@@ -71,7 +70,7 @@ def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tup
     """
     found: list[Item] = []
     for word in words:
-        if word.endswith((".jsonl", ".txt")) and not stores.is_url(word):
+        if word.endswith((".jsonl", ".txt")) and not is_url(word):
             found += _manifest(Path(word), folder, to, ending, settings)
         elif stores.is_pattern(word):
             found += [Item(one, _target(one, folder, ending), to, settings=settings) for one in stores.matching(word)]
@@ -115,7 +114,7 @@ def _apart(found: Sequence[Item]) -> list[Item]:
 
 def _place(name: str) -> str:
     """Return what two names of one file share."""
-    return name if stores.is_url(name) else os.path.realpath(name)
+    return name if is_url(name) else os.path.realpath(name)
 
 
 def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> list[Item]:
@@ -144,7 +143,7 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
     if any("\0" in fields.get(key, "") for key in ("source", "target")):
         raise ValueError("a name with a zero character, which no file has")
     target = fields.get("target") or _target(fields["source"], folder, ending)
-    if not stores.is_url(target) and not Path(target).is_absolute() and "target" in fields:
+    if not is_url(target) and not Path(target).is_absolute() and "target" in fields:
         target = _join(folder, target)
     return Item(
         fields["source"], target, fields.get("to", to), fields.get("from", ""), (*settings, *fields.get("set", ())),
@@ -160,4 +159,4 @@ def _target(source: str, folder: str, ending: str) -> str:
 
 
 def _join(folder: str, name: str) -> str:
-    return f"{folder.rstrip('/')}/{name}" if stores.is_url(folder) else str(Path(folder) / name)
+    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else str(Path(folder) / name)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import listing, stores
+from rnnconvert.batch.asking import is_url
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
@@ -94,15 +95,16 @@ def run(
             done += 1
             seen(entry, done, len(items))
     # Workers that were killed leave unfinished files, and those that replaced them may have had nothing to write there.
-    for folder in {Path(item.target).parent for item in left if not stores.is_url(item.target)}:
+    for folder in {Path(item.target).parent for item in left if not is_url(item.target)}:
         sweep(folder)
+    stores.sweep(item.target for item in left)
     return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 
 def _left(items: Sequence[Item], entries: Sequence[Entry | None]) -> list[Item]:
     """Return the items that are to be converted."""
     written = [item for item, entry in zip(items, entries, strict=True) if entry is not None and entry.code == 0]
-    urls = {name for item in written for name in (item.source, item.target) if stores.is_url(name)}
+    urls = {name for item in written for name in (item.source, item.target) if is_url(name)}
     states = listing.states(urls)
     return [item for item, entry in zip(items, entries, strict=True) if not _is_done(entry, item, states)]
 
@@ -116,7 +118,7 @@ def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool
         return False
     with contextlib.suppress(RnnConvertError):
         if not _is_as_it_was(item.target, entry.written, states) and (
-            stores.is_url(item.target) or stores.digest(Path(item.target)) != entry.target_hash
+            is_url(item.target) or stores.digest(Path(item.target)) != entry.target_hash
         ):
             return False
         if _is_as_it_was(item.source, entry.state, states):
@@ -237,7 +239,7 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
     try:
         entry = _converted(item, entry, options)
     except RnnConvertError as error:
-        entry = replace(entry, code=error.exit_code, message=str(error))
+        entry = replace(entry, code=error.exit_code, message=stores.named_as_asked(str(error), item.source))
     except MemoryError:
         entry = replace(entry, code=3, message="out of memory")
     except OSError as error:
@@ -250,13 +252,13 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
 def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
     before = stores.state(item.source, fresh=True)
     with stores.fetched(item.source, item.settings, before) as local, _target(item.target) as target:
-        source_hash = "" if stores.is_url(item.source) else stores.digest(local)
+        source_hash = "" if is_url(item.source) else stores.digest(local)
         convert(
             local, target, source_format=item.read_as or None, target_format=item.to or None, layers=item.layers,
             dtype=item.dtype or None, settings=item.settings, force=True, **options,
         )  # fmt: skip
         target_hash = stores.digest(target)
-        written = stores.put(target, item.target) if stores.is_url(item.target) else stores.state(item.target)
+        written = stores.put(target, item.target) if is_url(item.target) else stores.state(item.target)
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
     return replace(
@@ -267,7 +269,7 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
 @contextlib.contextmanager
 def _target(name: str) -> Iterator[Path]:
     """Yield the file on this disk that a target is written to first."""
-    if not stores.is_url(name):
+    if not is_url(name):
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         yield path

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib
-import math
+import itertools
 import os
+import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
+from rnnconvert.batch.asking import OBJECTS, Store, is_url, named, protocols, said
 from rnnconvert.containers import json_text, safetensors
-from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.containers.temporary import new_folder, room_for
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
@@ -24,28 +24,12 @@ _PART = 1 << 23
 """How much of a file is one part of a multipart upload; s3fs holds ten of them at a time."""
 _PARTS = 10_000
 """How many parts a multipart upload may have."""
-_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "az"}
-"""Stores without folders, where an object appears when its last part is there."""
 _NEAR = 1 << 16
 """Ranges with no more than so many bytes between them are fetched as one."""
-_PAUSES = (0.2, 0.8, 3.2)
-"""The seconds before a store that failed is asked again."""
-_PATIENCE = 20.0
-"""A small request is not made again after so many seconds: stores' own packages have tried it several times by then."""
-_FINAL = (
-    RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
-    NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError,
-)  # fmt: skip
-"""What a store says that it will say again."""
-_PASSING = (408, 425, 429)
-"""The answers of a server below 500 that may be others a moment later."""
-
-T = TypeVar("T")
-
-
-def is_url(name: str) -> bool:
-    """Return whether a name is a URL, and not a path."""
-    return "://" in name or "::" in name
+_SENDS = 4
+"""How often a target is sent of which only a part has arrived."""
+_UNFINISHED = re.compile(r"\.[0-9a-f]{8}\.part")
+"""What follows a target's name in that of one that is being written, where a store renames."""
 
 
 def is_pattern(name: str) -> bool:
@@ -58,74 +42,29 @@ def place(name: str) -> str:
     return name.partition("?")[0] if name.startswith(("http://", "https://")) else name
 
 
-def system(url: str) -> tuple[Any, str]:
-    """Return the file system behind a URL, and the path there.
-
-    Raises MissingPackageError if fsspec or the package for this kind of store is absent, UsageError for an unknown kind.
-    """
-    try:
-        fsspec: Any = importlib.import_module("fsspec")
-    except ImportError:
-        raise MissingPackageError(
-            "fsspec", f"read or write {url}", "Install it with: pip install rnnconvert[stores]"
-        ) from None
-    try:
-        found, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the package for {url.partition('://')[0]}://", f"read or write {url}", str(error)
-        ) from None
-    except ValueError as error:
-        raise UsageError(f"{url}: {error}") from None
-    return found, path
-
-
 def matching(pattern: str) -> list[str]:
     """Return the files that a pattern fits, paths or URLs, sorted."""
     if not is_url(pattern):
         root = Path(Path(pattern).anchor or ".")
         inside = Path(pattern).relative_to(Path(pattern).anchor)
         return sorted(str(one) for one in root.glob(str(inside)) if one.is_file())
-    store, path = system(pattern)
-    with _named(pattern):
-        return sorted(
-            store.unstrip_protocol(one) if "::" not in pattern else _inside(pattern, one) for one in store.glob(path)
-        )
+    store = Store(pattern)
+    with named(pattern):
+        found = store.ask(lambda files, path: files.glob(path, detail=True))
+        return sorted(_url(store, one) for one, about in found.items() if about.get("type") != "directory")
 
 
-def _inside(pattern: str, path: str) -> str:
-    """Return the URL of a file in an archive that a chained URL names."""
-    protocol, _, rest = pattern.partition("://")
-    return f"{protocol}://{path}::{rest.partition('::')[2]}"
-
-
-@contextlib.contextmanager
-def _named(url: str) -> Iterator[None]:
-    """Turn whatever a store raises into an error that names the file."""
-    try:
-        yield
-    except RnnConvertError:
-        raise
-    except Exception as error:  # each store has errors of its own
-        raise UnreadableError(url, f"the store says: {type(error).__name__}: {error}"[:500]) from None
-
-
-def asked(action: Callable[[], T], patience: float = _PATIENCE) -> T:
-    """Return what an action on a store gives: where it fails as a connection or a busy server does, it is tried again.
-
-    patience  seconds after which it is not tried again
-    """
-    start = time.monotonic()
-    for pause in _PAUSES:
-        try:
-            return action()
-        except Exception as error:  # each store has errors of its own
-            status = getattr(error, "status", 0)
-            refused = isinstance(status, int) and 400 <= status < 500 and status not in _PASSING
-            if isinstance(error, _FINAL) or refused or time.monotonic() - start > patience:
-                raise
-        time.sleep(pause)
-    return action()
+def _url(store: Store, path: str) -> str:
+    """Return the URL of a file that a store's pattern fits: the user, the host and the account are in the pattern, and not in a path."""
+    first, chained, rest = store.url.partition("::")
+    if "://" not in first:
+        first, chained, rest = store.url, "", ""
+    pairs = zip(reversed(first), reversed(store.path), strict=False)
+    shared = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+    before = store.path[: len(store.path) - shared]
+    if not path.startswith(before):
+        return str(store.files.unstrip_protocol(path))
+    return first[: len(first) - shared] + path[len(before) :] + chained + rest
 
 
 def state(name: str, fresh: bool = False) -> str:
@@ -139,11 +78,15 @@ def state(name: str, fresh: bool = False) -> str:
         except OSError as error:
             raise UnreadableError(name, str(error.strerror)) from None
         return f"{status.st_size} {status.st_mtime_ns}"
-    store, path = system(name)
-    if fresh:
-        store.invalidate_cache(path.rpartition("/")[0])
-    with _named(name):
-        return state_of(asked(lambda: store.info(path)))
+    store = Store(name)
+
+    def once(files: Any, path: str) -> str:
+        if fresh:
+            store.forget()
+        return state_of(files.info(path))
+
+    with named(name):
+        return store.ask(once)
 
 
 def state_of(about: dict[str, Any]) -> str:
@@ -172,84 +115,87 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
     if not is_url(name):
         yield Path(name)
         return
-    store, path = system(name)
+    store = Store(name)
     with new_folder() as folder:
-        local = folder / (place(path).rstrip("/").rpartition("/")[2] or "file")
-        with _named(name):
+        local = folder / _last(name)
+        with named(name):
             told = before.partition(" ")[0]
-            size = int(told) if told.isdigit() else int(asked(lambda: store.info(path)).get("size") or 0)
-            if size > shutil.disk_usage(folder).free and not name.endswith(
-                ".safetensors"
-            ):  # of which little is fetched
-                raise UnreadableError(
-                    name, f"{size:,} bytes, more than the temporary folder has free", "Set TMPDIR to a larger disk."
+            size = (
+                int(told) if told.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
+            )
+            free = shutil.disk_usage(folder).free
+            if size > free and not name.endswith(".safetensors"):  # of which little is fetched
+                raise UsageError(
+                    f"{name}: it does not fit into the temporary folder {folder.parent}: {size:,} bytes, and {free:,} are free. "
+                    "Set TMPDIR to a larger disk"
                 )
             first = min(size, _NEAR) if name.endswith(".safetensors") else 0
-            start = _range(store, path, 0, first) if first >= 8 else b""
+            start = store.part(0, first) if first >= 8 else b""
             if start and len(start) == first:
-                _by_ranges(store, path, local, size, start, needs)
-            else:  # another kind of file, or a store that sends all of it whatever is asked
-                _copied(store, path, local, size)
+                _by_ranges(store, local, size, start, needs)
+            elif size and OBJECTS & protocols(store.files):
+                with local.open("wb") as out:
+                    _filled(store, out, [(0, size)])
+            else:  # a store that may know no ranges
+                _copied(store, local, size)
         yield local
 
 
-def _copied(store: Any, path: str, local: Path, size: int) -> None:
+def named_as_asked(text: str, name: str) -> str:
+    """Return a text with a file's own name in place of that of what `fetched` made of it."""
+    if not is_url(name):
+        return text
+    folder = rf"(?<![^\s'\"(])[^\s'\"(]*{os.sep}\.\.rnnconvert-\d+-[0-9a-f]{{8}}\.folder{os.sep}"
+    return re.sub(folder + re.escape(_last(name)), lambda _: name, text)
+
+
+def _last(name: str) -> str:
+    return place(name).rstrip("/").rpartition("/")[2] or "file"
+
+
+def _copied(store: Store, local: Path, size: int) -> None:
     """Copy all of a file; a copy that was cut off goes on where it stopped, if the store can seek."""
     with local.open("wb") as out:
 
-        def rest() -> None:
-            with store.open(path, "rb", block_size=_CHUNK) as file:
+        def rest(files: Any, path: str) -> None:
+            with files.open(path, "rb", block_size=_CHUNK) as file:
                 start = out.tell() if file.seekable() else 0
                 if start:
                     file.seek(start)
                 out.seek(start)
                 out.truncate()
                 while block := file.read(_CHUNK):
-                    _written(out, block, local)
+                    _written(out, block, store.url)
             if size and out.tell() != size:
                 raise ConnectionError(f"it sent {out.tell():,} of {size:,} bytes")
 
-        asked(rest, math.inf)
+        store.ask(rest, size)
 
 
-def _written(out: Any, block: bytes, local: Path) -> None:
-    try:
+def _written(out: Any, block: bytes, url: str) -> None:
+    with room_for(url):
         out.write(block)
-    except OSError as error:
-        raise UsageError(f"{local}: cannot write: {error.strerror}. Set TMPDIR to a larger disk") from None
 
 
-def _range(store: Any, path: str, start: int, stop: int) -> bytes:
-    """Return some bytes of a file: all that are asked for, or all that it has, where a store knows no ranges and they begin it."""
-
-    def once() -> bytes:
-        block = bytes(store.cat_file(path, start=start, end=stop))  # by name: s3fs has its own order
-        if len(block) < stop - start or (start and len(block) > stop - start):
-            raise ConnectionError(f"it sent {len(block):,} bytes in place of {stop - start:,}")
-        return block
-
-    return asked(once)
-
-
-def _by_ranges(store: Any, path: str, local: Path, size: int, start: bytes, needs: tuple[str, ...]) -> None:
+def _by_ranges(store: Store, local: Path, size: int, start: bytes, needs: tuple[str, ...]) -> None:
     """Fetch the header of a safetensors file, then the bytes of its recurrent arrays; the rest is a hole in the copy.
 
     start  its first bytes, with most headers and small files among them
     """
     length = int.from_bytes(start[:8], "little")
     if length > min(safetensors.MAX_HEADER, size - 8):
-        raise UnreadableError(path, "it is not a whole safetensors file")
+        raise UnreadableError(store.url, "it is not a whole safetensors file")
     if len(start) < 8 + length:
-        start += _range(store, path, len(start), 8 + length)
+        start += store.part(len(start), 8 + length)
     probe = local.with_name(f"header {local.name}")
     for copy in (probe, local):
         with copy.open("wb") as out:
-            _written(out, start, local)
+            _written(out, start, store.url)
             out.truncate(size)
     if len(start) == size:
         return
     try:
-        header = json_text.loads(start[8 : 8 + length], path)
+        header = json_text.loads(start[8 : 8 + length], store.url)
         wanted = recurrent_arrays(probe, needs)
         ranges = sorted(
             (8 + length + start, 8 + length + stop)
@@ -259,10 +205,15 @@ def _by_ranges(store: Any, path: str, local: Path, size: int, start: bytes, need
     except (ValueError, KeyError, TypeError):
         ranges = [(8 + length, size)]  # the reader names what is wrong
     with local.open("r+b") as out:
-        for begin, stop in joined(ranges):
-            for at in range(max(begin, len(start)), min(stop, size), _CHUNK):
-                out.seek(at)
-                _written(out, _range(store, path, at, min(at + _CHUNK, stop, size)), local)
+        _filled(store, out, [(max(begin, len(start)), min(stop, size)) for begin, stop in joined(ranges)])
+
+
+def _filled(store: Store, out: Any, ranges: Iterable[tuple[int, int]]) -> None:
+    """Write ranges of a file to their places in a copy."""
+    for begin, stop in ranges:
+        for at in range(begin, stop, _CHUNK):
+            out.seek(at)
+            _written(out, store.part(at, min(at + _CHUNK, stop)), store.url)
 
 
 def recurrent_arrays(path: Path, settings: tuple[str, ...] = ()) -> list[str]:
@@ -287,47 +238,102 @@ def put(local: Path, url: str) -> str:
 
     Where objects do not appear with their last part, it is written under another name and renamed.
     """
-    store, path = system(url)
-    if "zip" in protocols(store):
-        raise UsageError(
-            f"{url}: a zip archive cannot be written by several processes. Choose a folder, and zip it afterwards"
-        )
+    store = Store(url)
     try:
-        if _WHOLE & protocols(store):
-            return _sent(store, local, path)
-        parent = path.rpartition("/")[0]
+        kinds = store.ask(lambda files, path: protocols(files))
+        if "zip" in kinds:
+            raise UsageError(
+                f"{url}: a zip archive cannot be written by several processes. Choose a folder, and zip it afterwards"
+            )
+        if OBJECTS & kinds:
+            return _sent(store, local)
+        parent = store.path.rpartition("/")[0]
         if parent:
-            asked(lambda: store.makedirs(parent, exist_ok=True))
-        part = f"{path}.{os.urandom(4).hex()}.part"
+            store.ask(lambda files, path: files.makedirs(parent, exist_ok=True))
+        addition = f".{os.urandom(4).hex()}.part"
         try:
-            _sent(store, local, part)
-            if store.exists(path):
-                store.rm_file(path)
-            store.mv(part, path)
+            _sent(store, local, addition)
+            _renamed(store, addition, local.stat().st_size)
         except BaseException:
             with contextlib.suppress(Exception):
-                store.rm_file(part)
+                store.files.rm_file(store.path + addition)
             raise
         return state(url, fresh=True)
     except RnnConvertError:
         raise
     except Exception as error:
-        raise UsageError(f"{url}: cannot write there: {type(error).__name__}: {error}"[:500]) from None
+        raise UsageError(f"{url}: cannot write there: {said(error)}"[:500]) from None
 
 
-def _sent(store: Any, local: Path, path: str) -> str:
-    """Send a file, see that all of it has arrived, and return its `state`."""
+def _sent(store: Store, local: Path, addition: str = "") -> str:
+    """Send a file, see that all of it has arrived, and return its `state`.
+
+    addition  to its name there
+    """
     whole = local.stat().st_size
-    parts = {"chunksize": max(_PART, -(-whole // _PARTS))} if {"s3", "s3a"} & protocols(store) else {}
-    for _ in range(len(_PAUSES) + 1):
-        asked(lambda: store.put_file(str(local), path, **parts), math.inf)
-        store.invalidate_cache(path.rpartition("/")[0])
-        about = asked(lambda: store.info(path))
+    parts = {"chunksize": max(_PART, -(-whole // _PARTS))} if {"s3", "s3a"} & protocols(store.files) else {}
+    for _ in range(_SENDS):
+        store.ask(lambda files, path: files.put_file(str(local), path + addition, **parts), whole)
+        store.forget()
+        about = store.ask(lambda files, path: files.info(path + addition))
         if about.get("size") in (None, whole):
             return state_of(about)
     raise ConnectionError(f"{about['size']:,} of {whole:,} bytes have arrived")
 
 
-def protocols(store: Any) -> set[str]:
-    """Return the beginnings of URLs that a store is known by."""
-    return {store.protocol} if isinstance(store.protocol, str) else set(store.protocol)
+def _renamed(store: Store, addition: str, size: int) -> None:
+    """Take an addition from a file's name. One that is there is replaced in one step, where the store can."""
+    tries = 0
+
+    def once(files: Any, path: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries > 1 and not _is_there(files, path + addition):
+            return  # it was renamed, and the answer was lost
+        try:
+            files.mv(path + addition, path)
+        except PermissionError:
+            raise
+        except Exception:  # some stores rename over nothing
+            if not _is_there(files, path + addition) or not _is_there(files, path):
+                raise
+            files.rm_file(path)
+            files.mv(path + addition, path)
+
+    store.ask(once, size)
+    store.forget()
+    if store.ask(lambda files, path: files.info(path)).get("size") not in (None, size):
+        raise ConnectionError("it was replaced while it was written")
+
+
+def _is_there(files: Any, path: str) -> bool:
+    """Return whether a file exists; `exists` of fsspec takes a connection that is lost for a no."""
+    try:
+        files.invalidate_cache(path.rpartition("/")[0])
+        files.info(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def sweep(targets: Iterable[str]) -> None:
+    """Remove what a killed process left of targets behind URLs, where a store renames and may be listed."""
+    folders: dict[str, set[str]] = {}
+    for url in targets:
+        if is_url(url) and "::" not in url:
+            folders.setdefault(url.rpartition("/")[0], set()).add(url.rpartition("/")[2])
+    for folder, names in folders.items():
+        with contextlib.suppress(Exception):  # not every key may list or remove
+            store = Store(f"{folder}/file")
+            if not OBJECTS & protocols(store.files):
+                _sweep(store, names)
+
+
+def _sweep(store: Store, names: set[str]) -> None:
+    parent = store.path.rpartition("/")[0]
+    store.forget()
+    for path in store.ask(lambda files, path: files.ls(parent, detail=False)):
+        name = path.rpartition("/")[2]
+        found = _UNFINISHED.search(name)
+        if found and found.end() == len(name) and name[: found.start()] in names:
+            store.files.rm_file(path)

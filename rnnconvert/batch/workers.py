@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.batch.asking import log_nothing
 from rnnconvert.core.errors import MissingPackageError, UsageError
 
 _PATIENCE = 20
@@ -52,7 +53,9 @@ class Workers:
     def pool(self, jobs: int) -> Iterator[Pool]:
         """Yield what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
         if not self.on:
-            with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as executor:
+            with concurrent.futures.ProcessPoolExecutor(
+                jobs, multiprocessing.get_context("spawn"), log_nothing
+            ) as executor:
                 yield Pool(executor, lambda: jobs)
             return
         kind, _, place = self.on.partition("://")

@@ -158,7 +158,9 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
             yield file, place
     except OSError as error:
         check_sources()  # what was read may be the cause: a part of it that is gone cannot be written
-        raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
+        raise UsageError(
+            f"{target}: cannot write: {error.strerror or error}{temporary.remedy(target, error)}"
+        ) from None
     finally:
         with contextlib.suppress(OSError):  # what a failing disk keeps, the next run removes
             part.unlink()
@@ -183,7 +185,9 @@ def move(made: Path, path: Path) -> None:
         check_sources()
         made.replace(target)
     except OSError as error:
-        raise UsageError(f"{target}: cannot write: {error.strerror or error}") from None
+        raise UsageError(
+            f"{target}: cannot write: {error.strerror or error}{temporary.remedy(target, error)}"
+        ) from None
     replaced(target)
     if _to_disk.get():
         _sync_folder(target.parent)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -19,6 +20,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+from rnnconvert.core.errors import UsageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINT = 60
 """The most characters of a target's name in the name of its temporary file."""
 _NAME = re.compile(r"\..{0,60}\.rnnconvert-\d+-[0-9a-f]{8}\.(?:part|folder)", re.DOTALL)
@@ -78,6 +82,33 @@ def lasting_folder() -> Path:
     made = _folder(None)
     atexit.register(_remove, made)
     return made
+
+
+@contextlib.contextmanager
+def room_for(name: object) -> Iterator[None]:
+    """Name the temporary folder where it has no room for what a block writes there, and what to do.
+
+    name  the user's file that is kept there
+
+    Raises UsageError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        import tempfile
+
+        raise UsageError(
+            f"{name}: it does not fit into the temporary folder {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR to a larger disk"
+        ) from None
+
+
+def remedy(target: Path, error: OSError) -> str:
+    """Return what to do where a file could not be written: nothing is known unless it is one of ours in a full temporary folder."""
+    if error.errno in _FULL and target.parent in _held:
+        return f" in the temporary folder {target.parent.parent}. Set TMPDIR to a larger disk"
+    return ""
 
 
 _held: dict[Path, int] = {}

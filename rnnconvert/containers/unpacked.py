@@ -11,8 +11,8 @@ from typing import IO, Any
 
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.reading import open_regular
-from rnnconvert.containers.temporary import lasting_folder
-from rnnconvert.core.errors import UnreadableError, show_as
+from rnnconvert.containers.temporary import lasting_folder, room_for
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, show_as
 
 MAX_RATIO = 1100
 """The most times that a file may grow: Deflate reaches 1032."""
@@ -40,7 +40,7 @@ def unpacked(path: Path) -> Path:
     limit = min(MAX_BYTES, size * MAX_RATIO)
     total = 0
     try:
-        with open_regular(path) as file, inside.open("wb") as target:
+        with room_for(path), open_regular(path) as file, inside.open("wb") as target:
             head = file.read(8)
             file.seek(0)
             with next(opener for magic, opener in _OPENERS.items() if head.startswith(magic))(file) as source:
@@ -53,7 +53,7 @@ def unpacked(path: Path) -> Path:
                             "If you trust the file, unpack it yourself.",
                         )
                     target.write(piece)
-    except UnreadableError:
+    except RnnConvertError:
         raise
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise UnreadableError(path, f"it cannot be unpacked: {error}", "Fetch the file again.") from None

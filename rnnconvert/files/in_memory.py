@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rnnconvert.containers import npz_file
-from rnnconvert.containers.temporary import lasting_folder
+from rnnconvert.containers.temporary import lasting_folder, room_for
 from rnnconvert.core.errors import UsageError, show_as
 from rnnconvert.files.checkpoint import Checkpoint
 
@@ -51,7 +51,7 @@ def _kept(name: str, called: str, content: Any) -> Path:
     if isinstance(content, dict):
         npz_file.write(path, content)
     else:
-        with path.open("wb") as file:
+        with room_for(called), path.open("wb") as file:
             if not hasattr(content, "read"):
                 file.write(content)
             else:
