@@ -79,7 +79,10 @@ def row(model: Model, folder: Path) -> tuple[str, bool]:
     runs = [run for layer in report.document["layers"] for run in layer["runs"]]
     ran = sorted({run["executor"] for run in runs if run["status"] == "ran"} - {"reference"})
     words = f"| [{model.package}](https://pypi.org/project/{model.package}/{model.version}/) {model.version} | `{model.file}` "
-    return f"{words}| {found.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |", report.equal
+    return (
+        f"{words}| {found.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |",
+        report.equal,
+    )
 
 
 def main() -> int:
