@@ -269,3 +269,9 @@ def test_what_is_wrong_with_a_source_is_said_of_its_url(session: str, memory: An
         memory.pipe_file(f"/in/{name}", b"no model at all")
     code, said = call(f"{session}/in/bad*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 3 and said.count(f"{session}/in/bad") == 2 and ".folder" not in said, said
+
+
+def test_errors_do_not_show_the_passwords_of_urls() -> None:
+    error = UnreadableError("sftp://me:secret@host:22/a.pt", "the store says: no sftp://me:secret@host:22/b.pt")
+    assert str(error) == "sftp://me:***@host:22/a.pt: the store says: no sftp://me:***@host:22/b.pt."
+    assert str(UsageError("az://a/b@c:d: no")) == "az://a/b@c:d: no"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,16 @@ def show_as(path: object, users: object) -> None:
     _SHOWN[str(path)] = str(users)
 
 
+_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+@")
+
+
 def shown(text: str) -> str:
-    """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to."""
+    """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to,
+    and without the passwords of URLs.
+    """
     for path, users in _SHOWN.items():
         text = text.replace(path, users)
-    return spoken(text)
+    return spoken(_PASSWORD.sub(r"\1:***@", text) if "://" in text else text)
 
 
 class RnnConvertError(ValueError):
