@@ -76,13 +76,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
-LONGEST = (
-    "test_docs", "test_executors", "test_pairs", "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse",
-    "test_training_optax", "test_transplant_jax", "test_tensorflow1_files", "test_keras_files", "test_identification",
+FIRST = (
+    "test_tree_files", "test_training_optax", "test_transplant_jax", "test_docs", "test_executors", "test_pairs", "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse",
+    "test_tensorflow1_files", "test_keras_files", "test_identification",
     "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts", "test_onnx_computed",
     "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus", "test_verify",
 )  # fmt: skip
-"""The modules that take longest come first, so that no worker is left alone with one of them at the end."""
+"""Three modules that take much memory for a moment, while little else is held; then those that take longest, so that no worker is
+left alone with one of them at the end."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -97,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left and not any("[" in word for word in config.args):
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
 
 
 @pytest.hookimpl(trylast=True)
