@@ -77,10 +77,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 FIRST = (
-    "test_tree_files", "test_training_optax", "test_transplant_jax", "test_docs", "test_executors", "test_pairs", "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse",
-    "test_tensorflow1_files", "test_keras_files", "test_identification",
-    "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts", "test_onnx_computed",
-    "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus", "test_verify",
+    "test_tree_files", "test_training_optax", "test_transplant_jax", "test_docs", "test_executors", "test_pairs",
+    "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse", "test_tensorflow1_files", "test_keras_files",
+    "test_identification", "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts",
+    "test_onnx_computed", "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus",
+    "test_verify",
 )  # fmt: skip
 """Three modules that take much memory for a moment, while little else is held; then those that take longest, so that no worker is
 left alone with one of them at the end."""
