@@ -269,3 +269,13 @@ def test_what_is_wrong_with_a_source_is_said_of_its_url(session: str, memory: An
         memory.pipe_file(f"/in/{name}", b"no model at all")
     code, said = call(f"{session}/in/bad*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 3 and said.count(f"{session}/in/bad") == 2 and ".folder" not in said, said
+
+
+def test_what_is_no_archive_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking.time, "sleep", lambda seconds: pytest.fail("it was asked again"))
+    (tmp_path / "words.zip").write_text("nothing but words")
+    with (
+        pytest.raises(UnreadableError, match="not a zip file"),
+        stores.fetched(f"zip://model.pt::file://{tmp_path / 'words.zip'}"),
+    ):
+        pass
