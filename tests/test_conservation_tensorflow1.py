@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import h5py
@@ -280,6 +281,12 @@ def test_each_file_of_a_checkpoint_stands_for_it(tmp_path: Path, part: str) -> N
     beside = path.with_suffix(part)
     whole, same = rc.load(path), rc.load(beside)
     assert same.layers.keys() == whole.layers.keys() and same.tensors.keys() == whole.tensors.keys()
+    shutil.copy(path, tmp_path / "other.index")
+    with pytest.raises(rc.UnreadableError, match=r"holds 2 checkpoints: other\.index, trained\.index"):
+        rc.load(tmp_path)
     path.unlink()
     with pytest.raises(rc.UnreadableError, match=r"trained\.index is not next to it"):
         rc.load(beside)
+    (tmp_path / "words.meta").write_text("nothing but words")
+    with pytest.raises(rc.UnreadableError, match="text of no known format"):
+        rc.load(tmp_path / "words.meta")

@@ -466,3 +466,47 @@ def test_weights_of_other_layers_are_listed() -> None:
     for name, array in network.items():
         same = [other for other in program.values() if other.shape == array.shape]
         assert len(same) == 1 and np.array_equal(array, same[0]), name
+
+
+def test_other_layers_have_the_shapes_that_the_format_gives_them(tmp_path: Path) -> None:
+    ct = tools()
+    spec = ct.proto.Model_pb2.Model(specificationVersion=4)
+    spec.description.input.add(name="x")
+    expected: dict[str, Array] = {}
+
+    def add(kind: str, weights: dict[str, tuple[int, ...]], quantized: bool = False, **stated: Any) -> None:
+        layer = spec.neuralNetwork.layers.add(name="block/one", input=["x"], output=["y"])
+        content = getattr(layer, kind)
+        label = "block/one" + (f"_{len(spec.neuralNetwork.layers)}" if len(spec.neuralNetwork.layers) > 1 else "")
+        for name, value in stated.items():
+            getattr(content, name).extend(value) if isinstance(value, list) else setattr(content, name, value)
+        for local, shape in weights.items():
+            size = int(np.prod([abs(length) for length in shape]))
+            numbers = np.arange(size, dtype=np.float32)
+            if quantized:
+                getattr(content, local).rawValue = numbers.astype(np.uint8).tobytes()
+                getattr(content, local).quantization.numberOfBits = 8
+                getattr(content, local).quantization.linearQuantization.scale.append(1.0)
+            else:
+                getattr(content, local).floatValue.extend(numbers)
+            expected[f"{label}/{local}"] = numbers.reshape(shape) if min(shape) > 0 else numbers
+
+    for quantized in (False, True):
+        add("convolution", {"weights": (6, 2, 3, 5), "bias": (6,)}, quantized, outputChannels=6, kernelChannels=2,
+            nGroups=2, kernelSize=[3, 5])  # fmt: skip
+        add("convolution", {"weights": (4, 3, 3, 5), "bias": (6,)}, quantized, outputChannels=6, kernelChannels=4,
+            nGroups=2, kernelSize=[3, 5], isDeconvolution=True)  # fmt: skip
+        add("innerProduct", {"weights": (3, 4), "bias": (3,)}, quantized, inputChannels=4, outputChannels=3)
+        add("batchnorm", {"gamma": (3,), "beta": (3,), "mean": (3,), "variance": (3,)}, quantized, channels=3)
+    add(
+        "convolution",
+        {"weights": (-2, -2, 1, 1)},
+        outputChannels=1,
+        kernelChannels=1,
+        kernelSize=[(1 << 64) - 2, (1 << 64) - 2],
+    )
+    (tmp_path / "m.mlmodel").write_bytes(spec.SerializeToString())
+    found = rc.load(tmp_path / "m.mlmodel", source_format="coreml_nn")
+    assert found.warnings == () and set(found.tensors) == set(expected)
+    for name, array in expected.items():
+        assert found.tensors[name].shape == array.shape and np.array_equal(found.tensors[name], array), name

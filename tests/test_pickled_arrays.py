@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -63,6 +63,18 @@ def test_torchs_own_tensors(tmp_path: Path, whole: bool) -> None:
         y = model(torch.tensor(X.swapaxes(0, 1)))[0].numpy()
     np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
 
+    big = {"seen": np.zeros(30_000), "model": model.state_dict()}
+    assert list(rc.load(pickled(big, tmp_path / "big.pkl")).layers) == ["0"]
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_tensors_of_every_protocol(tmp_path: Path, protocol: int) -> None:
+    torch = needed("torch", "torch")
+    layer = torch.nn.GRU(3, 4)
+    with torch.no_grad():
+        y = layer(torch.tensor(X))[0].numpy()
+    np.testing.assert_allclose(only(pickled(layer.state_dict(), tmp_path / "m.pkl", protocol)).y, y, atol=1e-6)
+
 
 @pytest.mark.parametrize("numbers", [False, True])
 def test_trees_of_jax(tmp_path: Path, numbers: bool) -> None:
@@ -87,6 +99,37 @@ def test_haikus_parameters(tmp_path: Path) -> None:
     path = pickled(tree, tmp_path / "m.pkl")
     assert rc.load(path).format == "haiku"
     np.testing.assert_allclose(only(path).y, np.asarray(net.apply(tree, X)), atol=1e-6)
+
+
+def test_moments_are_no_weights(tmp_path: Path) -> None:
+    jax, nn = needed("flax", "jax"), needed("flax", "flax.linen")
+    optax = needed("flax", "optax")
+    cell = nn.RNN(nn.GRUCell(4))
+    tree = cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1))
+    for optimizer in (optax.adam(0.1), optax.sgd(0.1, momentum=0.9)):
+        path = pickled((tree, optimizer.init(tree)), tmp_path / "m.pkl")
+        found = rc.load(path)
+        assert list(found.layers) == ["arr_0/params/cell"]
+        assert any(name.startswith("arr_1/") for name in found.tensors)
+        y = np.asarray(cell.apply(tree, X.swapaxes(0, 1)))
+        np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
+
+
+def test_trees_of_bfloat16(tmp_path: Path) -> None:
+    jax, nn = needed("flax", "jax"), needed("flax", "flax.linen")
+    cell = nn.RNN(nn.GRUCell(4))
+    tree = jax.tree.map(lambda one: one.astype("bfloat16"), cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1)))
+    for protocol, value in enumerate([tree, tree, jax.tree.map(np.asarray, tree), tree, tree, tree]):
+        assert list(rc.load(pickled(value, tmp_path / "m.pkl", protocol)).layers) == ["params/cell"]
+        found = pickled_arrays.read(tmp_path / "m.pkl").arrays
+        flat = {"/".join(key): np.asarray(one) for key, one in _flat(tree)}
+        assert all(np.array_equal(found[name], one) for name, one in flat.items()) and len(found) == len(flat)
+
+
+def _flat(tree: Any, above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+    if not hasattr(tree, "items"):
+        return [(above, tree)]
+    return [one for key, inner in tree.items() for one in _flat(inner, (*above, key))]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +175,79 @@ def test_nothing_runs_and_what_is_no_array_is_named(tmp_path: Path, monkeypatch:
     with pytest.raises(UnreadableError):
         rc.load(pickled({**state, "evil": Evil()}, tmp_path / "evil.pkl"))
     assert not (tmp_path / "ran").exists()
+
+
+class Slots:
+    """An object whose state is a list, as that of a dataclass with slots."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = list(values)
+
+    def __getstate__(self) -> Any:
+        return self.values
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+class Named(NamedTuple):
+    first: Any
+    second: Any
+
+
+class Own(dict[str, Any]):
+    """A script's own kind of dictionary."""
+
+
+ONES, TWOS = np.ones(3, np.float32), np.full(2, 2.0)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ({("a", 1): ONES, b"b": TWOS, None: ONES}, ["None", "a/1", "b"]),
+        ({1 << 80: ONES, (1, "2"): TWOS, (1, (2, 3)): TWOS}, ["1/2", "<0>", "<2>"]),
+        (Named(ONES, {"b": TWOS}), ["0", "1/b"]),
+        ({"a": Named(ONES, (TWOS,))}, ["a/0", "a/1/0"]),
+        (Own(a=ONES), ["a"]),
+        ({"a": np.array([{"b": ONES}, TWOS], object)}, ["a/0/b", "a/1"]),
+        ({"a": Slots(ONES, {"b": TWOS})}, ["a/0", "a/1/b"]),
+    ],
+)
+def test_every_array_has_its_path(tmp_path: Path, value: Any, names: list[str], protocol: int) -> None:
+    if isinstance(value, Named) and protocol < 2:  # its state is a plain tuple there
+        protocol = 2
+    assert sorted(pickled_arrays.read(pickled(value, tmp_path / "m.pkl", protocol)).arrays) == names
+
+
+def test_pickles_after_one_another(tmp_path: Path) -> None:
+    one = pickle.dumps({"a": ONES})
+    (tmp_path / "two.pkl").write_bytes(one + pickle.dumps({"a": TWOS}))
+    assert list(pickled_arrays.read(tmp_path / "two.pkl").arrays) == ["arr_0/a", "arr_1/a"]
+    (tmp_path / "more.pkl").write_bytes(one + b"hello")
+    with pytest.raises(UnreadableError, match="5 bytes follow its pickle"):
+        rc.load(tmp_path / "more.pkl")
+
+
+def test_what_is_wrong_with_a_pickle_is_said(tmp_path: Path) -> None:
+    whole = pickle.dumps({"rnn.weight_ih_l0": ONES})
+    (tmp_path / "cut.pkl").write_bytes(whole[:-20])
+    with pytest.raises(UnreadableError, match="its pickle is"):
+        rc.load(tmp_path / "cut.pkl")
+    (tmp_path / "text.txt").write_text("cell\nwords and words\n")
+    with pytest.raises(UnreadableError, match="text of no known format"):
+        rc.load(tmp_path / "text.txt")
+    (tmp_path / "m.joblib").write_bytes(b"\x80\x04}\x8c\x01acjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81\x00\x00.")
+    with pytest.raises(UnreadableError, match="written by joblib"):
+        rc.load(tmp_path / "m.joblib")
+    with pytest.raises(UnreadableError, match="not valid text"):
+        rc.load(pickled({"a\ud800": ONES}, tmp_path / "odd.pkl"))
+
+
+def test_names_that_become_one_are_refused(tmp_path: Path) -> None:
+    tree = {"rnn": {"weight_ih_l0": np.ones((4, 3))}, "rnn.weight_ih_l0": np.zeros((4, 3)), "b": [TWOS]}
+    with pytest.raises(UnreadableError, match=r"called 'rnn\.weight_ih_l0'"):
+        rc.load(pickled(tree, tmp_path / "m.pkl"), source_format="pytorch")
 
 
 def test_lists_in_one_another_take_no_time(tmp_path: Path) -> None:

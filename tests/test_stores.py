@@ -275,3 +275,13 @@ def test_errors_do_not_show_the_passwords_of_urls() -> None:
     error = UnreadableError("sftp://me:secret@host:22/a.pt", "the store says: no sftp://me:secret@host:22/b.pt")
     assert str(error) == "sftp://me:***@host:22/a.pt: the store says: no sftp://me:***@host:22/b.pt."
     assert str(UsageError("az://a/b@c:d: no")) == "az://a/b@c:d: no"
+
+
+def test_what_is_no_archive_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking.time, "sleep", lambda seconds: pytest.fail("it was asked again"))
+    (tmp_path / "words.zip").write_text("nothing but words")
+    with (
+        pytest.raises(UnreadableError, match="not a zip file"),
+        stores.fetched(f"zip://model.pt::file://{tmp_path / 'words.zip'}"),
+    ):
+        pass

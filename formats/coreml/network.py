@@ -106,11 +106,13 @@ def _plain(path: object, name: str, number: int, content: Message, made: Network
     """Add the weights of a layer without recurrence; a warning names what is not read."""
     first, second = content.number(1), content.number(2)
     shape: tuple[int, ...] = (second, first)
+    outputs = first if number in (100, 160) else second  # for each of which there is one bias
     if number == 100:
         kernel = content.whole(20) or [3, 3]  # what the format takes where nothing is said
-        shape = (second, first, *kernel) if content.number(60) else (first, second, *kernel)
-    label = unique(name or _NAMES[number], {one.partition("/")[0] for one in made.others})
-    weights = _Weights(path, label, lambda local: shape if local == "weights" else (shape[0],))
+        groups = max(1, content.number(10))
+        shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
+    label = unique(name or _NAMES[number], {one.rpartition("/")[0] for one in made.others})
+    weights = _Weights(path, label, lambda local: shape if local == "weights" else (outputs,))
     for local, field in _PLAIN[number].items():
         weight = content.one(field)
         if weight is None or not weight.fields:
@@ -120,8 +122,9 @@ def _plain(path: object, name: str, number: int, content: Message, made: Network
         except (UnknownError, UnreadableError) as error:
             made.warnings.append(f"{label}: its {local} are not read: {error}")
             continue
-        fits = values.size == int(np.prod(weights.shape(local), dtype=object))
-        made.others[f"{label}/{local}"] = values.reshape(weights.shape(local)) if fits else values
+        own = weights.shape(local)
+        fits = len(own) <= 4 and min(own) > 0 and values.size == int(np.prod(own, dtype=object))
+        made.others[f"{label}/{local}"] = values.reshape(own) if fits else values
 
 
 def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tuple[Unconvertible, ...]:

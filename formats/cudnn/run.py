@@ -103,6 +103,8 @@ def run(
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
     """
+    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     (library, memory), algorithm, lengths = device, variant["algorithm"], given.get("lengths")
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())

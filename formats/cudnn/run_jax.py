@@ -58,6 +58,9 @@ def run(params: Array, x: Array, description: Mapping[str, Any], cuda: bool = Fa
     import jax.numpy as jnp
     from jax.experimental import rnn
 
+    unknown = given.keys() - {"hidden", "cell", "lengths", "cotangents"}
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
     sizes = (
         *(description[name] for name in ("input_size", "hidden_size", "num_layers")),

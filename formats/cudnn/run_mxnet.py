@@ -67,6 +67,9 @@ def run(params: Array, x: Array, description: Mapping[str, Any], **given: Any) -
     projection_size, bidirectional = description.get("projection_size", 0), description["bidirectional"]
     if projection_size == hidden_size:
         projection_size = 0
+    unknown = given.keys() - {"hidden", "cell", "cotangents"}
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     hidden, cell, cotangents = (given.get(name) for name in ("hidden", "cell", "cotangents"))
     rows, batch = num_layers * (2 if bidirectional else 1), np.shape(x)[1]
 

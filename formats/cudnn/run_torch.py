@@ -56,6 +56,9 @@ def run(params: Array, x: Array, description: Mapping[str, Any], device: str, **
     """
     import torch
 
+    unknown = given.keys() - {"hidden", "cell", "lengths", "cotangents"}
+    if unknown:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
     module = _module(description, device)
     flat = _packed(module)

@@ -39,7 +39,7 @@ def recognise(name: str, file: Opened) -> Seen | None:
     if not kind:
         return None
     try:
-        found = find(_stored(file).arrays, doubts=[])
+        found = find(_weights(_stored(file)), doubts=[])
     except (UnreadableError, MissingPackageError):
         return Seen(KIND, kind) if name == "flax" and not by_name else None
     own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
@@ -54,6 +54,20 @@ def _stored(file: Opened) -> Stored:
     return file.once(archives.reader(file.path, file.head) if file.kinds & {"npz", "pickle"} else msgpack_file.read)
 
 
+def _weights(stored: Stored) -> Mapping[str, Array]:
+    """Return the arrays that may be a model's: those in the states of an optimizer of optax have the same paths, but are
+    moments.
+    """
+    made: Mapping[str, list[str]] = stored.metadata.get("made", {})
+    states = {path for path, makers in made.items() if any(maker.startswith("optax.") for maker in makers)}
+
+    def inside(name: str) -> bool:
+        words = name.split("/")
+        return any("/".join(words[:count]) in states for count in range(len(words) + 1))
+
+    return {name: array for name, array in stored.arrays.items() if not inside(name)} if states else stored.arrays
+
+
 def read(name: str, path: Path, options: Options) -> Checkpoint:
     """Return every cell of a library in a file, found by the paths and shapes of its arrays."""
     stored = _stored(Opened(path))
@@ -61,12 +75,12 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
     evidence = []
-    for cell in find(stored.arrays, (name,), doubts=doubts):
+    for cell in find(_weights(stored), (name,), doubts=doubts):
         layers[cell.name] = read_cell(cell, stored.arrays, options, from_file=True)
         used |= set(cell.names.values())
         evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []
-    maybe = [one for one in linear(stored.arrays) if one not in layers] if name == "haiku" else []
+    maybe = [one for one in linear(_weights(stored)) if one not in layers] if name == "haiku" else []
     if maybe:
         shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
         warnings.append(

@@ -154,6 +154,8 @@ def run(
 
     Raises KeyError for a variable that is absent, ValueError for one of another shape.
     """
+    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     import keras
 
     dtype = arrays["recurrent_kernel"].dtype

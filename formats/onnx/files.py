@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from rnnconvert.containers.files import lowered
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Reads, Recurrent
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
@@ -65,7 +66,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     labels: dict[int, str] = {}
     warnings: list[str] = []
     evidence: list[str] = []
-    used: set[str] = set()
+    used: set[tuple[int, str]] = set()
     inside: set[int] = set()
     unread: list[str] = []
     met: list[onnx.NodeProto] = []
@@ -90,15 +91,18 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         layers[name] = one.stack
         warnings += one.warnings
         evidence.append(f"{name}: {one.found.what} of main, by what its steps compute; proved on random inputs")
-        used |= {value for node in one.nodes for value in fuse_graph.reads(node)}
+        used |= {scopes[0].key(value) for node in one.nodes for value in fuse_graph.reads(node)}
         inside |= set(map(id, fuse_graph.bodies(one.nodes)))
-    others = {
-        scope.label(name): file.tensor(tensor)
-        for scope in scopes
-        if id(scope.graph) not in inside
-        for name, tensor in scope.weights()
-        if name not in used
-    }
+    others: dict[str, Array] = {}
+    owners: dict[str, tuple[int, str]] = {}
+    for scope in scopes:
+        for name, tensor in scope.weights() if id(scope.graph) not in inside else ():
+            key, label = scope.key(name), scope.label(name)
+            if key in used:
+                continue
+            if owners.get(label, key) != key:  # graphs may bear one name
+                label = unique(label, others)
+            owners[label], others[label] = key, file.tensor(tensor)
     unread += onnx_unread.unread(scopes, met, looked)
     ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
     layers = {name: stack.replace(reads=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}

@@ -74,7 +74,7 @@ class Node:
         self.path, self.scope, self.node, self.name, self.options = path, scope, node, name, options
         self.kind = KINDS[node.op_type]
         self.attributes = scope.attributes(node)
-        self.used: set[str] = set()
+        self.used: set[tuple[int, str]] = set()
         self.warnings: list[str] = []
         self.unread: list[str] = []
 
@@ -181,16 +181,20 @@ class Node:
         return str(self.node.input[index]) if index < len(self.node.input) else ""
 
     def _use(self, value: str) -> None:
-        """Note the initializers that a constant value is made from: they do not count as other tensors."""
-        waiting = [value]
+        """Note the values that a constant one is made from, by their graphs: they do not count as other tensors."""
+        waiting = [self.scope.resolve(value)]
         while waiting:
-            name = waiting.pop()
-            if name in self.used:
+            where, name = waiting.pop()
+            if where.key(name) in self.used:
                 continue
-            self.used.add(name)
-            producer = self.scope.producer(name)
-            if producer is not None:
-                waiting += list(producer[0].input)
+            self.used.add(where.key(name))
+            node, index = where.producer(name) or (None, 0)
+            if node is None:
+                continue
+            waiting += [where.resolve(given) for given in node.input]
+            if where.calls(node):
+                called = where.call(node)
+                waiting.append((called, called.graph.output[index]))
 
     def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
         directions = self._text("direction", "forward")

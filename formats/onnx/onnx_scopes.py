@@ -198,6 +198,10 @@ class Scope:
             if tensor is not None and _is_float(tensor) and math.prod(tensor.dims) > 1:
                 yield node.output[0], tensor
 
+    def key(self, name: str) -> tuple[int, str]:
+        """Return what tells a value of this graph from those of the same name in other graphs of the model."""
+        return id(self.graph), name
+
     def label(self, name: str) -> str:
         """Return what a value of this graph is called in the whole model."""
         return name if self.path == "main" else f"{self.path}/{name}"

@@ -387,6 +387,8 @@ def run(
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
+    if unknown := given.keys() - {"hidden", "cell", "lengths"}:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     states = {"hidden": given.get("hidden"), "cell": given.get("cell") if operator == "LSTM" else None}
     variant = {"provider": "CPUExecutionProvider", "unnoted": True}
     return _run(

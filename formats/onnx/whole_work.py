@@ -235,6 +235,8 @@ class Work:
                 if id(tensor) in used:
                     continue
                 name = scope.label(value)
+                if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
+                    name = unique(name, self.values)  # graphs may bear one name
                 array = self.read.file.tensor(tensor)
                 if array.dtype.kind in "iub":
                     aside[name] = "integers, not weights"

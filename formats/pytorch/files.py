@@ -25,7 +25,6 @@ from rnnconvert.formats.pytorch.recognise import (
     in_folder,
     is_exported,
     named_as_torch,
-    named_in_pickle,
     of_tensors,
     pickled,
 )
@@ -73,10 +72,10 @@ def _stored(path: Path) -> Stored:
         return file.once(npz_file.read) if named else torch_zip.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
-    if not of_tensors(file) and named_in_pickle(file):
-        return pickled(path)
     from rnnconvert.formats.pytorch import torch_legacy
 
+    if "pickle" in file.kinds and not of_tensors(file) and not file.once(torch_legacy.is_torch_legacy):
+        return pickled(path)
     return torch_legacy.read_pickle(path) if of_tensors(file) else torch_legacy.read(path)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rnnconvert.containers import npz_file, pickled_arrays, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.formats.pytorch import torch_zip
@@ -104,13 +105,26 @@ def named_in_pickle(file: Opened) -> str:
 
 def of_tensors(file: Opened) -> bool:
     """Return whether a file is a plain pickle, as Python's module writes it, with PyTorch's storages in it."""
-    return "pickle" in file.kinds and b"_load_from_bytes" in file.head
+    if "pickle" not in file.kinds or b"_load_from_bytes" in file.head:
+        return "pickle" in file.kinds
+    try:
+        made = file.once(pickled_arrays.read).metadata
+    except UnreadableError:
+        return False
+    makers = (*made["unreadable"].values(), *(one for several in made["made"].values() for one in several))
+    return any("_load_from_bytes" in one for one in makers)
 
 
 def pickled(path: Path) -> Stored:
     """Return the arrays of a pickle, with dots between the keys of dictionaries in one another. Raises UnreadableError."""
-    stored = pickled_arrays.read(path)
-    return replace(stored, arrays={name.replace("/", "."): array for name, array in stored.arrays.items()})
+    stored = Opened(path).once(pickled_arrays.read)
+    arrays: dict[str, Array] = {}
+    for full, array in stored.arrays.items():
+        name = full.replace("/", ".")
+        if name in arrays:
+            raise UnreadableError(path, f"two of its arrays are called {name!r}")
+        arrays[name] = array
+    return replace(stored, arrays=arrays)
 
 
 def _named(file: Opened, reader: Callable[[Path], Stored], kind: str) -> str:

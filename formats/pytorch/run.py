@@ -154,6 +154,8 @@ def run(arrays: Mapping[str, Array], x: Array, how: Mapping[str, Any] | None = N
 
     Raises RuntimeError if the arrays are not those of such a module.
     """
+    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
+        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     return _run(_module({name: _tensor(array) for name, array in arrays.items()}, **(how or {})), {"x": x, **given})
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
+from rnnconvert.containers.numpy_values import content
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -72,8 +73,8 @@ def read_pickle(path: str | os.PathLike[str]) -> Stored:
     places: dict[str, Array] = {}
     orders: set[bool] = set()
 
-    def storage(content: Any) -> Storage:
-        inner, own, little = _row(np.frombuffer(content, np.uint8), path)
+    def storage(stored: Any) -> Storage:
+        inner, own, little = _row(np.frombuffer(content(stored) or b"", np.uint8), path)
         if not isinstance(inner, Storage):
             raise ValueError("bytes that are not a storage")
         key = str(len(places))
@@ -82,7 +83,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Stored:
         return replace(inner, key=key)
 
     builders = {**TORCH_BUILDERS, "torch.storage._load_from_bytes": storage}
-    root, _ = pickles.load(data, path, builders, most=data.size)
+    root = pickles.load_row(data, path, builders)
     return flatten(root, _records(places, path), path, orders == {not _LITTLE})
 
 

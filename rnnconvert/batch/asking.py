@@ -8,6 +8,7 @@ import inspect
 import logging
 import re
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ _SLOW = 250_000
 """Bytes a second of a transfer that is not yet given up: what failed for longer was not under way, but tried again by a package."""
 _FINAL = (
     RnnConvertError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, FileExistsError,
-    NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError,
+    NotImplementedError, ImportError, MemoryError, TypeError, ValueError, AttributeError, LookupError, zipfile.BadZipFile,
 )  # fmt: skip
 """What a store says that it will say again."""
 _NO = re.compile("Authentication|Credentials|Permission|HostKey")

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import BFLOAT16, Array
 
 _ELEMENT = re.compile(r"b1|[iu][1248]|f[248]|c(8|16)")
 
@@ -42,7 +42,7 @@ def numpy_value(value: Foreign) -> Array | None:
 
 def _array(shape: Any, dtype: Any, by_column: Any, raw: Any) -> Array | None:
     element = _element(dtype)
-    data = _bytes(raw)
+    data = content(raw)
     lengths = tuple(shape)
     if element is None or data is None or not all(isinstance(length, int) for length in lengths):
         return None
@@ -56,13 +56,16 @@ def _element(dtype: Any) -> np.dtype[Any] | None:
     if not isinstance(dtype, Foreign) or str(dtype.made_by) != "numpy.dtype":
         return None
     text, order = dtype.args[0], dtype.state[1]
+    if isinstance(text, Global) and str(text) == "ml_dtypes.bfloat16" and order in ("<", "="):
+        return BFLOAT16
     if not isinstance(text, str) or not _ELEMENT.fullmatch(text) or order not in ("<", ">", "|", "="):
         return None
     element: np.dtype[Any] = np.dtype(order + text)
     return element
 
 
-def _bytes(raw: Any) -> bytes | None:
+def content(raw: Any) -> bytes | None:
+    """Return the bytes that a value of a pickle stands for; None if it is anything else."""
     # Python 2's protocols write bytes as text, and a call that encodes it.
     if isinstance(raw, Foreign) and str(raw.made_by) == "_codecs.encode" and raw.args[1:] == ("latin1",):
         text = raw.args[0]

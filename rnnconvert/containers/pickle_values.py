@@ -150,7 +150,19 @@ def _make_complex(real: float, imaginary: float = 0.0) -> complex:
 def _make_object(made_by: Global, *args: Any) -> Foreign:
     if not isinstance(made_by, Global):
         raise TypeError("an object of something that is not a class")
-    return Foreign(made_by)
+    return Foreign(made_by, args)
+
+
+def _make_reconstructed(made_by: Global, base: Any = None, plain: Any = None) -> Foreign:
+    """Return an object as the protocols 0 and 1 write one: of a container's subclass, with the container's content."""
+    made = _make_object(made_by)
+    if isinstance(plain, dict):
+        made.entries = plain
+    elif isinstance(plain, list):
+        made.items = plain
+    elif isinstance(plain, tuple):
+        made.args = plain
+    return made
 
 
 CONTAINERS: dict[str, Callable[..., Any]] = {
@@ -163,7 +175,7 @@ CONTAINERS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _make_dict,
     "collections.defaultdict": _make_dict,
     "collections.Counter": _make_dict,
-    "copyreg._reconstructor": _make_object,
+    "copyreg._reconstructor": _make_reconstructed,
     "copyreg.__newobj__": _make_object,
 }
 """By the dotted name of a global, what is called in its place: what makes a plain container."""

@@ -8,19 +8,23 @@ from typing import Any
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
-from rnnconvert.containers.numpy_values import numpy_value
-from rnnconvert.containers.pickle_values import Foreign, Global
+from rnnconvert.containers.numpy_values import content, numpy_value
+from rnnconvert.containers.pickle_values import Foreign, Global, Key
 from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
 _DEEPEST = 64
+_LONGEST = 4096
+"""The most characters of an array's path."""
+_HEAD = 1 << 16
 _STEPS = 100
 """What a value costs of the budget: about as many steps as reading a small array takes."""
 _FIRST = (b"}", b"]", b")", b"(", b"c", b"\x8c", b"X")
 """What the pickle of a container or an object begins with: it is empty, or marked, or begins with a class's name."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), Global)
+_HOLDERS = (dict, list, tuple, Foreign)
 
 
 def looks_like(head: bytes) -> bool:
@@ -35,33 +39,46 @@ def read(path: str | os.PathLike[str]) -> Stored:
     """Return every array by its path, with a slash between keys, places and attributes; those of a list alone are called
     arr_0, arr_1 and so on, as numpy.savez calls them.
 
-    Metadata "unreadable" says of objects without an array in them what made them.
+    Metadata "unreadable" says of objects without an array in them what made them, "made" what made those with arrays.
 
     Raises UnreadableError if the pickle is damaged, or if its objects are nested too deep.
     """
     data = map_file(path)
-    root, _ = pickles.load(data, path, most=data.size)
+    if b"joblib.numpy_pickle" in data[:_HEAD].tobytes():
+        raise UnreadableError(
+            path,
+            "it was written by joblib, which puts the bytes of its arrays between the instructions of a pickle",
+            "Load it with joblib, and save the arrays with numpy.savez or pickle.dump.",
+        )
+    root = pickles.load_row(data, path)
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
+    made: dict[str, list[str]] = {}
     whole = {f"arr_{place}": one for place, one in enumerate(root)} if isinstance(root, list | tuple) else root
     for name, found in _walk((path, charging(data.size)), whole, "", 0):
-        if isinstance(found, str):
+        if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UnreadableError(path, f"the name {name!r} is not valid text")
+        if isinstance(found, Global):
+            made.setdefault(name, []).append(str(found))
+        elif isinstance(found, str):
             unreadable.setdefault(name, found)
         elif name in arrays:
             raise UnreadableError(path, f"two of its arrays are called {name!r}")
         else:
             arrays[name] = found
-    return Stored(arrays, {"unreadable": unreadable})
+    return Stored(arrays, {"unreadable": unreadable, "made": made})
 
 
-def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iterator[tuple[str, Array | str]]:
-    """Yield the arrays at and under a value by their paths, and for each object that has none what made it."""
+def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iterator[tuple[str, Array | str | Global]]:
+    """Yield the arrays at and under a value by their paths, and what made each object: as text where it has no array."""
     path, budget = of
     if isinstance(value, _PLAIN):
         return
     budget.work(_STEPS, path)
     if depth > _DEEPEST:
         raise UnreadableError(path, f"its objects are nested more than {_DEEPEST} deep")
+    if len(name) > _LONGEST:
+        raise UnreadableError(path, f"the name {name[:100]!r}... has more than {_LONGEST} characters")
     array = numpy_value(value) if isinstance(value, Foreign) else None
     if array is not None:
         yield name, array
@@ -69,24 +86,41 @@ def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iter
     met = False
     for key, inner in _inside(value):
         for found in _walk(of, inner, f"{name}/{key}" if name and key else name or key, depth + 1):
-            met = True
+            met |= not isinstance(found[1], str)
             yield found
-    if isinstance(value, Foreign) and not met:
-        yield name, f"it is not an array, but an object made by {value.made_by}"
+    if isinstance(value, Foreign):
+        yield name, value.made_by if met else f"it is not an array, but an object made by {value.made_by}"
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     """Yield the values in a container or an object: by key, place or attribute; what an object is made of has no name of
-    its own.
+    its own where it is one value, and its place among several.
     """
     if isinstance(value, dict):
-        yield from ((str(key), inner) for key, inner in value.items())
+        yield from ((_key_text(key, place), inner) for place, (key, inner) in enumerate(value.items()))
     elif isinstance(value, list | tuple):
         yield from ((str(place), inner) for place, inner in enumerate(value))
     elif isinstance(value, Foreign):
-        yield from (("", inner) for inner in value.args if isinstance(inner, dict | Foreign))
+        given = [(str(place), inner) for place, inner in enumerate(value.args) if isinstance(inner, _HOLDERS)]
+        yield from given if len(given) > 1 else (("", inner) for _, inner in given)
         states = value.state if isinstance(value.state, tuple) else (value.state,)
         for state in (*states, value.entries):
-            if isinstance(state, dict):
+            if isinstance(state, dict | list):  # a list: the fields of a dataclass with slots, the objects of an array
                 yield from _inside(state)
         yield from _inside(value.items)
+
+
+def _key_text(key: Any, place: int) -> str:
+    """Return a dictionary's key as text: those of a tuple with slashes between, and the place of an object."""
+    value = key.value if isinstance(key, Key) else key
+    parts = value if isinstance(value, tuple) else (value,)
+    if not parts or not all(isinstance(part, str) or _is_short(part) for part in parts):
+        raw = content(value)
+        return f"<{place}>" if raw is None else raw.decode("utf-8", "backslashreplace")
+    return "/".join(map(str, parts))
+
+
+def _is_short(value: Any) -> bool:
+    if isinstance(value, int):
+        return value.bit_length() <= 64  # Python refuses to print many thousand digits
+    return value is None or isinstance(value, float | Global)

@@ -30,6 +30,11 @@ MAX_STEPS = 10_000_000
 MAX_NAME = 1000
 """The most characters that the name of a class or function may have."""
 
+_PROTOCOL = 0x80
+"""What a pickle of the protocols 2 to 5 begins with."""
+_MOST_ROWS = 1000
+"""The most pickles of one file."""
+
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
 
@@ -70,6 +75,25 @@ def load(
     window = _Window(memory[start : start + most])
     machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent, charging(len(memory)))
     return machine.run(window, start)
+
+
+def load_row(data: Array, path: object, builders: Builders | None = None) -> Any:
+    """Return the value of a file that is one pickle, with weights in it; of pickles one after the other, a list of values.
+
+    Raises UnreadableError as `load` does, and for other bytes after a pickle.
+    """
+    values: list[Any] = []
+    at = 0
+    while at < data.size:
+        if (values and data[at] != _PROTOCOL) or len(values) == _MOST_ROWS:
+            raise UnreadableError(
+                path,
+                f"{data.size - at} bytes follow its pickle{'s' if len(values) > 1 else ''}, and are no other pickle",
+                "Save the weights in a file of their own.",
+            )
+        value, at = load(data, path, builders, start=at, most=data.size)
+        values.append(value)
+    return values[0] if len(values) == 1 else values
 
 
 class _Window:

@@ -92,23 +92,32 @@ def source(file: Opened, format: str | None = None) -> Source:
         raise UnreadableError(
             path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again."
         )
-    from rnnconvert.containers.tensor_bundle import index_beside
-
-    index = index_beside(path)
-    if index is not None and not index.is_file():
-        raise UnreadableError(
-            path,
-            f"it looks like a part of a checkpoint, but {index.name} is not next to it",
-            "Put all files of the checkpoint into one folder.",
-        )
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
+    _check_parts(path, what)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
         "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
     )
+
+
+def _check_parts(path: Path, what: str | None) -> None:
+    """Raise UnreadableError for a part of a checkpoint alone, and for a folder of several; `what` says what else it is."""
+    from rnnconvert.containers.tensor_bundle import SUFFIX, index_beside
+
+    index = index_beside(path)
+    if index is not None and not index.is_file() and (what is None or ".data-" in path.name) and not path.is_dir():
+        raise UnreadableError(
+            path,
+            f"it looks like a part of a checkpoint, but {index.name} is not next to it",
+            "Put all files of the checkpoint into one folder.",
+        )
+    inside = sorted(one.name for one in path.glob(f"*{SUFFIX}")) if path.is_dir() else []
+    if len(inside) > 1:
+        shown = ", ".join(inside[:5]) + (" and more" if len(inside) > 5 else "")
+        raise UnreadableError(path, f"it holds {len(inside)} checkpoints: {shown}", "Give the path of one of them.")
 
 
 _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")

@@ -126,7 +126,10 @@ class Opened:
 
     @property
     def damage(self) -> UnreadableError | None:
-        """The error that a reader met, where the file is clearly an archive of arrays, or JSON; None for any other file."""
+        """The error that a reader met, where the file is clearly an archive of arrays, a pickle, or JSON; None for any other file."""
+        if self.head[:1] == b"\x80" and "pickle" in self.kinds:
+            _, error = self._looked.get(pickled_arrays.read, (None, None))
+            return error if isinstance(error, UnreadableError) else None
         raised = [error for _, error in self._looked.values() if isinstance(error, UnreadableError)]
         clear = "json" in self.kinds or ({"npz", "safetensors"} & self.kinds and self.archive)
         return raised[0] if raised and clear else None
