@@ -18,7 +18,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.core import errors
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.errors import RnnConvertError, shown
 from rnnconvert.core.printable import printable
 
 T = TypeVar("T")
@@ -160,7 +160,8 @@ def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) 
     """
     if quiet:
         return
-    headline, details = (error, ()) if isinstance(error, str) else (error.headline, error.details)
+    path = shown(path)
+    headline, details = (shown(error), ()) if isinstance(error, str) else (error.headline, error.details)
     where = f"{path}: " if path and not headline.startswith(path) else ""
     put(f"{styled('error', 'red')}: {where}{headline}", err=True)
     for detail in details:
