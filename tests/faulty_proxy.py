@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from tests.serving import running
+
 FAULTS = ("500", "503", "cut", "slow", "after")
 """An error; a busy server; a connection that ends in the middle of the answer, or before what was asked is done; bytes that drop in;
 and a connection that ends after the server has done what was asked, without an answer."""
@@ -112,14 +114,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def serving(server: tuple[str, int]) -> Iterator[Proxy]:
     """A proxy on a port of this machine, ended afterwards."""
     proxy = Proxy(server)
-    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with running(proxy):
         yield proxy
-    finally:
-        proxy.shutdown()
-        proxy.server_close()
-        thread.join()
 
 
 class Wire:

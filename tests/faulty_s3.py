@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
+from tests.serving import running
+
 BUCKET = "bucket"
 FAULTS = ("500", "503", "cut", "slow", "after", "inside")
 """An error; a busy server; a connection that ends in the middle of the answer; bytes that drop in; a connection that ends after the
@@ -150,11 +152,5 @@ def serving() -> Iterator[tuple[str, Store]]:
     store.begin()
     server = make_server("127.0.0.1", 0, store, threaded=True, request_handler=Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield f"http://127.0.0.1:{server.port}", store
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

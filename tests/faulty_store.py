@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from tests.serving import running
+
 FAULTS = ("500", "503", "cut", "slow", "short")
 """An error; a busy server; a connection that ends in the middle; bytes that drop in; an answer that is whole, but of fewer bytes."""
 
@@ -92,11 +94,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def serving() -> Iterator[Server]:
     """A server on a port of this machine, ended afterwards."""
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with running(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -257,10 +257,6 @@ class _Weights:
             arrays[local] = self._array(weight, local)
         return arrays
 
-    def values(self, weight: Message, local: str) -> Array:
-        """Return the numbers of one array, in a row."""
-        return self._values(weight, local, self.shape(local))
-
     def _array(self, weight: Message, local: str) -> Array:
         shape = self.shape(local)
         values = self.values(weight, local)
@@ -270,7 +266,8 @@ class _Weights:
             )
         return values.reshape(shape)
 
-    def _values(self, weight: Message, local: str, shape: tuple[int, ...]) -> Array:
+    def values(self, weight: Message, local: str) -> Array:
+        """Return the numbers of one array, in a row."""
         ways = [number for number in (1, 2, 30, 31) if weight.fields.get(number)]
         if len(ways) != 1:
             raise UnreadableError(self.path, f"{local} of {self.name!r} is stored in {len(ways)} ways, expected one")
@@ -286,7 +283,7 @@ class _Weights:
         quantization = weight.one(40)
         if ways == [31] or quantization is None:
             raise UnknownError(f"its {local} is stored as integers without what they stand for")
-        return self._dequantised(content, quantization, local, shape)
+        return self._dequantised(content, quantization, local, self.shape(local))
 
     def _dequantised(self, content: memoryview, said: Message, local: str, shape: tuple[int, ...]) -> Array:
         """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""

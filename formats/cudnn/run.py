@@ -88,7 +88,11 @@ def run(
     description: Mapping[str, Any],
     device: Device,
     variant: Mapping[str, Any] = _STANDARD,
-    **given: Any,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run the buffer on the GPU, in its own element type.
 
@@ -98,14 +102,12 @@ def run(
     variant      its algorithm, as in VARIANTS; its io, how cuDNN receives sequences: "unpadded", all of one length;
                  "padded", with cuDNN's flag for padding; "packed", step by step without the padding, none empty; by
                  default one of the first two, as lengths need it
-    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise; its
+    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise; its
                  notes have "bytes" and "offsets", which are the library's own
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
     """
-    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    (library, memory), algorithm, lengths = device, variant["algorithm"], given.get("lengths")
+    (library, memory), algorithm = device, variant["algorithm"]
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())
         stack.enter_context(memory)
@@ -118,7 +120,7 @@ def run(
         told = layout(library, handle, rnn, description, int(weights.value or 0))
         if told["bytes"] != params.nbytes:
             raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {told['bytes']}")
-        found = call.solved(weights, told["bytes"], x, given.get("hidden"), given.get("cell"), given.get("cotangents"))
+        found = call.solved(weights, told["bytes"], x, hidden, cell, cotangents)
         found["notes"] = {
             "cuDNN": library.version,
             "algorithm": algorithm,

@@ -43,14 +43,24 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return run(request["buffer"], request["x"], description, request["variant"]["device"] == "cuda", **given)
 
 
-def run(params: Array, x: Array, description: Mapping[str, Any], cuda: bool = False, **given: Any) -> dict[str, Any]:
+def run(
+    params: Array,
+    x: Array,
+    description: Mapping[str, Any],
+    cuda: bool = False,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run an LSTM in float32.
 
     params       the flat buffer, with two biases
     x            (time, batch, in)
     description  input_size, hidden_size, num_layers and bidirectional, as the buffer's description has them
     cuda         whether cuDNN runs it
-    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
+    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises TypeError for a buffer of another size.
     """
@@ -58,10 +68,6 @@ def run(params: Array, x: Array, description: Mapping[str, Any], cuda: bool = Fa
     import jax.numpy as jnp
     from jax.experimental import rnn
 
-    unknown = given.keys() - {"hidden", "cell", "lengths", "cotangents"}
-    if unknown:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
     sizes = (
         *(description[name] for name in ("input_size", "hidden_size", "num_layers")),
         bool(description["bidirectional"]),

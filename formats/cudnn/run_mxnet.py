@@ -51,13 +51,21 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return run(request["buffer"], request["x"], description, **given)
 
 
-def run(params: Array, x: Array, description: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+def run(
+    params: Array,
+    x: Array,
+    description: Mapping[str, Any],
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run mx.nd.RNN in the element type of the buffer.
 
     params       the flat buffer, with two biases
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, num_layers, bidirectional, projection_size
-    given        hidden, cell and cotangents as in a request (rnnconvert.running); the answer likewise
+    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises mxnet.MXNetError for a buffer of another size.
     """
@@ -67,10 +75,6 @@ def run(params: Array, x: Array, description: Mapping[str, Any], **given: Any) -
     projection_size, bidirectional = description.get("projection_size", 0), description["bidirectional"]
     if projection_size == hidden_size:
         projection_size = 0
-    unknown = given.keys() - {"hidden", "cell", "cotangents"}
-    if unknown:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    hidden, cell, cotangents = (given.get(name) for name in ("hidden", "cell", "cotangents"))
     rows, batch = num_layers * (2 if bidirectional else 1), np.shape(x)[1]
 
     def array(values: Any) -> Any:

@@ -6,7 +6,7 @@ are views of the buffer that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,22 +44,28 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def run(params: Array, x: Array, description: Mapping[str, Any], device: str, **given: Any) -> dict[str, Any]:
+def run(
+    params: Array,
+    x: Array,
+    description: Mapping[str, Any],
+    device: str,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run the buffer in its own element type.
 
     params       the flat buffer; bfloat16 as its bits
     x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
-    given        hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
+    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises NotImplementedError for what torch.nn lacks, RuntimeError for a buffer of another size.
     """
     import torch
 
-    unknown = given.keys() - {"hidden", "cell", "lengths", "cotangents"}
-    if unknown:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    hidden, cell, lengths, cotangents = (given.get(name) for name in ("hidden", "cell", "lengths", "cotangents"))
     module = _module(description, device)
     flat = _packed(module)
     numbers = torch.from_numpy(params)

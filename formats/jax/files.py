@@ -75,12 +75,13 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
     evidence = []
-    for cell in find(_weights(stored), (name,), doubts=doubts):
+    weights = _weights(stored)
+    for cell in find(weights, (name,), doubts=doubts):
         layers[cell.name] = read_cell(cell, stored.arrays, options, from_file=True)
         used |= set(cell.names.values())
         evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []
-    maybe = [one for one in linear(_weights(stored)) if one not in layers] if name == "haiku" else []
+    maybe = [one for one in linear(weights) if one not in layers] if name == "haiku" else []
     if maybe:
         shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
         warnings.append(

@@ -140,7 +140,11 @@ def run(
     layer: str,
     options: Mapping[str, Any],
     backward: Mapping[str, Array] | None = None,
-    **given: Any,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Run a keras.layers layer in the element type of its weights, alone or under Bidirectional.
 
@@ -150,12 +154,10 @@ def run(
     options   the layer's own: activation, recurrent_activation, reset_after, go_backwards; and merge_mode of a
               Bidirectional: outputs that it keeps apart (None) are side by side
     backward  the variables of the backward layer of a Bidirectional
-    given     hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
+    hidden    initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises KeyError for a variable that is absent, ValueError for one of another shape.
     """
-    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
     import keras
 
     dtype = arrays["recurrent_kernel"].dtype
@@ -171,7 +173,8 @@ def run(
     for way, own in zip(directions(made), (arrays, backward or {})):
         for variable in way.weights:
             variable.assign(own[variable.name])
-    return _solved(Chain([made]), {"x": x, **given})
+    given = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
+    return _solved(Chain([made]), given)
 
 
 def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:

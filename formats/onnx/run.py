@@ -6,6 +6,7 @@ Sources: the ONNX operators RNN, GRU and LSTM (opset 22); onnxruntime's Python A
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import tempfile
@@ -349,17 +350,19 @@ class _Constants:
         cut.graph.initializer.extend(tensor for value, tensor in self._initializers.items() if value in read)
         cut.graph.input.extend(value for value in self.model.graph.input if value.name in inputs)
         session = _Session(cut.SerializeToString(), "CPUExecutionProvider")
-        for free in _FREE:
+
+        def computed(free: int) -> Array:
             feeds = {}
             for value in cut.graph.input:
                 kind = value.type.tensor_type
                 shape = [dim.dim_value or free for dim in kind.shape.dim]
                 feeds[value.name] = np.zeros(shape, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-            try:
-                return session.run([name], feeds)[0]
-            except Exception as error:  # onnxruntime has classes of its own for what goes wrong
-                problem = error
-        raise NotImplementedError(f"{self.name}: {name!r} cannot be computed by itself: {problem}")
+            return session.run([name], feeds)[0]
+
+        for free in _FREE[:-1]:
+            with contextlib.suppress(Exception):  # what no length mends is raised with the last one
+                return computed(free)
+        return computed(_FREE[-1])
 
 
 def _read(node: Any) -> Iterator[str]:
@@ -373,7 +376,14 @@ def _read(node: Any) -> Iterator[str]:
 
 
 def run(
-    arrays: Mapping[str, Array], x: Array, operator: str, attributes: Mapping[str, Any], **given: Any
+    arrays: Mapping[str, Array],
+    x: Array,
+    operator: str,
+    attributes: Mapping[str, Any],
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
 ) -> dict[str, Any]:
     """Run a model of one node on the CPU, in the element type of its weights.
 
@@ -382,18 +392,14 @@ def run(
     x           (time, batch, in)
     operator    "RNN", "GRU" or "LSTM"
     attributes  the operator's own: direction, activations, activation_alpha, clip, linear_before_reset ...
-    given       hidden, cell and lengths as in a request (rnnconvert.running); the answer likewise; without states,
+    hidden      initial states, and the rest as in a request (rnnconvert.running); the answer likewise; without states,
                 initial_h and initial_c, or zero
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
-    if unknown := given.keys() - {"hidden", "cell", "lengths"}:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    states = {"hidden": given.get("hidden"), "cell": given.get("cell") if operator == "LSTM" else None}
+    given = {"x": x, "hidden": hidden, "cell": cell if operator == "LSTM" else None, "lengths": lengths}
     variant = {"provider": "CPUExecutionProvider", "unnoted": True}
-    return _run(
-        _Operator(operator, attributes, (), {}), arrays, {"x": x, **states, "lengths": given.get("lengths")}, variant
-    )[0]
+    return _run(_Operator(operator, attributes, (), {}), arrays, given, variant)[0]
 
 
 class _Operator(NamedTuple):

@@ -74,9 +74,11 @@ def _stored(path: Path) -> Stored:
         return _aliased(safetensors.read(path))
     from rnnconvert.formats.pytorch import torch_legacy
 
-    if "pickle" in file.kinds and not of_tensors(file) and not file.once(torch_legacy.is_torch_legacy):
+    if of_tensors(file):
+        return torch_legacy.read_pickle(path)
+    if "pickle" in file.kinds and not file.once(torch_legacy.is_torch_legacy):
         return pickled(path)
-    return torch_legacy.read_pickle(path) if of_tensors(file) else torch_legacy.read(path)
+    return torch_legacy.read(path)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

@@ -31,8 +31,9 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "the magic number of torch.save before version 1.6")
     if of_tensors(file):
         return Seen(STATED, "a pickle with PyTorch's tensors in it")
-    if named_in_pickle(file):
-        return Seen(SHAPED, named_in_pickle(file))
+    named = named_in_pickle(file)
+    if named:
+        return Seen(SHAPED, named)
     if lowered(path).name.endswith(".safetensors.index.json"):
         return Seen(STATED, "the index of a sharded safetensors checkpoint")
     if "safetensors" in file.kinds:
@@ -105,8 +106,10 @@ def named_in_pickle(file: Opened) -> str:
 
 def of_tensors(file: Opened) -> bool:
     """Return whether a file is a plain pickle, as Python's module writes it, with PyTorch's storages in it."""
-    if "pickle" not in file.kinds or b"_load_from_bytes" in file.head:
-        return "pickle" in file.kinds
+    if "pickle" not in file.kinds:
+        return False
+    if b"_load_from_bytes" in file.head:
+        return True
     try:
         made = file.once(pickled_arrays.read).metadata
     except UnreadableError:

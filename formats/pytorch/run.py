@@ -146,17 +146,25 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
     return module
 
 
-def run(arrays: Mapping[str, Array], x: Array, how: Mapping[str, Any] | None = None, **given: Any) -> dict[str, Any]:
+def run(
+    arrays: Mapping[str, Array],
+    x: Array,
+    how: Mapping[str, Any] | None = None,
+    *,
+    hidden: Sequence[Array] | None = None,
+    cell: Sequence[Array] | None = None,
+    lengths: Array | None = None,
+    cotangents: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Run a module on the CPU, in the element type of its weights, from its state_dict as numpy arrays.
 
-    how    what the arrays do not show: {"nonlinearity": "relu"}
-    given  hidden, cell, lengths and cotangents as in a request (rnnconvert.running); the answer likewise
+    how     what the arrays do not show: {"nonlinearity": "relu"}
+    hidden  initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises RuntimeError if the arrays are not those of such a module.
     """
-    if unknown := given.keys() - {"hidden", "cell", "lengths", "cotangents"}:
-        raise TypeError(f"run() got an unexpected keyword argument {min(unknown)!r}")
-    return _run(_module({name: _tensor(array) for name, array in arrays.items()}, **(how or {})), {"x": x, **given})
+    module = _module({name: _tensor(array) for name, array in arrays.items()}, **(how or {}))
+    return _run(module, {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents})
 
 
 def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
