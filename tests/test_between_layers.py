@@ -15,7 +15,7 @@ from onnx import helper
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Reads, Recurrent
+from rnnconvert.core.weights import Directly, Input, Recurrent, Through
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from tests.requirements import needed
 from tests.sources import uniform
@@ -78,7 +78,7 @@ def test_the_graph_beside_says_what_stands_between(tmp_path: Path) -> None:
     with pytest.raises(rc.RefusedError, match="elemwise_add"):
         rc.convert(path, tmp_path / "a.onnx", stack="join")
     symbol(tmp_path / "a-symbol.json", "Dropout")
-    assert rc.load(path).layers["b"].reads == Reads(("a",))
+    assert rc.load(path).layers["b"].reads == Directly(("a",))
     rc.convert(path, tmp_path / "a.onnx", stack="join")
 
 
@@ -112,11 +112,11 @@ def test_what_stands_between_two_onnx_nodes(between: str, tmp_path: Path) -> Non
     path = onnx_model(tmp_path / "two.onnx", between)
     layers = rc.load(path).layers
     if between in ("Add", "Relu"):
-        assert layers["high"].reads == Reads((), (between,))
+        assert layers["high"].reads == Through((), (between,))
         with pytest.raises(rc.RefusedError, match=f"'high' does not read 'low' directly: {between} comes before it"):
             rc.convert(path, tmp_path / "out.pt", stack="join")
         return
-    assert layers["high"].reads == Reads(("low",)) and layers["low"].reads is None
+    assert layers["high"].reads == Directly(("low",)) and layers["low"].reads == Input()
     needed("onnxruntime", "onnxruntime")
     import onnxruntime
 
@@ -174,7 +174,7 @@ def test_what_stands_between_two_keras_layers(between: str, functional: bool, tm
         path = tmp_path / f"model{ending}"
         model.save(path)
         if "Dropout" in between:
-            assert rc.load(path).layers["high"].reads == Reads(("low",))
+            assert rc.load(path).layers["high"].reads == Directly(("low",))
             rc.convert(path, tmp_path / "out.pt", stack="join", force=True)
             continue
         with pytest.raises(rc.RefusedError, match=f"{between} comes before it"):

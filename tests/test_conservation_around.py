@@ -14,7 +14,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.containers import wire
-from rnnconvert.core.weights import Reads
+from rnnconvert.core.weights import Directly
 from tests import test_dl4j_files
 from tests.judging import batch_first
 from tests.sources import checkpoint, legacy_h5, sequential, stack, uniform
@@ -162,7 +162,7 @@ def graph(tmp_path: Path, between: dict[str, Any] | None, after: dict[str, Any] 
 
 def test_vertices_around_a_layer_are_named_and_stop_a_join(tmp_path: Path) -> None:
     plain = rc.load(graph(tmp_path, None))
-    assert not plain.warnings and plain.layers["b"].reads == Reads(("a",), ())
+    assert not plain.warnings and plain.layers["b"].reads == Directly(("a",))
     rc.save(plain, tmp_path / "out.onnx", stack="join")
     found = rc.load(graph(tmp_path, vertex("rnn.ReverseTimeSeriesVertex", maskArrayInputName="in")))
     assert "a: its output goes through ReverseTimeSeriesVertex 'rev'" in found.warnings

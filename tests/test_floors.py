@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOORS = (
     ("core",),
     ("language", "containers"),
-    ("rewrites", "running", "reports"),
+    ("rewrites", "running", "reports", "graphs"),
     ("judging",),
     ("files",),
     ("models",),

@@ -12,7 +12,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import unpack
@@ -107,7 +108,7 @@ class Flow:
         known = kind, [*inputs]
         self._makers |= dict.fromkeys(outputs, known)
 
-    def reads(self, values: Iterable[str]) -> Reads | None:
+    def reads(self, values: Iterable[str]) -> tuple[Call, ...]:
         """Return the recurrent layers that values come from, and what stands between and changes them."""
         layers: dict[str, None] = {}
         through: dict[str, None] = {}
@@ -125,4 +126,4 @@ class Flow:
                     waiting += inputs
                 elif inputs:
                     through[kind] = None
-        return Reads(tuple(layers), tuple(through)) if layers or through else None
+        return listed(tuple(layers), tuple(through)) if layers or through else ()

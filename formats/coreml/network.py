@@ -93,7 +93,7 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
         flow.layers |= dict.fromkeys(outputs[:1], name)
         odd = _states(inputs[1:], makers)
         stack = found.assembled(path, name, NAME, arrays, stated)
-        made.layers[name] = stack.replace(reads=flow.reads(inputs[:1]), unconvertible=odd)
+        made.layers[name] = stack.replace(calls=flow.reads(inputs[:1]), unconvertible=odd)
         made.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
         made.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:

@@ -137,7 +137,7 @@ class _Program(Values):
         stack = found.assembled(self.path, name, NAME, own, stated)
         data = [one for one in operation.inputs.get("x", []) if isinstance(one, str)]
         order: Any = "time" if operation.outputs[0] in self.turned else stack.output_order
-        self.made.layers[name] = stack.replace(reads=self.flow.reads(data), unconvertible=odd, output_order=order)
+        self.made.layers[name] = stack.replace(calls=self.flow.reads(data), unconvertible=odd, output_order=order)
         self.flow.layers[operation.outputs[0]] = name
         self.made.arrays |= {f"{name}/{local}": array for local, array in own.items()}
         self.made.evidence.append(f"{name}: an operation {operation.type}")

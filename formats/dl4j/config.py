@@ -16,7 +16,8 @@ from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Reads
+from rnnconvert.core.weights import Call
+from rnnconvert.graphs.listed import listed
 
 MAX_LAYERS = 100_000
 
@@ -65,7 +66,7 @@ class Part:
     gate: Activation = SIGMOID
     stated: Mapping[str, Any] = field(default_factory=dict, compare=False)
     masked: bool = False
-    reads: Reads | None = None
+    calls: tuple[Call, ...] = ()
     around: tuple[str, ...] = ()
 
 
@@ -97,7 +98,7 @@ def parts(text: Array, path: object) -> list[Part]:
         config = json_text.loads(bytes(text), path)
         found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
         found = [
-            replace(part, reads=reads, around=said)
+            replace(part, calls=reads, around=said)
             for part, (reads, said) in zip(found, _around_layers(config), strict=True)
         ]
     except UnreadableError:
@@ -126,13 +127,13 @@ def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]
                 yield name, content["layerConf"]["layer"]
 
 
-def _around_layers(config: Any) -> Iterator[tuple[Reads | None, tuple[str, ...]]]:
+def _around_layers(config: Any) -> Iterator[tuple[tuple[Call, ...], tuple[str, ...]]]:
     """Yield what each layer reads, and what the network does with its input and output, in the order of `_layers`."""
     if "confs" in config:
         changed = config.get("inputPreProcessors") or {}
         before = ""
         for number, (name, layer) in enumerate(_layers("", config)):
-            yield Reads((before,)) if before else None, _preprocessor(changed.get(str(number)))
+            yield listed((before,)) if before else (), _preprocessor(changed.get(str(number)))
             before = before if _content(layer)[0].startswith("dropout") else str(name)
         return
     vertices: dict[str, Any] = config["vertices"]
@@ -157,7 +158,7 @@ def _around_layers(config: Any) -> Iterator[tuple[Reads | None, tuple[str, ...]]
         ]
         said = [f"its input comes through {_called(kinds[one], one)}" for one in through]
         said += [f"its output goes through {_called(kinds[one], one)}" for one in after]
-        reads = Reads(tuple(dict.fromkeys(layers)), tuple(_called(kinds[one], one) for one in through))
+        reads = listed(tuple(dict.fromkeys(layers)), tuple(_called(kinds[one], one) for one in through))
         yield reads, (*_preprocessor(kinds[name][1].get("preProcessor")), *said)
 
 

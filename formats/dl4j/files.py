@@ -80,7 +80,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         share = vector[at : at + part.size]
         name = unique(part.name, {*layers, *others})
         if part.layout:
-            layers[name] = _layer(name, _decided(name, part, options), share).replace(reads=part.reads)
+            layers[name] = _layer(name, _decided(name, part, options), share).replace(calls=part.calls)
             warnings += [f"{name}: {said}" for said in part.around]
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from rnnconvert.core.weights import Reads
+from rnnconvert.core.weights import Call
 from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import Entry, children, every, reads_of, tree
+from rnnconvert.graphs.listed import listed
 
 _HARMLESS = (
     "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
@@ -119,21 +120,21 @@ class Configured:
             scope = self._models_in[id(scope.config)].get(part, scope)
         return scope
 
-    def fed(self, name: str, recurrent: Collection[str]) -> Reads | None:
+    def fed(self, name: str, recurrent: Collection[str]) -> tuple[Call, ...]:
         """Return what a layer reads: which recurrent layer, and what comes between; None where that is not stated.
 
         recurrent  names of the recurrent layers
         """
         scope = self._scopes.get(name)
         if scope is None:
-            return None
+            return ()
         seen = {name}
         through: list[str] = []
         # The first is what it reads; initial states stand behind it.
         while (above := next(iter(scope.reads.get(name, ())), "")) and above not in seen:
             layer = scope.named.get(above)
             if above in recurrent:
-                return Reads((above,), tuple(through))
+                return listed((above,), tuple(through))
             if layer is None or layer.class_name == "InputLayer":
                 break
             linear = layer.class_name == "Activation" and layer.config.get("activation") == "linear"
@@ -141,4 +142,4 @@ class Configured:
                 through.append(layer.class_name)
             seen.add(above)
             name = above
-        return Reads((), tuple(through)) if through else None
+        return listed((), tuple(through)) if through else ()

@@ -126,7 +126,7 @@ class Reader:
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         if self.configured is not None:
-            layers = {name: stack.replace(reads=self.configured.fed(name, layers)) for name, stack in layers.items()}
+            layers = {name: stack.replace(calls=self.configured.fed(name, layers)) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,

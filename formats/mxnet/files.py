@@ -16,7 +16,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
-from rnnconvert.core.weights import Reads, Recurrent
+from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
@@ -25,6 +25,7 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
 from rnnconvert.language.layout import Layout, Sizes
@@ -128,7 +129,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
             unread.append(f"{own}: an RNN operator of the graph reads it, but the file lacks it")
-    layers = {name: stack.replace(reads=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
+    layers = {name: stack.replace(calls=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
     if told:
@@ -157,18 +158,18 @@ def _modified(group: _Group) -> bool:
 
 def _reads(
     own: Mapping[str, str], homes: Mapping[str, Mapping[str, str]], fed: Mapping[str, tuple[str, tuple[str, ...]]]
-) -> Reads | None:
+) -> tuple[Call, ...]:
     """Return what a layer reads, according to the graph next to the file."""
     found = next((fed[name] for name in map(_bare, own.values()) if name in fed), None)
     if found is None:
-        return None
+        return ()
     prefix, through = found
     layers = [
         name
         for name, names in homes.items()
         if prefix and any(_bare(full).startswith(prefix) for full in names.values())
     ]
-    return Reads(tuple(layers), through)
+    return listed(tuple(layers), through)
 
 
 def _bare(full: str) -> str:

@@ -10,13 +10,14 @@ from rnnconvert.containers.files import replacing_both, write_pieces
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import MissingFileError, UnreadableError
-from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
 from rnnconvert.formats.ncnn.param import Numbers
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -73,7 +74,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         stored, said = _stored(path, one, numbers)
         warnings += [f"{name}: {text}" for text in said]
-        layers[name] = _layer(path, one, name, stored, options).replace(reads=_reads(one, makers, names))
+        layers[name] = _layer(path, one, name, stored, options).replace(calls=_reads(one, makers, names))
         names |= dict.fromkeys(one.tops[:1], name)
         if len(one.bottoms) > 1:
             warnings.append(f"{name}: its initial state is given at run time. Pass it yourself")
@@ -89,18 +90,18 @@ def read(path: Path, options: Options) -> Checkpoint:
     )  # fmt: skip
 
 
-def _reads(one: param.Layer, makers: dict[str, param.Layer], names: dict[str, str]) -> Reads | None:
+def _reads(one: param.Layer, makers: dict[str, param.Layer], names: dict[str, str]) -> tuple[Call, ...]:
     blob = one.bottoms[0] if one.bottoms else ""
     for _ in range(len(makers)):
         if blob in names:
-            return Reads((names[blob],))
+            return listed((names[blob],))
         maker = makers.get(blob)
         if maker is None or maker.type == "Input" or not maker.bottoms:
-            return None
+            return ()
         if maker.type not in _SHAPES:
-            return Reads((), (maker.type,))
+            return listed((), (maker.type,))
         blob = maker.bottoms[0]
-    return None
+    return ()
 
 
 def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:

@@ -10,7 +10,7 @@ import onnx
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Reads, Recurrent
+from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
@@ -21,6 +21,7 @@ from rnnconvert.formats.onnx.computed import Looked, look
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -105,7 +106,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             owners[label], others[label] = key, file.tensor(tensor)
     unread += onnx_unread.unread(scopes, met, looked)
     ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
-    layers = {name: stack.replace(reads=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}
+    layers = {name: stack.replace(calls=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes, looked.layers), unread=tuple(unread),
@@ -120,13 +121,13 @@ def _reads_of(
     looked: Looked,
     labels: Mapping[int, str],
     ends: Mapping[str, tuple[str, bool]],
-) -> Reads | None:
+) -> tuple[Call, ...]:
     """Return what a layer of the model reads."""
     if name in homes:
         return reads(homes[name].scope, homes[name].node.input[:1], labels, ends)
     one = looked.layers[name]
     own = {value: end for value, end in ends.items() if end[0] != name}
-    return reads(looked.scope, one.reads, labels, own) if looked.scope is not None else None
+    return reads(looked.scope, one.reads, labels, own) if looked.scope is not None else ()
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -149,7 +150,7 @@ _SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout"
 
 def reads(
     scope: Scope, values: Iterable[str], labels: Mapping[int, str], ends: Mapping[str, tuple[str, bool]]
-) -> Reads | None:
+) -> tuple[Call, ...]:
     """Return what a recurrent layer reads: which others' outputs, and what comes between; None where the graph does not
     show it.
 
@@ -177,7 +178,7 @@ def reads(
             waiting += list(node.input) if node.op_type == "Concat" else list(node.input)[:1]
         else:
             through[str(node.op_type)] = None
-    return Reads(tuple(layers), tuple(through)) if layers or through else None
+    return listed(tuple(layers), tuple(through)) if layers or through else ()
 
 
 def _takes_a_direction(scope: Scope, node: Any) -> bool:

@@ -12,7 +12,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Direction, Key, Layer, Reads, Recurrent, Unconvertible
+from rnnconvert.core.weights import Call, Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
@@ -21,6 +21,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
 from rnnconvert.formats.openvino import write as writing
 from rnnconvert.formats.openvino.net import Net
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Sizes
@@ -93,7 +94,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             warnings += one.warnings
             evidence.append(f"{name}: an operation {layer.type}")
         for key, name in names.items():
-            layers[name] = layers[name].replace(reads=_reads(net, key, names))
+            layers[name] = layers[name].replace(calls=_reads(net, key, names))
         for layer in net.layers.values():
             if layer.type == "Const" and layer.id not in used:
                 array = net.constant((layer.id, 0))
@@ -114,7 +115,7 @@ def write(path: Path, job: Job) -> list[str]:
     return writing.write(path, job)
 
 
-def _reads(net: Net, key: str, names: Mapping[str, str]) -> Reads | None:
+def _reads(net: Net, key: str, names: Mapping[str, str]) -> tuple[Call, ...]:
     """Return what an operation reads: others' outputs, and what comes between and changes values."""
     layers: dict[str, None] = {}
     through: dict[str, None] = {}
@@ -133,7 +134,7 @@ def _reads(net: Net, key: str, names: Mapping[str, str]) -> Reads | None:
             waiting += layer.inputs if layer.type == "Concat" else layer.inputs[:1]
         elif layer.type not in ("Parameter", "Const"):
             through[layer.type] = None
-    return Reads(tuple(layers), tuple(through)) if layers or through else None
+    return listed(tuple(layers), tuple(through)) if layers or through else ()
 
 
 class _Operation:

@@ -13,7 +13,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Direction, Layer, Reads, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -24,6 +24,7 @@ from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
 from rnnconvert.formats.tflite.write import build
+from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -225,7 +226,7 @@ class _Layer:
         reverse, order = self._reversed()
         made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or reverse) for way in range(sizes.num_directions))
         merge: Any = "none" if self.both and not self.option("merge_outputs", "?") else "concat"
-        return Recurrent(self.name, (Layer(made, merge),), output_order=order, reads=self._reads(names))
+        return Recurrent(self.name, (Layer(made, merge),), output_order=order, calls=self._reads(names))
 
     def _clips(self) -> tuple[Clip, ...]:
         """Return the clips, which a bound of 0 leaves out."""
@@ -294,17 +295,17 @@ class _Layer:
             axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
         )
 
-    def _reads(self, names: Mapping[int, str]) -> Reads | None:
+    def _reads(self, names: Mapping[int, str]) -> tuple[Call, ...]:
         """Return what the layer reads, through operators that change no value."""
         through: list[str] = []
         tensor = self.operator.input(0)
         for _ in range(len(self.graph.operators)):
             if tensor in names:
-                return Reads((names[tensor],), tuple(through))
+                return listed((names[tensor],), tuple(through))
             producer = self.graph.producer(tensor)
             if producer is None or producer.input(0) < 0:
                 break
             if producer.code not in s.UNCHANGED and not (self._turns(producer)):
-                return Reads((), (f"operator {producer.code}",))
+                return listed((), (f"operator {producer.code}",))
             tensor = producer.input(0)
-        return None
+        return ()

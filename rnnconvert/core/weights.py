@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, overload
+from typing import ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 
@@ -256,15 +256,63 @@ class Unconvertible:
 
 
 @dataclass(frozen=True)
-class Reads:
-    """What a layer reads, as the graph of its source says it.
+class Directly:
+    """A layer reads the outputs of other recurrent layers, side by side in this order, and nothing changes them on the way."""
 
-    layers   the recurrent layers whose outputs these are, by name
-    through  what stands between and changes values, in the source's own words; dropout and new shapes do not
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Through:
+    """Something changes the outputs of other recurrent layers on their way to a layer.
+
+    layers   the layers, by name
+    changes  what does it, in the source's own words, and how
     """
 
-    layers: tuple[str, ...] = ()
-    through: tuple[str, ...] = ()
+    layers: tuple[str, ...]
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A layer reads no other recurrent layer: an input of the model, or what operators compute from it."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What a layer reads is not known.
+
+    why  what the source lacks, in words
+    """
+
+    why: str
+
+
+Reads: TypeAlias = "Directly | Through | Input | Unknown"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer in its source, and what it receives there. Equal words stand for the same thing.
+
+    sequence  what it reads
+    states    where its initial states come from: "" for zeros and for learned ones, which are weights; INPUT for inputs of
+              the model
+    mask      which steps it leaves out; "" for none
+    lengths   where the lengths of its sequences come from; "" where all are whole
+    random    what is random in it each time that the model runs; "" for nothing
+    """
+
+    sequence: Reads
+    states: str = ""
+    mask: str = ""
+    lengths: str = ""
+    random: str = ""
+
+
+INPUT = "an input of the model"
+"""What `Call.states` is for states that a caller of the model passes."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -281,7 +329,8 @@ class Recurrent:
                   direction: what is left of a projection that was folded; empty otherwise
     unconvertible what the source computes in addition; a conversion refuses it unless the caller takes it over
     wrapped       what the source puts around the stack, in words; "" if nothing is known
-    reads         what it reads; None where the source does not say
+    calls         each call of it in the source; none where the source does not state its calls
+    parts         the names of the source's layers that it consists of; none if it is one of them
     """
 
     INSTEAD: ClassVar[str] = (
@@ -295,7 +344,8 @@ class Recurrent:
     readout: tuple[Source, ...] = ()
     unconvertible: tuple[Unconvertible, ...] = ()
     wrapped: str = ""
-    reads: Reads | None = None
+    calls: tuple[Call, ...] = ()
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -346,6 +396,16 @@ class Recurrent:
                 f"{called(self.name)} has no {list(index) if isinstance(index, tuple) else index}: it has {self.num_layers} layers of "
                 f"{self.num_directions} directions, counted from 0"
             ) from None
+
+    @property
+    def reads(self) -> Reads:
+        """What its first call reads; Unknown where the source does not state its calls."""
+        return self.calls[0].sequence if self.calls else Unknown("its source states weights, and no model around them")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of the source's layers that it consists of."""
+        return self.parts or (self.name,)
 
     @property
     def first(self) -> Direction:

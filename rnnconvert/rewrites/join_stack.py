@@ -7,26 +7,58 @@ from collections.abc import Sequence
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import INPUT, Directly, Input, Recurrent, Through
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 
 
 def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
-    """Return why a layer does not read another one directly, where their source says so."""
-    for one in (below, above):
-        if one.wrapped:
-            return Obstacle(f"{quoted(one.name)} is {one.wrapped}", "the weights do not include what that computes")
-    if above.reads is not None and above.reads.through:
-        return Obstacle(
-            f"{above.name!r} does not read {below.name!r} directly",
-            f"{', '.join(above.reads.through)} comes before it in the model",
-        )
-    if above.reads is not None and above.reads.layers and below.name not in above.reads.layers:
-        return Obstacle(
-            f"{above.name!r} does not read {below.name!r}", f"it reads {' and '.join(map(repr, above.reads.layers))}"
-        )
+    """Return why a layer is not the one above another in a stack, where their source says so."""
+    for stack in (below, above):
+        if stack.wrapped:
+            return Obstacle(f"{quoted(stack.name)} is {stack.wrapped}", "the weights do not include what that computes")
+        if len(stack.calls) > 1:
+            return Obstacle(
+                f"{quoted(stack.name)} is called {len(stack.calls)} times in the model",
+                "a stack runs each of its layers once",
+            )
+    names = f"{above.name!r} does not read {below.name!r}"
+    match above.reads:
+        case Through(_, changes):
+            return Obstacle(f"{names} directly", f"{', '.join(changes)} comes before it in the model")
+        case Directly(layers) if layers != below.sources:
+            return Obstacle(names, f"it reads {' and '.join(map(repr, layers))}")
+        case Input():
+            return Obstacle(names, "it reads what no recurrent layer gives")
+    return _received(below, above)
+
+
+def _received(below: Recurrent, above: Recurrent) -> Obstacle | None:
+    """Return why two layers do not receive besides their sequences what a stack hands to each of its layers."""
+    for stack in (below, above):
+        for call in stack.calls:
+            if call.random:
+                return Obstacle(f"{quoted(stack.name)} is random in the model", call.random)
+            if call.states not in ("", INPUT):
+                return Obstacle(f"the initial states of {quoted(stack.name)} are given", f"they are {call.states}")
+    for words, values in {
+        "the initial states": [_states(stack) for stack in (below, above)],
+        "the mask": [call.mask for stack in (below, above) for call in stack.calls],
+        "the lengths of the sequences": [call.lengths for stack in (below, above) for call in stack.calls],
+    }.items():
+        if len(values) == 2 and values[0] != values[1]:
+            texts = (
+                f"{text or 'none'} for {quoted(stack.name)}" for text, stack in zip(values, (below, above), strict=True)
+            )
+            return Obstacle(
+                f"{words} of {quoted(below.name)} and {quoted(above.name)} are not the same", ", ".join(texts)
+            )
     return None
+
+
+def _states(stack: Recurrent) -> str:
+    """Return where a layer's initial states come from: learned ones are weights, which a stack keeps for each layer."""
+    return stack.calls[0].states if stack.calls else ""
 
 
 def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
@@ -52,8 +84,11 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
     unconvertible = tuple(one for stack in stacks for one in stack.unconvertible)
+    parts = tuple(part for stack in stacks for part in stack.sources) if len(stacks) > 1 else stacks[0].parts
     join = stacks[0].join if len(stacks) == 1 else "layer"
-    return stacks[-1].replace(name=joined, layers=layers, join=join, unconvertible=unconvertible, reads=stacks[0].reads)
+    return stacks[-1].replace(
+        name=joined, layers=layers, join=join, unconvertible=unconvertible, calls=stacks[0].calls, parts=parts
+    )
 
 
 JOIN_STACK = Rewrite(

@@ -29,7 +29,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
             readout=stack.readout[number : number + 1],
             unconvertible=stack.unconvertible,
             wrapped=stack.wrapped,
-            reads=stack.reads,
+            calls=stack.calls,
         )
         for number, word in enumerate(("forward", "backward"))
     ]

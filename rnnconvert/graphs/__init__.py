@@ -1,0 +1,39 @@
+"""The graphs that files state: operators, the values between them, and what these do to the elements on their way.
+
+A room builds a `Graph` and gives it its framework's `Dialect`; `calls` returns what each recurrent layer of it receives.
+"""
+
+from __future__ import annotations
+
+from rnnconvert.graphs.between import calls
+from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.operators import (
+    SAME,
+    Applied,
+    Casts,
+    ChangesError,
+    Computes,
+    Dialect,
+    Measures,
+    Moves,
+    Operator,
+    UnfitError,
+)
+
+__all__ = [
+    "SAME",
+    "Applied",
+    "Casts",
+    "ChangesError",
+    "Computes",
+    "Dialect",
+    "Graph",
+    "LayerCall",
+    "Measures",
+    "Moves",
+    "Node",
+    "Operator",
+    "UnfitError",
+    "Value",
+    "calls",
+]

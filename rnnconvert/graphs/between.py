@@ -1,0 +1,213 @@
+"""What lies between the recurrent layers of a graph: computed from where each element comes from, not looked up by name."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Call, Directly, Input, Reads, Through, Unknown
+from rnnconvert.graphs.elements import BITS, Elements, Source, canonical
+from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.operators import Measures
+from rnnconvert.graphs.trace import Trace
+
+_PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+_TURNS = (0, 1)
+"""How far the primes are turned from one pass to the next."""
+_INTEGERS = 6
+"""The most whole numbers of a file that are tried as lengths, where no others fit."""
+_NAMED = 4
+"""The most operators that a message names."""
+_VISITED = 1 << 16
+"""The most operators that are visited to name what lies before a layer."""
+
+Place: TypeAlias = "tuple[Reads, bool]"
+"""What a call reads, and whether all operators took the lengths that were tried."""
+
+
+def calls(graph: Graph) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph."""
+    if not graph.layers:
+        return {}
+    reads = _settled(graph)
+    received: dict[str, list[Call]] = {}
+    for call in graph.layers:
+        received.setdefault(call.layer, []).append(replace(call.given, sequence=reads[call]))
+    return {layer: tuple(several) for layer, several in received.items()}
+
+
+def _settled(graph: Graph) -> dict[LayerCall, Reads]:
+    """Return what each call reads: what all passes say whose lengths the graph takes."""
+    passes = [_pass(graph, turn) for turn in _TURNS]
+    results: dict[LayerCall, Reads] = {}
+    for call in graph.layers:
+        fitting = [places[call][0] for places, _ in passes if places[call][1]]
+        if not fitting:
+            fitting = [reads for reads in itertools.islice(_tried(graph, call, passes[0][1]), 1)]
+        results[call] = next((reads for reads in fitting if not isinstance(reads, Directly)), None) or (
+            fitting[0] if fitting else passes[0][0][call][0]
+        )
+        if len({reads for reads in fitting if isinstance(reads, Directly)}) > 1:
+            results[call] = Unknown(f"what {call.layer!r} reads depends on the length of its sequences")
+    return results
+
+
+def _pass(graph: Graph, turn: int) -> tuple[dict[LayerCall, Place], set[int]]:
+    primes = _PRIMES[turn:] + _PRIMES[:turn]
+    names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
+    lengths = dict(zip(names, itertools.cycle(primes), strict=False))
+    trace = Trace(graph, lengths, (primes[0], primes[1]))
+    return {call: _place(graph, trace, call) for call in graph.layers}, trace.integers
+
+
+def _tried(graph: Graph, call: LayerCall, integers: set[int]) -> Iterator[Reads]:
+    """Yield what a call reads at lengths that the file itself names, where its operators take these."""
+    numbers = sorted(number for number in integers if 0 < number < 1 << 16)[-_INTEGERS:]
+    names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
+    for time, batch in itertools.product(numbers, repeat=2):
+        for several in itertools.product((time, batch), repeat=len(names)) if len(names) <= 2 else ():
+            reads, fits = _place(graph, Trace(graph, dict(zip(names, several, strict=True)), (time, batch)), call)
+            if fits:
+                yield reads
+
+
+def _place(graph: Graph, trace: Trace, call: LayerCall) -> Place:
+    """Return what a call reads, at the lengths of one pass."""
+    value, axes = call.sequence
+    read = trace.of(value)
+    before = _Before(graph, trace, value)
+    if not isinstance(read, Elements):
+        return Input(), True
+    moved, fits = "", not before.unfit
+    if read.origins is not None:
+        sources = {number: trace.sources[number] for number in _sources(read.origins)}
+        origins, expected = canonical(read.origins, axes), _side_by_side(sources)
+        fits = fits and (origins is None or call.width in (0, origins.shape[2]))
+        if expected is not None:
+            if origins is not None and np.array_equal(origins, expected):
+                return Directly(tuple(before.of(source.maker) for source in sources.values())), True
+            moved = _moved(origins, expected, axes)
+    return before.reads(moved), fits
+
+
+def _sources(origins: Array) -> list[int]:
+    """Return the numbers of the sources of elements, in the order in which they stand along the last axis."""
+    numbers, first = np.unique(np.moveaxis(origins, -1, 0).reshape(-1) >> BITS, return_index=True)
+    return [int(number) for number in numbers[np.argsort(first)]]
+
+
+def _side_by_side(sources: Mapping[int, Source]) -> Array | None:
+    """Return the outputs of layers as a layer above them reads them, (time, batch, units); None if they are not sequences of
+    layers, equally long.
+    """
+    shape = next(iter(sources.values())).shape
+    parts = []
+    for number, source in sources.items():
+        if not isinstance(source.maker, LayerCall) or shape is None or source.shape != shape:
+            return None
+        width = source.maker.hidden * source.maker.directions
+        parts.append((number << BITS) + np.arange(math.prod(shape) * width).reshape(*shape, width))
+    return np.concatenate(parts, axis=2)
+
+
+def _moved(origins: Array | None, expected: Array, axes: str) -> str:
+    """Return in words how elements stand elsewhere than layers give them."""
+    if origins is None:
+        return f"its values have other axes than {_words(axes)}"
+    for words, change in _CHANGES.items():
+        if origins.shape == (changed := change(expected)).shape and np.array_equal(origins, changed):
+            return words
+    missing, twice = np.setdiff1d(expected, origins).size, origins.size - np.unique(origins).size
+    if missing or twice:
+        return " and ".join([*(["some of the values are left out"] if missing else []),
+                             *(["some of the values stand there more than once"] if twice else [])])  # fmt: skip
+    if origins.shape != expected.shape:
+        return "its values stand in another shape"
+    same = [axis for axis in range(3) if _keeps(origins, expected, axis)]
+    kept = " and ".join(word for axis, word in enumerate(("time", "batch", "unit")) if axis not in same)
+    return (
+        f"the order of the values is changed along {kept}" if len(same) == 2 else "the order of the values is changed"
+    )
+
+
+def _keeps(origins: Array, expected: Array, axis: int) -> bool:
+    """Return whether every element stays at its place along an axis."""
+    order = np.argsort(expected.reshape(-1))
+    place = order[np.searchsorted(expected.reshape(-1)[order], origins.reshape(-1))]
+    return bool(
+        np.array_equal(
+            np.unravel_index(place, expected.shape)[axis].reshape(origins.shape), np.indices(origins.shape)[axis]
+        )
+    )
+
+
+def _halves(array: Array) -> Array:
+    half = array.shape[2] // 2
+    return np.concatenate([array[:, :, half:], array[:, :, :half]], axis=2)
+
+
+_CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "time and batch are exchanged": lambda array: array.transpose(1, 0, 2),
+    "the steps are reversed": lambda array: array[::-1],
+    "the sequences of the batch are reversed": lambda array: array[:, ::-1],
+    "the units are reversed": lambda array: array[:, :, ::-1],
+    "the directions, or the halves of the units, are exchanged": _halves,
+}
+
+
+def _words(axes: str) -> str:
+    names = {"t": "time", "b": "batch", "i": "features", "1": "1"}
+    return "(" + ", ".join(names.get(letter, letter) for letter in axes) + ")"
+
+
+class _Before:
+    """What lies before a layer: back to the recurrent layers that come first on each way, or to the model's inputs."""
+
+    def __init__(self, graph: Graph, trace: Trace, value: Value) -> None:
+        self._trace = trace
+        self.layers: dict[str, None] = {}
+        self.operators: dict[Node, None] = {}
+        self.states: dict[str, None] = {}
+        waiting, seen = [value], {value}
+        while waiting and len(seen) < _VISITED:
+            own = waiting.pop()
+            if isinstance(own.node, LayerCall):
+                self.layers[own.node.layer] = None
+                self.states |= {
+                    f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own
+                }
+            elif own.node is not None and own.constant is None:
+                self.operators[own.node] = None
+                if not isinstance(graph.dialect.get(own.node.kind), Measures):
+                    fresh = [read for read in own.node.inputs if read is not None and read not in seen]
+                    seen |= set(fresh)
+                    waiting += fresh
+        self.unfit = [node for node in self.operators if node in trace.unfit]
+
+    @staticmethod
+    def of(maker: object) -> str:
+        """Return the name of the layer that gives a sequence."""
+        assert isinstance(maker, LayerCall)
+        return maker.layer
+
+    def reads(self, moved: str = "") -> Reads:
+        """Return what a layer reads that does not read others directly.
+
+        moved  where the elements stand, if nothing else happens to them
+        """
+        if not self.layers:
+            return Input()
+        operators = [node for node in reversed(self.operators) if (node in self._trace.moving) == bool(moved)]
+        labels = [*dict.fromkeys(self._trace.changes.get(node, node.label) for node in operators)]
+        if len(labels) > _NAMED:
+            labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
+        changes = [*self.states, *labels]
+        if moved:
+            changes = [f"{' and '.join(changes)}: {moved}" if changes else moved]
+        return Through(tuple(self.layers), tuple(changes or ("what is not known",)))

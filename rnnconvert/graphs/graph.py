@@ -1,0 +1,159 @@
+"""A graph of operators, as a room reads it off a file: values are objects, told apart by identity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Call, Unknown
+from rnnconvert.graphs.operators import Dialect
+
+Dims = Sequence["int | str | None"]
+"""Lengths of axes: a number, a name that stands for the same number everywhere, or None where nothing is known."""
+
+
+@dataclass(eq=False)
+class Value:
+    """What goes from one node to others.
+
+    name      what the file calls it, for messages
+    node      the node that gives it; None for an input, a constant, and what the file does not give
+    constant  its numbers, or a function that returns them, where no input decides them
+    dims      the lengths of its axes, where the file states them
+    """
+
+    name: str
+    node: Node | LayerCall | None = None
+    constant: Array | Callable[[], Array | None] | None = None
+    dims: Dims | None = None
+
+
+@dataclass(eq=False)
+class Node:
+    """An operator.
+
+    kind        its key in the dialect, a string for most: where names are not enough, a tuple with the operator's domain
+    inputs      the values that it reads, None for one that is left out
+    attributes  what its file states besides, for the dialect
+    label       what messages call it
+    """
+
+    kind: Hashable
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Any]
+    label: str
+
+
+PLAIN = Call(Unknown("its graph was not followed yet"))
+"""A call that receives nothing besides its sequence."""
+
+
+@dataclass(eq=False)
+class LayerCall:
+    """A call of a recurrent layer.
+
+    layer       its name
+    sequence    the value that it reads, and its axes: letters of AXES
+    outputs     the whole sequences that it gives, with their axes
+    states      the other values that it gives, each a state or an output at one step, in words
+    hidden      width of a direction's output
+    directions  1 or 2
+    dtype       the element type that it computes in
+    width       how many features it reads; 0 if that is not known
+    given       what it receives besides its sequence
+    """
+
+    layer: str
+    sequence: tuple[Value, str]
+    outputs: tuple[tuple[Value, str], ...]
+    states: tuple[tuple[Value, str], ...]
+    hidden: int
+    directions: int = 1
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+    width: int = 0
+    given: Call = PLAIN
+
+
+AXES = "tbdhui1"
+"""The axes of a layer's sequences: time, batch, directions, units of one direction, units of all directions side by side,
+features that are read (the same as u, where another layer gives them), and an axis of length 1."""
+
+
+class Graph:
+    """Operators and calls of layers; values go by the keys that a room has for them.
+
+    dialect  what the framework's operators do
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.layers: list[LayerCall] = []
+        self._values: dict[Hashable, Value] = {}
+
+    def value(self, key: Hashable) -> Value:
+        """Return the value of a key; the same key is the same value."""
+        if key not in self._values:
+            self._values[key] = Value(str(key[-1] if isinstance(key, tuple) and key else key))
+        return self._values[key]
+
+    def values(self) -> Iterable[Value]:
+        """Return every value."""
+        return self._values.values()
+
+    def describe(self, key: Hashable, dims: Dims | None) -> None:
+        """Note the lengths of a value's axes: those of an input, or what the file states of another value."""
+        self.value(key).dims = dims
+
+    def constant(self, key: Hashable, numbers: Array | Callable[[], Array | None]) -> None:
+        """Note that no input decides a value, and its numbers, or a function that returns them (None: not known)."""
+        self.value(key).constant = numbers
+
+    def add(
+        self,
+        kind: Hashable,
+        inputs: Sequence[Hashable | None],
+        outputs: Sequence[Hashable | None],
+        attributes: Mapping[str, Any] | None = None,
+        label: str = "",
+    ) -> Node:
+        """Note an operator; None for an input or output that is left out.
+
+        label  what messages call it; its kind, if nothing is given
+        """
+        read = tuple(None if key is None else self.value(key) for key in inputs)
+        gives = tuple(None if key is None else self.value(key) for key in outputs)
+        node = Node(kind, read, gives, attributes or {}, label or str(kind))
+        for value in gives:
+            if value is not None and value.node is None:
+                value.node = node
+        return node
+
+    def call(
+        self,
+        layer: str,
+        sequence: tuple[Hashable, str],
+        outputs: Mapping[Hashable, str],
+        states: Mapping[Hashable, str] | None = None,
+        *,
+        hidden: int,
+        directions: int = 1,
+        dtype: object = np.float32,
+        width: int = 0,
+        given: Call = PLAIN,
+    ) -> LayerCall:
+        """Note a call of a recurrent layer: see LayerCall."""
+        call = LayerCall(
+            layer, (self.value(sequence[0]), sequence[1]),
+            tuple((self.value(key), axes) for key, axes in outputs.items()),
+            tuple((self.value(key), words) for key, words in (states or {}).items()),
+            hidden, directions, np.dtype(dtype), width, given,  # type: ignore[call-overload]
+        )  # fmt: skip
+        for value, _ in (*call.outputs, *call.states):
+            value.node = call
+        self.layers.append(call)
+        return call

@@ -1,0 +1,104 @@
+"""What a framework's operators do to elements, as data: a dialect has one entry for each operator.
+
+An operator that is in no dialect computes something: so does every use of one that its entry does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+
+
+class ChangesError(Exception):
+    """An operator changes values in this use; its text says how, as in "Dropout that is on"."""
+
+
+class UnfitError(Exception):
+    """An operator cannot be applied to values of these shapes."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An operator with what it reads.
+
+    inputs      arrays, None for one that is left out; in place of elements that only a run of the model would give, numbers
+                that say where each comes from
+    attributes  what the file states of it
+    outputs     how many values it gives
+    """
+
+    kind: Hashable
+    inputs: Sequence[Array | None]
+    attributes: Mapping[str, Any]
+    outputs: int
+
+    def input(self, index: int) -> Array:
+        """Return an input that must be there. Raises UnfitError where it is not."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
+            raise UnfitError(f"{self.kind} has no input {index}")
+        return value
+
+    def integers(self, index: int) -> list[int]:
+        """Return an input that is a list of whole numbers."""
+        return [int(number) for number in self.input(index).reshape(-1)]
+
+
+Function: TypeAlias = Callable[[Applied], "Array | Sequence[Array]"]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """An operator that moves elements, drops or repeats them, and changes none.
+
+    function  does that to arrays of any type; raises UnfitError where their shapes do not fit, ChangesError where this use
+              of the operator changes values
+    data      which inputs have elements to move; None for all. The others must be constant
+    """
+
+    function: Function
+    data: tuple[int, ...] | None = (0,)
+
+
+@dataclass(frozen=True)
+class Measures:
+    """An operator whose numbers are those of its input's shape."""
+
+    function: Function
+
+
+@dataclass(frozen=True)
+class Casts:
+    """An operator that changes the element type of its first input.
+
+    dtype  returns the new type
+    """
+
+    dtype: Callable[[Applied], np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Computes:
+    """An operator that computes: constants from constants, and from all else new values.
+
+    function  computes on constants; None where nobody needs that
+    shape     returns the shape of what it gives, by the shapes of its inputs, where it is not the one to which they
+              broadcast; raises UnfitError
+    """
+
+    function: Function | None = None
+    shape: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]] = lambda shapes: np.broadcast_shapes(*shapes)
+
+
+Operator: TypeAlias = "Moves | Measures | Casts | Computes"
+
+Dialect: TypeAlias = Mapping[Hashable, Operator]
+"""What each operator of a framework does, by its kind."""
+
+SAME = Moves(lambda applied: applied.input(0))
+"""An operator that gives what it reads."""

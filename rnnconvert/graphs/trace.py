@@ -1,0 +1,223 @@
+"""Elements pushed through a graph, at lengths that are chosen for the axes that the file leaves open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs import elements
+from rnnconvert.graphs.elements import BITS, Elements, Source
+from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Computes, Measures, Moves, UnfitError
+
+MOST = 1 << 25
+"""The most elements that one pass over a graph may push."""
+
+NODES = 1 << 18
+"""The most operators that one pass over a graph may apply."""
+
+_INTEGERS = 1 << 12
+"""The most numbers of a constant that is computed from shapes and from other constants."""
+
+
+class Trace:
+    """One pass over a graph.
+
+    lengths  what the names of axes stand for
+    shape    time and batch of a layer's sequence where neither its input nor the file tells them
+
+    What it notes of operators on the way:
+
+    moving   those that moved elements, measured shapes or computed constants
+    changes  how others change values, where their dialect says it
+    unfit    why others take no inputs of these shapes
+    integers numbers that places and shapes are stated by
+    """
+
+    def __init__(self, graph: Graph, lengths: Mapping[str, int], shape: tuple[int, int]) -> None:
+        self._graph, self._lengths, self._shape = graph, lengths, shape
+        self._values: dict[Value, Elements | Array] = {}
+        # Zeros that an operator puts between elements, as padding does, come from source 0.
+        self.sources: list[Source] = [Source(Value("constants"))]
+        self.moving: set[Node] = set()
+        self.changes: dict[Node, str] = {}
+        self.unfit: dict[Node, str] = {}
+        self.integers: set[int] = set()
+        self._left, self._nodes = MOST, NODES
+
+    def of(self, value: Value) -> Elements | Array:
+        """Return a value's elements; an array where no input of the model decides it."""
+        open_values: set[Value] = set()
+        waiting = [value]
+        while waiting:
+            own = waiting[-1]
+            if own in self._values:
+                waiting.pop()
+                continue
+            lacking = [read for read in self._read(own) if read not in self._values and read not in open_values]
+            if lacking and own not in open_values:
+                open_values.add(own)
+                waiting += lacking
+            else:  # what is still lacking here depends on itself: the file is damaged there
+                waiting.pop()
+                self._give(own)
+        return self._values[value]
+
+    def _read(self, value: Value) -> list[Value]:
+        """Return the values that have to be known first."""
+        if value.constant is not None or value.node is None:
+            return []
+        if isinstance(value.node, LayerCall):
+            return [value.node.sequence[0]]
+        return [read for read in value.node.inputs if read is not None]
+
+    def _give(self, value: Value) -> None:
+        if value.constant is not None:
+            numbers = value.constant() if callable(value.constant) else value.constant
+            if numbers is not None:
+                self._values[value] = np.asarray(numbers)
+                return
+        if isinstance(value.node, LayerCall):
+            self._call(value.node)
+        elif value.node is not None:
+            self._apply(value.node)
+        if value not in self._values:
+            self._values[value] = self._opaque(Source(value.node or value), self._stated(value))
+
+    def _stated(self, value: Value) -> tuple[int, ...] | None:
+        if value.dims is None or None in value.dims:
+            return None
+        return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
+
+    def _opaque(self, source: Source, shape: Sequence[int] | None) -> Elements:
+        """Return a value of which no element is told from another."""
+        self.sources.append(source)
+        number = np.int64((len(self.sources) - 1) << BITS)
+        return Elements(None if shape is None else np.broadcast_to(number, tuple(shape)))
+
+    def _call(self, call: LayerCall) -> None:
+        """Give what a layer gives, as long as what it reads."""
+        time, batch = self._shape
+        value, axes = call.sequence
+        read = self._values.get(value)
+        origins = read.origins if isinstance(read, Elements) else read
+        stated = None if origins is None else elements.canonical(origins, axes)
+        if stated is not None:
+            time, batch = stated.shape[:2]
+        for output, axes in call.outputs:
+            size = time * batch * call.hidden * call.directions
+            if self._spend(size):
+                number = len(self.sources)
+                origins = elements.sequence(number, (time, batch), call, axes)
+                self.sources.append(Source(call, shape=(time, batch)))
+                self._values[output] = Elements(origins, call.dtype, call.dtype)
+            else:
+                self._values[output] = self._opaque(Source(call, "a sequence too long to follow"), None)
+        for output, words in call.states:
+            self._values[output] = self._opaque(Source(call, words), self._stated(output))
+
+    def _spend(self, size: int) -> bool:
+        self._left -= size
+        return self._left >= 0
+
+    def _apply(self, node: Node) -> None:
+        inputs = [None if read is None else self._values.get(read) for read in node.inputs]
+        operator = self._graph.dialect.get(node.kind)
+        self._nodes -= 1
+        if self._nodes < 0 or any(
+            read is not None and value is None for read, value in zip(node.inputs, inputs, strict=True)
+        ):
+            return
+        try:
+            if isinstance(operator, Moves):
+                results = self._move(node, operator, inputs)
+            elif isinstance(operator, Measures):
+                shapes = [value.origins if isinstance(value, Elements) else value for value in inputs]
+                results = None if shapes[0] is None else self._listed(operator.function(_applied(node, shapes)))
+            elif isinstance(operator, Casts):
+                results = [self._cast(node, operator, inputs)]
+            else:
+                results = self._compute(node, operator, inputs)
+        except ChangesError as change:
+            self.changes[node], results = str(change), None
+        except (UnfitError, ValueError, IndexError, TypeError, OverflowError) as problem:
+            self.unfit[node], results = str(problem), None
+        if results is not None and (not isinstance(operator, Computes) or isinstance(results[0], np.ndarray)):
+            self.moving.add(node)
+        for value, result in zip(node.outputs, results or (), strict=False):
+            if value is not None:
+                self._values[value] = result
+
+    @staticmethod
+    def _listed(results: Array | Sequence[Array]) -> list[Any]:
+        return [results] if isinstance(results, np.ndarray) else list(results)
+
+    def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
+        carriers = range(len(inputs)) if operator.data is None else operator.data
+        data = [place for place in carriers if place < len(inputs) and inputs[place] is not None]
+        for place, value in enumerate(inputs):
+            if (
+                isinstance(value, np.ndarray)
+                and place not in data
+                and value.size <= _INTEGERS
+                and value.dtype.kind in "iu"
+            ):
+                self.integers |= {int(number) for number in value.reshape(-1)}
+            if isinstance(value, Elements) and place not in data:
+                raise ChangesError(f"{node.label} at places that are computed")
+        moved = [inputs[place] for place in data if isinstance(inputs[place], Elements)]
+        if not moved:
+            return self._constant(node, operator.function, inputs)
+        if any(isinstance(value, Elements) and value.origins is None for value in moved):
+            return None
+        arrays = [_origins(value) if place in data else value for place, value in enumerate(inputs)]
+        results = self._listed(operator.function(_applied(node, arrays)))
+        if not self._spend(sum(result.size for result in results if result.flags.owndata)):
+            return None
+        kinds = [(value.exact, value.dtype) for value in moved if isinstance(value, Elements)]
+        exact, dtype = kinds[0] if len(set(kinds)) == 1 else (None, None)
+        return [Elements(result, exact, dtype) for result in results]
+
+    def _constant(self, node: Node, function: Any, inputs: Sequence[Any]) -> list[Any] | None:
+        """Compute constants, as long as they are few numbers: shapes, axes, indices."""
+        if function is None or any(value is not None and value.size > _INTEGERS for value in inputs):
+            return None
+        results = self._listed(function(_applied(node, inputs)))
+        return results if all(result.size <= _INTEGERS for result in results) else None
+
+    def _cast(self, node: Node, operator: Casts, inputs: Sequence[Elements | Array | None]) -> Any:
+        value, dtype = inputs[0], operator.dtype(_applied(node, [None] * len(inputs)))
+        if isinstance(value, np.ndarray):
+            return value.astype(dtype)
+        assert value is not None
+        if value.exact is None or not elements.is_float(dtype) or not elements.holds(dtype, value.exact):
+            raise ChangesError(f"{node.label} to {dtype}")
+        return Elements(value.origins, value.exact, dtype)
+
+    def _compute(self, node: Node, operator: Any, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
+        if operator is not None and inputs and all(value is None or isinstance(value, np.ndarray) for value in inputs):
+            results = self._constant(node, operator.function, inputs)
+            if results is not None:
+                return results
+        if not isinstance(operator, Computes) or len(node.outputs) != 1:
+            return None
+        shapes = [value.origins if isinstance(value, Elements) else value for value in inputs if value is not None]
+        if any(array is None for array in shapes):
+            return None
+        shape = operator.shape([array.shape for array in shapes if array is not None])
+        return [self._opaque(Source(node), shape)] if math.prod(shape) < 1 << BITS else None
+
+
+def _origins(value: Elements | Array | None) -> Array | None:
+    """Return a value's origins; constants come from source 0."""
+    if isinstance(value, np.ndarray):
+        return np.broadcast_to(np.int64(0), value.shape)
+    return None if value is None else value.origins
+
+
+def _applied(node: Node, inputs: Sequence[Any]) -> Applied:
+    return Applied(node.kind, inputs, node.attributes, len(node.outputs))
