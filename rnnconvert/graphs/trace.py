@@ -146,6 +146,7 @@ class Trace:
             self.changes[node], results = str(change), None
         except (UnfitError, ValueError, IndexError, TypeError, OverflowError) as problem:
             self.unfit[node], results = str(problem), None
+            self.integers |= set(getattr(problem, "numbers", ()))
         if results is not None and (not isinstance(operator, Computes) or isinstance(results[0], np.ndarray)):
             self.moving.add(node)
         for value, result in zip(node.outputs, results or (), strict=False):
