@@ -133,6 +133,7 @@ class Room:
              and for two
     write    writes a case under a folder, with weights by a seed; returns the file
     run      runs a file of a case on an input (time, batch, features); returns (time, batch, features)
+    fixed    whether files may state the lengths of time and batch, and whether they may leave them open
     """
 
     words: Collection[str]
@@ -142,14 +143,14 @@ class Room:
     write: Callable[[Any, Case, int], Any]
     run: Callable[[Any, Case, Array], Array]
     names: Sequence[str] = NAMES
-    open_lengths: bool = True
+    fixed: Sequence[bool] = (True, False)
     batch: int = BATCH
     two: bool = True
 
     def draw(self, draw: random.Random) -> Case:
         """A case."""
         two = self.two and draw.random() < 0.4
-        fixed = not self.open_lengths or draw.random() < 0.5
+        fixed = draw.choice(self.fixed)
         starts = self.starts[two]
         chain = list(starts[0] if draw.random() < 0.7 else draw.choice(starts))
         shape = self.read(np.zeros((TIME, self.batch, UNITS * (1 + two)))).shape
@@ -193,3 +194,9 @@ class Room:
             x = np.random.default_rng(1).uniform(-1, 1, (time, batch, WIDTH)).astype(np.float32)
             off = float(np.abs(self.run(path, case, x) - reference.run(joined, x).y).max())
             assert off < 1e-5, f"joined and off by {off:.2g}: {case}"
+
+
+def weights(seed: int, *shapes: tuple[int, ...]) -> list[Array]:
+    """Arrays of weights."""
+    rng = np.random.default_rng(seed)
+    return [rng.uniform(-0.8, 0.8, shape).astype(np.float32) for shape in shapes]
