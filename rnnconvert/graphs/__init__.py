@@ -5,8 +5,8 @@ A room builds a `Graph` and gives it its framework's `Dialect`; `calls` returns 
 
 from __future__ import annotations
 
-from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.between import calls, origin
+from rnnconvert.graphs.graph import UNFOLLOWED, Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import (
     SAME,
     Applied,
@@ -22,6 +22,7 @@ from rnnconvert.graphs.operators import (
 
 __all__ = [
     "SAME",
+    "UNFOLLOWED",
     "Applied",
     "Casts",
     "ChangesError",
@@ -36,4 +37,5 @@ __all__ = [
     "UnfitError",
     "Value",
     "calls",
+    "origin",
 ]

@@ -11,10 +11,10 @@ from typing import TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Call, Directly, Input, Reads, Through, Unknown
+from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
 from rnnconvert.graphs.elements import BITS, Elements, Source, canonical
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
-from rnnconvert.graphs.operators import Measures
+from rnnconvert.graphs.operators import Casts, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -42,6 +42,39 @@ def calls(graph: Graph) -> dict[str, tuple[Call, ...]]:
     for call in graph.layers:
         received.setdefault(call.layer, []).append(replace(call.given, sequence=reads[call]))
     return {layer: tuple(several) for layer, several in received.items()}
+
+
+def origin(graph: Graph, value: Value) -> str:
+    """Return where a state comes from, as `Call.states` says it: "" if no input of the model decides it."""
+    layers, operators, inputs = dict[str, None](), dict[str, None](), False
+    waiting, seen = [value], {value}
+    while waiting and len(seen) < _VISITED:
+        own = waiting.pop()
+        if own.constant is not None:
+            continue
+        if isinstance(own.node, LayerCall):
+            words = next((words for state, words in own.node.states if state is own), "a sequence")
+            layers[f"{words} of {own.node.layer!r}"] = None
+        elif own.node is None:
+            inputs = True
+        else:
+            operator = graph.dialect.get(own.node.kind)
+            if isinstance(operator, Measures):
+                continue
+            if not isinstance(operator, (Moves, Casts)) and own.node.inputs:
+                operators[own.node.label] = None
+            # Shapes and places decide which elements a moving operator gives, and not what they are.
+            carriers = operator.data if isinstance(operator, Moves) else None
+            read = [
+                one
+                for place, one in enumerate(own.node.inputs)
+                if one is not None and (carriers is None or place in carriers)
+            ]
+            waiting += [one for one in read if one not in seen]
+            seen |= set(read)
+    if not layers and not inputs:
+        return ""
+    return " and ".join(layers) or (f"computed by {', '.join([*operators][:_NAMED])}" if operators else INPUT)
 
 
 def _settled(graph: Graph) -> dict[LayerCall, Reads]:

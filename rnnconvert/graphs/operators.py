@@ -51,6 +51,11 @@ class Applied:
             raise UnfitError(f"{self.kind} has no input {index}")
         return value
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All inputs, none of which may be left out. Raises UnfitError where one is."""
+        return [self.input(index) for index in range(len(self.inputs))]
+
     def integers(self, index: int) -> list[int]:
         """Return an input that is a list of whole numbers."""
         return [int(number) for number in self.input(index).reshape(-1)]

@@ -202,7 +202,7 @@ class Trace:
         return Elements(value.origins, value.exact, dtype)
 
     def _compute(self, node: Node, operator: Any, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        if operator is not None and inputs and all(value is None or isinstance(value, np.ndarray) for value in inputs):
+        if operator is not None and all(value is None or isinstance(value, np.ndarray) for value in inputs):
             results = self._constant(node, operator.function, inputs)
             if results is not None:
                 return results
