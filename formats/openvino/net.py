@@ -29,7 +29,10 @@ Value = tuple[str, int]
 
 @dataclass
 class Layer:
-    """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads."""
+    """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads and gives.
+
+    precision  the element type of what it gives first, as the IR has it
+    """
 
     id: str
     name: str
@@ -38,6 +41,8 @@ class Layer:
     data: dict[str, str]
     inputs: list[Value | None]
     shapes: list[tuple[int, ...]]
+    given: list[tuple[int, ...]]
+    precision: str
 
 
 class Net:
@@ -61,10 +66,12 @@ class Net:
                 for way in ("input", "output")
             }
             shapes = [_shape(port) for port in _children(one, "input", "port")]
+            results = [*_children(one, "output", "port")]
             data = one.first("data")
             self.layers[key] = Layer(
                 key, one.attributes.get("name", ""), one.attributes.get("type", ""), one.attributes.get("version", ""),
                 dict(data.attributes) if data is not None else {}, [None] * len(ports["input"]), shapes,
+                [_shape(port) for port in results], results[0].attributes.get("precision", "") if results else "",
             )  # fmt: skip
             inputs[key], outputs[key] = ports["input"], ports["output"]
         for edge in _children(element, "edges", "edge"):

@@ -22,6 +22,8 @@ _TURNS = (0, 1)
 """How far the primes are turned from one pass to the next."""
 _INTEGERS = 6
 """The most whole numbers of a file that are tried as lengths, where no others fit."""
+_FITTING = 3
+"""At how many of these lengths that fit a layer is looked at."""
 _NAMED = 4
 """The most operators that a message names."""
 _VISITED = 1 << 16
@@ -82,7 +84,7 @@ def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     for call in graph.layers:
         fitting = [places[call][0] for places, _ in passes if places[call][1]]
         if not fitting:
-            fitting = [reads for reads in itertools.islice(_tried(graph, call, passes[0][1]), 1)]
+            fitting = [*itertools.islice(_tried(graph, call, passes[0][1]), _FITTING)]
         results[call] = next((reads for reads in fitting if not isinstance(reads, Directly)), None) or (
             fitting[0] if fitting else passes[0][0][call][0]
         )
@@ -100,14 +102,19 @@ def _pass(graph: Graph, turn: int) -> tuple[dict[LayerCall, Place], set[int]]:
 
 
 def _tried(graph: Graph, call: LayerCall, integers: set[int]) -> Iterator[Reads]:
-    """Yield what a call reads at lengths that the file itself names, where its operators take these."""
-    numbers = sorted(number for number in integers if 0 < number < 1 << 16)[-_INTEGERS:]
+    """Yield what a call reads at other lengths, where its operators take these: multiples of whole numbers that the file states, as
+    parts of equal length need them, then these numbers themselves.
+    """
+    numbers = sorted(number for number in integers if 1 < number < 1 << 16)[-_INTEGERS:]
     names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
-    for time, batch in itertools.product(numbers, repeat=2):
-        for several in itertools.product((time, batch), repeat=len(names)) if len(names) <= 2 else ():
-            reads, fits = _place(graph, Trace(graph, dict(zip(names, several, strict=True)), (time, batch)), call)
-            if fits:
-                yield reads
+    lengths = [[prime, *(number * prime for number in numbers), *numbers, 1] for prime in _PRIMES[:2]]
+    for several in (
+        itertools.product(*(lengths[place % 2] for place in range(len(names) or 2))) if len(names) <= 2 else ()
+    ):
+        time, batch = several if len(several) == 2 else _PRIMES[:2]
+        reads, fits = _place(graph, Trace(graph, dict(zip(names, several, strict=False)), (time, batch)), call)
+        if fits:
+            yield reads
 
 
 def _place(graph: Graph, trace: Trace, call: LayerCall) -> Place:

@@ -19,7 +19,14 @@ class ChangesError(Exception):
 
 
 class UnfitError(Exception):
-    """An operator cannot be applied to values of these shapes."""
+    """An operator cannot be applied to values of these shapes.
+
+    numbers  whole numbers that the file states of it: lengths that do not fit, or what they must be multiples of
+    """
+
+    def __init__(self, words: str, numbers: Sequence[int] = ()) -> None:
+        super().__init__(words)
+        self.numbers = tuple(numbers)
 
 
 @dataclass(frozen=True)

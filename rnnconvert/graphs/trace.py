@@ -108,6 +108,8 @@ class Trace:
         stated = None if origins is None else elements.canonical(origins, axes)
         if stated is not None:
             time, batch = stated.shape[:2]
+        else:  # what has no axis for it is of one step, or of one sequence
+            time, batch = (length if letter in axes else 1 for letter, length in (("t", time), ("b", batch)))
         for output, axes in call.outputs:
             size = time * batch * call.hidden * call.directions
             if self._spend(size):
@@ -146,6 +148,7 @@ class Trace:
             self.changes[node], results = str(change), None
         except (UnfitError, ValueError, IndexError, TypeError, OverflowError) as problem:
             self.unfit[node], results = str(problem), None
+            self.integers |= set(getattr(problem, "numbers", ()))
         if results is not None and (not isinstance(operator, Computes) or isinstance(results[0], np.ndarray)):
             self.moving.add(node)
         for value, result in zip(node.outputs, results or (), strict=False):
