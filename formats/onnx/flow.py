@@ -14,7 +14,8 @@ from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.formats.onnx.node import Home
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls, origin
+from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
+from rnnconvert.graphs.received import states as states_of
 
 _FINAL = {"hidden": "the final state", "cell": "the final cell state"}
 _FOLDED = 1 << 12
@@ -56,13 +57,12 @@ class _Flow:
                 call = self._computed(looked.scope, name, computed)
                 states.append((call, [self._key(looked.scope, value) for value in computed.found.states.values()]))
         for call, keys in states:
-            words = dict.fromkeys(origin(self.graph, self.graph.value(key)) for key in keys)
-            call.given = replace(call.given, states=" and ".join(filter(None, words)))
+            call.given = replace(call.given, states=states_of(self.graph, keys))
 
     @staticmethod
     def _key(scope: Scope, name: str) -> Hashable:
         where, value = scope.resolve(name)
-        return id(where), value
+        return id(where), where.label(value)
 
     def _values(self, scope: Scope) -> None:
         """Note the constants of a graph, and the shapes that it states."""
