@@ -31,8 +31,12 @@ def standing_alone(graph: Graph) -> list[LayerCall]:
     def only_moved(values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool) -> bool:
         waiting = list(values)
         seen = set(waiting)
+        ends = False
         while waiting:
-            for node in follow(waiting.pop()):
+            value = waiting.pop()
+            nodes = follow(value)
+            ends = ends or not (nodes or value.constant is not None)
+            for node in nodes:
                 operator = graph.dialect.get(node.kind) if isinstance(node, Node) else None
                 if isinstance(operator, Measures):
                     continue
@@ -41,7 +45,7 @@ def standing_alone(graph: Graph) -> list[LayerCall]:
                 fresh = [value for value in (node.outputs if ahead else _carried(node, operator)) if value is not None]
                 waiting += [value for value in fresh if value not in seen]
                 seen |= set(fresh)
-        return True
+        return ends
 
     def alone(call: LayerCall) -> bool:
         gives = [value for value, _ in (*call.outputs, *call.states)]

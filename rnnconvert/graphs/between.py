@@ -77,6 +77,8 @@ def origin(graph: Graph, value: Value) -> str:
             ]
             waiting += [one for one in read if one not in seen]
             seen |= set(read)
+    if waiting:
+        return "behind more operators than are followed"
     if not layers and not inputs:
         return ""
     return " and ".join(layers) or (f"computed by {', '.join([*operators][:_NAMED])}" if operators else INPUT)
@@ -250,6 +252,7 @@ class _Before:
                     fresh = [read for read in own.node.inputs if read is not None and read not in seen]
                     seen |= set(fresh)
                     waiting += fresh
+        self._followed = not waiting
         self.unfit = [node for node in self.operators if node in trace.unfit]
 
     def reads(self, moved: str = "") -> Reads:
@@ -257,13 +260,21 @@ class _Before:
 
         moved  where the elements stand, if nothing else happens to them
         """
+        if not self._followed:
+            return Unknown("more operators lie before it than are followed")
         if not self.layers:
             return Input()
-        operators = [node for node in reversed(self.operators) if (node in self._trace.moving) == bool(moved)]
-        labels = [*dict.fromkeys(self._trace.changes.get(node, node.label) for node in operators)]
+        operators = [node for node in reversed(self.operators) if not self._is_plain(node)]
+        computing = [node for node in operators if node not in self._trace.moving]
+        if not moved and not computing and not self.states:
+            moved = "other values stand beside or between those of the layer"
+        named = dict.fromkeys(self._trace.changes.get(node, node.label) for node in (operators if moved else computing))
+        labels = [*self.states, *named]
         if len(labels) > _NAMED:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
-        changes = [*self.states, *labels]
-        if moved:
-            changes = [f"{' and '.join(changes)}: {moved}" if changes else moved]
-        return Through(tuple(self.layers), tuple(changes or ("what is not known",)))
+        changes = [f"{' and '.join(labels)}: {moved}" if labels else moved] if moved else labels
+        return Through(tuple(self.layers), tuple(changes))
+
+    def _is_plain(self, node: Node) -> bool:
+        """Return whether an operator gives numbers that are known: shapes, places and other constants."""
+        return all(value is None or isinstance(self._trace.of(value), np.ndarray) for value in node.outputs)
