@@ -293,13 +293,16 @@ def _proved(document: Document, verdict: Verdict) -> str:
     """Say what was proved, and all that the proof does not cover."""
     named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
-    said = "; ".join(map(str, verdict.limits))
+    said = "; ".join(map(str, verdict.exceptions))
+    beside = "".join(f" {one}." for one in verdict.remarks)
     if verdict.word == BY_LAYER:
-        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}."
-    left = f", but for what was left out: {said}" if said else ""
+        return (
+            f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
+        )
+    left = f", but for this: {said}" if said else ""
     if len(document["models"]) < 2:
-        return f"{subject(document)} computes what its weights say{on}{left}."
-    return f"{subject(document)} compute the same{on}{left}."
+        return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
+    return f"{subject(document)} compute the same{on}{left}.{beside}"
 
 
 def _uncompared(document: Document) -> str:

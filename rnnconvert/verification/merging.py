@@ -48,8 +48,9 @@ def merged(one: Results, other: Results) -> Results:
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
             runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
+            own = {run_.dtype for run_ in layer.runs}
             for run_ in runs:
-                if run_.rounding not in floors:
+                if run_.rounding not in floors or (own and run_.dtype not in own):
                     raise UsageError(
                         f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
                         f"kept in the first. Run both models together: rnnconvert verify A B"
