@@ -114,8 +114,9 @@ def _scales(
                 if beside is not None and beside.shape == size.shape:
                     size = np.maximum(size, np.abs(beside.astype(np.float64)))
                 known = found.setdefault((index, number), {}).get(key)
-                alike = known is not None and known.shape == size.shape
-                found[index, number][key] = np.maximum(known, size) if alike else size
+                if known is not None and known.shape == size.shape:
+                    size = np.maximum(known, size)
+                found[index, number][key] = size
     return found
 
 

@@ -39,8 +39,22 @@ from rnnconvert.reports.words import (
 Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
 
-_LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
-_COLOURS = {EQUAL: "green", BUT_FOR: "yellow", BY_LAYER: "yellow", DIFFERENT: "red", UNCOMPARED: "yellow"}
+_LETTERS: dict[str, str] = {
+    EQUAL: "=",
+    DIFFERENT: "X",
+    UNCOMPARED: "?",
+    "refused": "r",
+    "failed": "f",
+    "absent": "-",
+    "": " ",
+}
+_COLOURS: dict[str, str] = {
+    EQUAL: "green",
+    BUT_FOR: "yellow",
+    BY_LAYER: "yellow",
+    DIFFERENT: "red",
+    UNCOMPARED: "yellow",
+}
 _SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, Verdict
-from rnnconvert.core.verdict import NOT_COMPARED as UNCOMPARED
-from rnnconvert.core.verdict import NOT_EQUAL as DIFFERENT
+from rnnconvert.core import verdict as verdicts
+from rnnconvert.core.verdict import Verdict
 
 Document = dict[str, Any]
 """A report, or a part of one, as `schema.json` describes it."""
 
-SYMBOLS = {
+EQUAL, BUT_FOR, BY_LAYER = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER
+DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
+SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}", BUT_FOR: "\N{ALMOST EQUAL TO}", BY_LAYER: "\N{ALMOST EQUAL TO}", DIFFERENT: "\N{BALLOT X}",
     UNCOMPARED: "\N{MIDDLE DOT}",
     "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",

@@ -20,7 +20,8 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load, load_pair, select
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import Case, Draw, Skipped
+from rnnconvert.judging.cases import USUAL, Case, Draw, Skipped
+from rnnconvert.judging.power import power
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
@@ -100,7 +101,11 @@ def proceed(
         watch("making inputs")
         for subject in subjects:
             if subject.model == "A":
-                results.layers[subject.stack.name] = with_cases(subject, plan)
+                layer = results.layers[subject.stack.name] = with_cases(subject, plan)
+                # The user's own inputs, and cases that the user chose, are left as they are.
+                ours = plan.given is None and plan.inputs is None and set(USUAL) <= set(plan.cases)
+                layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
+                layer.cases += more
             else:
                 results.layers[subject.stack.name].counterpart = subject.pieces
                 results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)

@@ -27,6 +27,7 @@ from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.judging.power import Power
 from rnnconvert.language import outline
 from rnnconvert.verification.running import Run
 
@@ -87,6 +88,7 @@ class LayerResults:
 
     whole    what a run of the whole source showed, where layers of a file were joined; None for a single layer of its file
     refuted  why it is not equal, whatever its outputs: weights that are not the other model's
+    power    what the inputs exercise; None where that is not known
     cast     what B's own weights give, where rounding changed them; None where its runs are compared with A's truth
     limits   what the comparison of this layer left out or leaves open
     stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
@@ -107,6 +109,7 @@ class LayerResults:
     refuted: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     cast: Cast | None = None
+    power: Power | None = None
 
     def basis(self, model: str) -> LayerResults | Cast:
         """Return what the runs of a model are compared with."""
