@@ -129,9 +129,13 @@ class Verdict:
         allowed = Verdict.of(equal=self.word != NOT_EQUAL, compared=self.word != NOT_COMPARED, limits=self.limits).word
         return "" if allowed == self.word else f"the verdict is {self.word!r}, but what was left out allows {allowed!r}"
 
+    @property
+    def short(self) -> str:
+        """The word, with what makes it less than equal."""
+        exceptions = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.exceptions
+        return f"{self.word}: {'; '.join(map(str, exceptions))}" if exceptions else str(self.word)
+
     def __str__(self) -> str:
         """Return the whole in words: "equal but for ...", with all that was left out."""
-        if self.word in (NOT_EQUAL, NOT_COMPARED):
-            return str(self.word)
-        words = f"{self.word}: {'; '.join(map(str, self.exceptions))}" if self.exceptions else str(self.word)
-        return "; ".join([words, *map(str, self.remarks)])
+        remarks = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.remarks
+        return "; ".join([self.short, *map(str, remarks)])

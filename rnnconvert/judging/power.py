@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -106,13 +106,14 @@ def _scaled(stack: Recurrent, part: Part, exponent: int, seed: int) -> Case:
     """Return a random case with its input, or its states, multiplied by a power of two."""
     (case,), _ = cases(stack, Draw(("states",), seed))
     factor = np.float32(2.0**exponent)
+    changes: dict[str, Any]
     if part == "input":
         name, changes = f"input times 2^{exponent}", {"x": held(case.x * factor)}
     else:
         hidden = tuple(held(state * factor) for state in case.hidden or ())
         name, changes = f"states times 2^{exponent}", {"hidden": hidden}
     what = f"made to exercise units that the other cases do not; the {name.replace('2^', '2 to the power of ')}"
-    return replace(case, name=name, what=what, **changes)  # type: ignore[arg-type]
+    return replace(case, name=name, what=what, **changes)
 
 
 def _wanted(found: dict[Row, Rows]) -> list[tuple[Part, int]]:
@@ -249,7 +250,7 @@ class _One:
     def _parts(self, x: Array, given: Array, h: Array) -> Iterator[tuple[str, Part, Array]]:
         """Yield what each matrix adds to each gate, (batch, hidden)."""
         cell, arrays = self.direction.cell, self.arrays
-        state, factor = h, np.float32(1)
+        state, factor = h, np.ones((), np.float32)
         for gate in cell.gates:
             if gate == cell.coupled:
                 continue
@@ -268,7 +269,7 @@ class _One:
 
     def _in_place_of_zeros(self, part: Part, gate: str, own: Array, source: Array) -> Array:
         """Return what a weight in place of zeros would add to the units whose row is all zeros, and 0 to the others."""
-        idle = ~own.any(axis=0)
+        idle: Array = np.logical_not(own.any(axis=0))
         if not idle.any():
             return np.zeros((), np.float32)
         idle[idle] = ~self.arrays[part, gate][idle].any(axis=1)
@@ -279,9 +280,9 @@ class _One:
         eps = float(np.finfo(np.float32).eps)
         allowed = MARGIN * eps * np.maximum(ULPS * np.abs(true), 1.0)
         shown = ~(np.abs(found - true) <= allowed)  # what is not finite moved, too
-        units = shown.any(axis=1)
+        units: Array = shown.any(axis=1)
         # A projection mixes all units.
-        return units if units.shape[1] == self.direction.hidden_size else units.any(axis=1, keepdims=True)
+        return units if units.shape[1] == self.direction.hidden_size else np.asarray(units.any(axis=1, keepdims=True))
 
 
 _LISTED = 6
