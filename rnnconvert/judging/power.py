@@ -32,6 +32,9 @@ _STEPS, _BATCH = 3, 4
 _MORE = 64
 """How many steps are looked at where the first ones do not exercise everything."""
 
+_LARGE = 1 << 22
+"""Numbers of a layer from which on only its first steps are looked at, unless there is one case only."""
+
 _MOST = 4
 """The most cases that are added to exercise what the others do not."""
 
@@ -137,7 +140,9 @@ def _seen(stack: Recurrent, given: Sequence[Case]) -> tuple[dict[Row, Rows], lis
     found: dict[Row, Rows] = {}
     used: list[str] = []
     order = sorted(given, key=lambda case: case.hidden is not None)  # not every executor takes states
-    for steps in (_STEPS, _MORE):
+    # Many long looks at a large layer would take as long as the proof; scaled inputs show more than they.
+    looks = (_STEPS,) if len(given) > 1 and stack.parameters > _LARGE else (_STEPS, _MORE)
+    for steps in looks:
         for case in order:
             if found and _exercised(found):
                 return found, used
