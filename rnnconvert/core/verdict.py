@@ -34,7 +34,7 @@ Kind = Literal[
 ]
 
 _ASIDE = ("chosen", "caller", "cast")
-"""Limits that leave the word "equal" as it is, and are said beside it: what the user chose not to compare, what is an input of
+"""Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
 the layer, and what an element type costs that holds each weight as nearly as it can."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def remarks(self) -> tuple[Limit, ...]:
-        """The limits that are said beside the word and leave it as it is."""
+        """The limits that are named with the word and leave it unchanged."""
         return tuple(one for one in self.limits if one.kind in _ASIDE)
 
     def exit_code(self, strict: bool = False) -> int:

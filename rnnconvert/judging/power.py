@@ -1,8 +1,8 @@
 """Which rows of a layer's matrices its inputs exercise, and inputs that exercise the others.
 
 A unit whose gates are saturated for every input, or whose weights are too small to move it, gives the same outputs with other
-weights: a comparison that passes says nothing of them. So each row of each gate, the part that acts on the input and the one
-that acts on the state, is negated and doubled in turn, and the unit that it belongs to is looked at after one step from the
+weights: a comparison that passes does not show them. So each row of each gate, the part that acts on the input and the one
+that acts on the state, is negated and doubled in turn, and the unit that it belongs to is examined after one step from the
 true states: what moves it by less than rounding may explain is not exercised. A row of zeros counts as exercised where
 weights in its place would show.
 """
@@ -27,13 +27,13 @@ MARGIN = 30
 """How many units in the last place of float32 a unit must move to be seen, whatever rounds in it."""
 
 _STEPS, _BATCH = 3, 4
-"""How much of a case is looked at first: in most models it exercises everything."""
+"""How much of a case is examined first: in most models it exercises everything."""
 
 _MORE = 64
-"""How many steps are looked at where the first ones do not exercise everything."""
+"""How many steps are examined where the first ones do not exercise everything."""
 
 _LARGE = 1 << 22
-"""Numbers of a layer from which on only its first steps are looked at, unless there is one case only."""
+"""Numbers of a layer from which on only its first steps are examined, unless there is one case only."""
 
 _MOST = 4
 """The most cases that are added to exercise what the others do not."""
@@ -166,7 +166,7 @@ def _look(stack: Recurrent, case: Case, found: dict[Row, Rows]) -> None:
     """Add to what was seen what one case exercises."""
     number = 0
     below: list[Array] = [np.asarray(case.x, np.float32)] * stack.num_directions
-    # What stands behind a sequence's end moves nothing: only steps that every sequence has are looked at.
+    # What stands behind a sequence's end moves nothing: only steps that every sequence has are examined.
     if case.lengths is not None:
         steps = max(1, int(case.lengths.min(initial=len(case.x))))
         below = [x[:steps] for x in below]
