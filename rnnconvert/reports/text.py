@@ -5,7 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 
+from rnnconvert.core.verdict import Verdict
 from rnnconvert.reports.words import (
+    BUT_FOR,
+    BY_LAYER,
     DIFFERENT,
     EQUAL,
     UNCOMPARED,
@@ -37,7 +40,7 @@ Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
 
 _LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
-_COLOURS = {EQUAL: "green", DIFFERENT: "red", UNCOMPARED: "yellow"}
+_COLOURS = {EQUAL: "green", BUT_FOR: "yellow", BY_LAYER: "yellow", DIFFERENT: "red", UNCOMPARED: "yellow"}
 _SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
@@ -187,6 +190,9 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     caught, tried = mutation_score(*document["layers"])
     if tried:
         yield f"wrong conventions that these inputs would show: {caught} of {tried}"
+    if document["verdict"] == EQUAL:  # any other verdict names them at the head
+        for limit in Verdict.read(document).limits:
+            yield _wrapped(clean(f"left out: {limit}"), "", width)
     for warning in document["warnings"]:
         yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 

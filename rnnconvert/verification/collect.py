@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
@@ -59,7 +60,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
         first, second = load_pair(
             (a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b)
         )
-    first = select(first, plan.layers)
+    every, first = first, select(first, plan.layers)
     models = [first] if second is None else [first, second]
     subjects: list[Subject] = []
     if second is None:
@@ -70,6 +71,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
     results.warnings = list(_assumed(models))
+    results.limits = list(left_out(every, first))
     results.seconds["load"] = time.perf_counter() - start
     start = time.perf_counter()
     watch("hashing files and weights")
@@ -242,6 +244,17 @@ def _given(plan: Plan, subject: Subject) -> Case:
     if plan.gradients and made.hidden is not None:
         return given_cases.weighed(made, subject.stack, plan.seed)
     return made
+
+
+def left_out(every: Checkpoint, chosen: Checkpoint) -> Iterator[Limit]:
+    """Yield the layers of a model that were not chosen."""
+    names = [quoted(name) for name in every.layers if name not in chosen.layers]
+    if names:
+        yield Limit(
+            "chosen",
+            "",
+            f"{', '.join(names)} of {every.path} {'was' if len(names) == 1 else 'were'} not compared (--layer)",
+        )
 
 
 def executors_named(names: Iterable[str]) -> list[Executor] | None:

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
 from rnnconvert.language import outline
@@ -46,9 +47,32 @@ class Model:
 
 
 @dataclass
+class Whole:
+    """What a run of the whole source, from the first of the layers that were joined to the last, showed of the joined layer.
+
+    status    "equal"; "not equal"; or "not run": layer by layer they may be equal, and what lies between them was not run
+    reason    why it is not equal, or was not run
+    error     the largest absolute error
+    allowed   what was allowed where that is
+    executor  what ran the source
+    notes     what a reader should know of the run
+    """
+
+    status: Literal["equal", "not equal", "not run"]
+    reason: str = ""
+    error: float = 0.0
+    allowed: float = 0.0
+    executor: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
 class LayerResults:
     """A layer: its cases, the truth, what rounding explains, and what every executor gave.
 
+    whole    what a run of the whole source showed, where layers of a file were joined; None for a single layer of its file
+    refuted  why it is not equal, whatever its outputs: weights that are not the other model's
+    limits   what the comparison of this layer left out or leaves open
     stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
     truth    outputs of the float64 reference, by case
     floors   outputs of the reference in each element type that was run, by type and case
@@ -63,11 +87,17 @@ class LayerResults:
     truth: dict[str, Outputs] = field(default_factory=dict)
     floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
+    whole: Whole | None = None
+    refuted: list[str] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
 
 
 @dataclass
 class Results:
-    """Runs of the layers of one model, or of two."""
+    """Runs of the layers of one model, or of two.
+
+    limits  what was left out of the files
+    """
 
     created: str
     rnnconvert: str
@@ -76,6 +106,7 @@ class Results:
     layers: dict[str, LayerResults] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""

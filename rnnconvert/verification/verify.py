@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.cases import Case
@@ -74,6 +75,7 @@ def verify(
     command: str = "",
     jobs: int | None = None,
     cache: PathLike | None = None,
+    strict: bool = False,
     **choices: Any,
 ) -> Report:
     """Decide whether models compute the same: one on several executors, or two compared; files or saved results.
@@ -88,6 +90,7 @@ def verify(
     watch       receives what is being done, in words
     jobs        how many executors run at the same time; as many as there are processors if None
     cache       a folder of proofs: only what changed since is run again
+    strict      whether the report's exit code is 0 only where everything is equal, and nothing was left out
 
     Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
     for an absent executor that was asked for.
@@ -105,7 +108,7 @@ def verify(
             proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
             found = proofs.find(key)
             if found is not None:
-                return Report({**found, "command": command})
+                return Report({**found, "command": command}, strict)
         results, subjects = prepared.results, prepared.subjects
         meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
         proceed(prepared, report.passes, watch, jobs, meanwhile)
@@ -131,7 +134,7 @@ def verify(
     document["seconds"] = {**_seconds(results), **spent}
     if proofs is not None:
         proofs.keep(key, document)
-    return Report(document)
+    return Report(document, strict)
 
 
 def _nothing(*_: object) -> None:
@@ -294,7 +297,7 @@ def _explained(
     name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, kept)
     found: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
+    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
         beside = None
@@ -322,7 +325,7 @@ def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[di
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
     """Withdraw the verdict "equal" where two layers state something else, and no input shows whether it matters."""
-    if document["verdict"] != report.EQUAL or len(results.models) < 2:
+    if document["verdict"] in (NOT_EQUAL, NOT_COMPARED) or len(results.models) < 2:
         return
     own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
     for layer in document["layers"]:
@@ -338,7 +341,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
                 "called equal. If it never matters, remove it from one of them (a clip: --set-a clip=none)"
             )  # fmt: skip
         if said:
-            document["verdict"] = report.NOT_COMPARED
+            document["verdict"] = NOT_COMPARED
             layer["differences"] = finite([asdict(one) for one in found])
             document["warnings"].append(f"{name}: {said}")
 

@@ -1,0 +1,111 @@
+"""The verdict of a comparison: one word, and everything that the word does not cover.
+
+Nothing else says that two things are equal: reports, exit codes, exceptions and truth values are read off a Verdict, which is
+made from the evidence alone, so that what was left out cannot be dropped on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Word = Literal["equal", "equal but for", "equal layer by layer, not run whole", "not equal", "not compared"]
+
+EQUAL: Word = "equal"
+BUT_FOR: Word = "equal but for"
+BY_LAYER: Word = "equal layer by layer, not run whole"
+NOT_EQUAL: Word = "not equal"
+NOT_COMPARED: Word = "not compared"
+
+Kind = Literal[
+    "chosen", "caller", "rounding", "merge", "mask", "precision", "stated", "weights", "units", "tolerance", "whole"
+]
+
+_ASIDE = ("chosen", "caller")
+"""Limits that leave the word "equal" as it is: what the user chose not to compare, and what is an input of the layer."""
+
+EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
+"""What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that a comparison left out or leaves open.
+
+    kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "rounding": a difference
+           that rounding explains; "merge": how directions are joined; "mask", "precision" and "stated": what one model states
+           and the other does not; "weights": a difference too small for any output to show; "units": units that no input
+           exercised; "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose
+           source was not run whole
+    layer  the layer it is about; "" for the module itself, or for all
+    words  the whole in words
+    """
+
+    kind: Kind
+    layer: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.layer}: {self.words}" if self.layer else self.words
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison has shown; true only where everything is equal.
+
+    word    one of five
+    limits  what it does not cover
+    """
+
+    word: Word
+    limits: tuple[Limit, ...] = ()
+
+    @classmethod
+    def of(cls, *, equal: bool, compared: bool, limits: Iterable[Limit] = ()) -> Verdict:
+        """Return the verdict that evidence allows.
+
+        equal     whether nothing was found to differ
+        compared  whether everything that was to be compared was
+        limits    what was left out or is left open
+        """
+        found = tuple(dict.fromkeys(limits))
+        if not equal:
+            return cls(NOT_EQUAL, found)
+        if not compared:
+            return cls(NOT_COMPARED, found)
+        if any(one.kind == "whole" for one in found):
+            return cls(BY_LAYER, found)
+        return cls(BUT_FOR if any(one.kind not in _ASIDE for one in found) else EQUAL, found)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that a report holds."""
+        limits = (Limit(one["kind"], one["layer"], one["words"]) for one in document.get("limits", ()))
+        return cls(document["verdict"], tuple(limits))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the fields of a report."""
+        return {"verdict": self.word, "limits": [asdict(one) for one in self.limits]}
+
+    def __bool__(self) -> bool:
+        return self.word == EQUAL
+
+    def exit_code(self, strict: bool = False) -> int:
+        """Return the exit code of a command; strict: whether anything less than equal fails."""
+        return EXIT_CODES[self.word] if strict or self.word in (NOT_EQUAL, NOT_COMPARED) else 0
+
+    @property
+    def contradiction(self) -> str:
+        """How the word contradicts the limits, or ""."""
+        allowed = Verdict.of(equal=self.word != NOT_EQUAL, compared=self.word != NOT_COMPARED, limits=self.limits).word
+        return "" if allowed == self.word else f"the verdict is {self.word!r}, but what was left out allows {allowed!r}"
+
+    def __str__(self) -> str:
+        """Return the whole in words: "equal but for ...", with all that was left out."""
+        said = "; ".join(map(str, self.limits))
+        if not said:
+            return str(self.word)
+        if self.word in (BUT_FOR, BY_LAYER):
+            return f"{self.word}: {said}"
+        return f"{self.word}; left out: {said}" if self.word == EQUAL else str(self.word)
