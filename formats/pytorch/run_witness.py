@@ -169,7 +169,8 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
 
 def _constants(model: Any) -> Iterator[Any]:
     """Yield the tensors that are written into the code of an archive, as freezing leaves its weights."""
-    for node in model.inlined_graph.findAllNodes("prim::Constant", True):
+    graph = model.inlined_graph  # its nodes end with it
+    for node in graph.findAllNodes("prim::Constant", True):
         if node.hasAttribute("value") and node.kindOf("value") == "t":
             yield node.t("value")
 
