@@ -120,7 +120,8 @@ def witness(request: Mapping[str, Any]) -> None:
     drawn = inputs(model, seen)
     structure = getattr(model, "_inputs_struct", None)
     packed = drawn[0] if structure is None else keras.tree.pack_sequence_as(structure, drawn)
-    seen.twice(lambda: model(packed, training=False), lambda: forget(model))
+    # Without `training`: to state it would undo what a call of a layer in the model states itself.
+    seen.twice(lambda: model(packed), lambda: forget(model))
 
 
 def _without_tf32(backend: str) -> None:

@@ -54,7 +54,8 @@ def witness(request: Mapping[str, Any]) -> None:
         watch(layer, name, seen, _array, lambda value: [] if value is None else tensorflow.nest.flatten(value), _count)
     drawn = inputs(model, seen)
     given = drawn[0] if len(drawn) == 1 else tensorflow.nest.pack_sequence_as(model.input, drawn)
-    seen.twice(lambda: model(given, training=False), lambda: forget(model))
+    # Without `training`: to state it would undo what a call of a layer in the model states itself.
+    seen.twice(lambda: model(given), lambda: forget(model))
 
 
 @functools.lru_cache(maxsize=1)

@@ -68,7 +68,8 @@ class Witness:
             made = self._random.standard_normal(shape).astype(np.float32)
             made = (made.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         elif kind in "iu":
-            most = max(2, min(3 if below is None else below, 100))
+            # One number a sequence may be its length.
+            most = max(2, min(3 if below is None or len(shape) < 2 else below, 100))
             made = self._random.randint(1, most, shape).astype(dtype)
         elif kind == "b":
             made = np.ones(shape, bool)
@@ -119,16 +120,6 @@ class Witness:
     def answer(self) -> Dict[str, Any]:
         """Return what the pipe carries: the calls of each layer in each run, reasons by layer, and the inputs."""
         return {"runs": self._runs, "reasons": self._reasons, "inputs": self._inputs}
-
-
-def by_direction(states: Array) -> List[Array]:
-    """Return states (layers * directions, batch, out) one by one."""
-    return list(states)
-
-
-def side_by_side(y: Array) -> Array:
-    """Return outputs (time, directions, batch, out) as (time, batch, directions * out)."""
-    return y.transpose(0, 2, 1, 3).reshape(y.shape[0], y.shape[2], -1)
 
 
 def witnessed(module: Any, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -230,11 +230,13 @@ class _Judge:
         if states is not None:
             given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
             from_caller = all(self._is_input(one) for pair in states for one in pair or () if np.any(one))
-            if given is not None and given.passed and (from_caller or len(self.pieces) == 1):
-                limits.append(_of_states(from_caller))
-                return _Outcome(_equal(given), tuple(limits))
+            bare = [name for name, call in zip(self.pieces, calls, strict=True) if not any(map(np.any, call["hidden"] or ()))]
             if given is not None and given.passed:
-                return self._unequal(plain, f"{self._with_states(calls)!r} starts from states that the model computes")
+                if bare and from_caller:
+                    return self._unequal(plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not")
+                if len(self.pieces) > 1 and not from_caller:
+                    return self._unequal(plain, f"{self._with_states(calls)!r} starts from states that the model computes")
+                return _Outcome(_equal(given), (*limits, _of_states(from_caller)))
         return self._unequal(plain, self._why(number, place, calls))
 
     def _unequal(self, comparison: Comparison, why: str) -> _Outcome:
@@ -301,7 +303,7 @@ class _Judge:
             if len(ways) == 1 or self.stack.layers[-1].merge in ("concat", "none"):
                 cuts = np.cumsum([way.output_size for way in ways])[:-1]
                 states["h_n"][len(truth.hidden) - len(ways) :] = np.split(last, cuts, axis=-1)
-        return Outputs(np.zeros((0, 0, 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"]))
+        return Outputs(np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"]))
 
     def _states(self, calls: Calls) -> tuple[tuple[Array, ...], tuple[Array, ...] | None] | None:
         """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack
