@@ -19,11 +19,23 @@ NOT_EQUAL: Word = "not equal"
 NOT_COMPARED: Word = "not compared"
 
 Kind = Literal[
-    "chosen", "caller", "rounding", "merge", "mask", "precision", "stated", "weights", "units", "tolerance", "whole"
+    "chosen",
+    "caller",
+    "cast",
+    "rounding",
+    "merge",
+    "mask",
+    "precision",
+    "stated",
+    "weights",
+    "units",
+    "tolerance",
+    "whole",
 ]
 
-_ASIDE = ("chosen", "caller")
-"""Limits that leave the word "equal" as it is: what the user chose not to compare, and what is an input of the layer."""
+_ASIDE = ("chosen", "caller", "cast")
+"""Limits that leave the word "equal" as it is, and are said beside it: what the user chose not to compare, what is an input of
+the layer, and what an element type costs that holds each weight as nearly as it can."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
@@ -33,11 +45,11 @@ EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 
 class Limit:
     """Something that a comparison left out or leaves open.
 
-    kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "rounding": a difference
-           that rounding explains; "merge": how directions are joined; "mask", "precision" and "stated": what one model states
-           and the other does not; "weights": a difference too small for any output to show; "units": units that no input
-           exercised; "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose
-           source was not run whole
+    kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "cast": what the
+           element type costs that weights were rounded to; "rounding": a difference that rounding explains; "merge": how
+           directions are joined; "mask", "precision" and "stated": what one model states and the other does not; "weights":
+           a difference too small for any output to show; "units": units that no input exercised; "tolerance": the user's
+           own, which would let zeros pass; "whole": layers that were joined, and whose source was not run whole
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """
@@ -48,6 +60,12 @@ class Limit:
 
     def __str__(self) -> str:
         return f"{self.layer}: {self.words}" if self.layer else self.words
+
+
+def not_chosen(names: Iterable[str], path: str) -> Limit:
+    """Return the limit of a comparison in which a file's layers were left out with --layer."""
+    quoted = [repr(name) if name else "the module itself" for name in names]
+    return Limit("chosen", "", f"{', '.join(quoted)} of {path} {'was' if len(quoted) == 1 else 'were'} not compared")
 
 
 @dataclass(frozen=True)
@@ -91,6 +109,16 @@ class Verdict:
     def __bool__(self) -> bool:
         return self.word == EQUAL
 
+    @property
+    def exceptions(self) -> tuple[Limit, ...]:
+        """The limits that make it less than equal."""
+        return tuple(one for one in self.limits if one.kind not in _ASIDE)
+
+    @property
+    def remarks(self) -> tuple[Limit, ...]:
+        """The limits that are said beside the word and leave it as it is."""
+        return tuple(one for one in self.limits if one.kind in _ASIDE)
+
     def exit_code(self, strict: bool = False) -> int:
         """Return the exit code of a command; strict: whether anything less than equal fails."""
         return EXIT_CODES[self.word] if strict or self.word in (NOT_EQUAL, NOT_COMPARED) else 0
@@ -103,9 +131,7 @@ class Verdict:
 
     def __str__(self) -> str:
         """Return the whole in words: "equal but for ...", with all that was left out."""
-        said = "; ".join(map(str, self.limits))
-        if not said:
+        if self.word in (NOT_EQUAL, NOT_COMPARED):
             return str(self.word)
-        if self.word in (BUT_FOR, BY_LAYER):
-            return f"{self.word}: {said}"
-        return f"{self.word}; left out: {said}" if self.word == EQUAL else str(self.word)
+        words = f"{self.word}: {'; '.join(map(str, self.exceptions))}" if self.exceptions else str(self.word)
+        return "; ".join([words, *map(str, self.remarks)])

@@ -45,7 +45,7 @@ LIMIT = 60_000
 
 _MESSAGE = 2_000
 _LISTED = 8
-_SIGNS = {
+_SIGNS: dict[str, str] = {
     EQUAL: "\N{WHITE HEAVY CHECK MARK}",
     BUT_FOR: "\N{WARNING SIGN}",
     BY_LAYER: "\N{WARNING SIGN}",

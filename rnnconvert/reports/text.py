@@ -39,8 +39,22 @@ from rnnconvert.reports.words import (
 Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
 
-_LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
-_COLOURS = {EQUAL: "green", BUT_FOR: "yellow", BY_LAYER: "yellow", DIFFERENT: "red", UNCOMPARED: "yellow"}
+_LETTERS: dict[str, str] = {
+    EQUAL: "=",
+    DIFFERENT: "X",
+    UNCOMPARED: "?",
+    "refused": "r",
+    "failed": "f",
+    "absent": "-",
+    "": " ",
+}
+_COLOURS: dict[str, str] = {
+    EQUAL: "green",
+    BUT_FOR: "yellow",
+    BY_LAYER: "yellow",
+    DIFFERENT: "red",
+    UNCOMPARED: "yellow",
+}
 _SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
@@ -91,7 +105,8 @@ def _strip(layer: Document, paint: Style) -> Iterator[str]:
 def verdict_line(document: Document, style: Style | None = None) -> str:
     """Return the verdict with its summary, on one line."""
     paint = style or (lambda text, colour: text)
-    return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'])}"
+    remarks = "".join(f"; {one}" for one in Verdict.read(document).remarks)
+    return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'] + remarks, 2000)}"
 
 
 def _models(document: Document) -> Iterator[str]:
@@ -190,9 +205,6 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     caught, tried = mutation_score(*document["layers"])
     if tried:
         yield f"wrong conventions that these inputs would show: {caught} of {tried}"
-    if document["verdict"] == EQUAL:  # any other verdict names them at the head
-        for limit in Verdict.read(document).limits:
-            yield _wrapped(clean(f"left out: {limit}"), "", width)
     for warning in document["warnings"]:
         yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 

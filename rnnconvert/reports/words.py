@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, Verdict
-from rnnconvert.core.verdict import NOT_COMPARED as UNCOMPARED
-from rnnconvert.core.verdict import NOT_EQUAL as DIFFERENT
+from rnnconvert.core import verdict as verdicts
+from rnnconvert.core.verdict import Verdict
 
 Document = dict[str, Any]
 """A report, or a part of one, as `schema.json` describes it."""
 
-SYMBOLS = {
+EQUAL, BUT_FOR, BY_LAYER = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER
+DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
+SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}", BUT_FOR: "\N{ALMOST EQUAL TO}", BY_LAYER: "\N{ALMOST EQUAL TO}", DIFFERENT: "\N{BALLOT X}",
     UNCOMPARED: "\N{MIDDLE DOT}",
     "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",
@@ -293,13 +294,16 @@ def _proved(document: Document, verdict: Verdict) -> str:
     """Say what was proved, and all that the proof does not cover."""
     named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
-    said = "; ".join(map(str, verdict.limits))
+    said = "; ".join(map(str, verdict.exceptions))
+    beside = "".join(f" {one}." for one in verdict.remarks)
     if verdict.word == BY_LAYER:
-        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}."
-    left = f", but for what was left out: {said}" if said else ""
+        return (
+            f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
+        )
+    left = f", but for this: {said}" if said else ""
     if len(document["models"]) < 2:
-        return f"{subject(document)} computes what its weights say{on}{left}."
-    return f"{subject(document)} compute the same{on}{left}."
+        return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
+    return f"{subject(document)} compute the same{on}{left}.{beside}"
 
 
 def _uncompared(document: Document) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.printable import called
@@ -28,7 +28,10 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
     # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
     idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
-    limits = [*results.limits, *tolerated, *(limit for layer in results.layers.values() for limit in _limits(layer))]
+    limits = [*results.limits, *tolerated]
+    for layer, found in zip(results.layers.values(), layers, strict=True):
+        compared = {one["case"] for run in found if run["model"] == label for one in run["comparisons"]}
+        limits += _limits(layer, compared)
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits)
 
 
@@ -46,9 +49,19 @@ def reasons(results: Results) -> Iterator[str]:
             yield f"{called(layer.name)}: run whole, the source gives something else: {layer.whole.reason}"
 
 
-def _limits(layer: LayerResults) -> Iterator[Limit]:
-    """Yield what was left out of one layer."""
+def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
+    """Yield what was left out of one layer.
+
+    compared  the cases in which the last model was
+    """
     yield from layer.limits
+    lacking = [] if layer.power is None else [case for case in layer.power.cases if case not in compared]
+    if layer.power is not None and layer.power.words:
+        yield Limit("units", layer.name, layer.power.words)
+    elif lacking:
+        yield Limit(
+            "units", layer.name, f"units that only these cases exercise were not compared: {', '.join(lacking)}"
+        )
     if layer.whole is not None and layer.whole.status == "not run":
         yield Limit("whole", layer.name, f"what lies between its layers was not run: {layer.whole.reason}")
 

@@ -14,6 +14,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
+from rnnconvert.verification.witness import worst
 
 
 def merged(one: Results, other: Results) -> Results:
@@ -48,17 +49,19 @@ def merged(one: Results, other: Results) -> Results:
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
             runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
+            own = {run_.dtype for run_ in layer.runs}
             for run_ in runs:
-                if run_.rounding not in floors:
+                if run_.rounding not in floors or (own and run_.dtype not in own):
                     raise UsageError(
                         f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
                         f"kept in the first. Run both models together: rnnconvert verify A B"
                     )
-        stated = dict(layer.stated)
+        stated, wholes = dict(layer.stated), [made.whole for made in (layer, beside) if made.whole is not None]
         if not same:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
         found.layers[name] = replace(
-            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs]
+            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
+            whole=worst(wholes), limits=[*layer.limits, *beside.limits],
         )
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:

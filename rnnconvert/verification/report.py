@@ -111,13 +111,15 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
     source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
     """
     found: list[Comparison] = []
-    dtype = FLOATS[run.rounding]
+    dtype, basis = FLOATS[run.rounding], layer.basis(run.model)
     for case in layer.cases:
         if case.name in run.outputs:
-            floors = [layer.floors[run.rounding][case.name]]
-            if source is not None and source is not run and case.name in source.outputs:
+            floors = [basis.floors[run.rounding][case.name]]
+            # The source shows a rounding error of its own numbers, not of those that a cast made of them.
+            shared = source is not None and source is not run and basis is layer
+            if shared and source is not None and case.name in source.outputs:
                 floors.append(source.outputs[case.name])
-            found += _outputs(case, run.outputs[case.name], layer.truth[case.name], floors, dtype, tolerances)
+            found += _outputs(case, run.outputs[case.name], basis.truth[case.name], floors, dtype, tolerances)
         if case.name in run.gradients:
             found += _gradients(case, run.gradients[case.name], dtype, tolerances)
     return found

@@ -400,10 +400,11 @@ def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], A
 
 def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
-    dtype, floors = FLOATS[one.dtype], kept.floors.get(one.rounding, {})
+    basis = kept.basis(one.model)
+    dtype, floors = FLOATS[one.dtype], basis.floors.get(one.rounding, {})
 
     def solved(case: Case) -> Callable[[Any], Outputs]:
-        return lambda kind: kept.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
+        return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
 
     # What the reference gave is known, and how far rounding leads.
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
