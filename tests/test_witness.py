@@ -6,8 +6,7 @@ with what decides on them.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.drawn import each
 from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_tflite_files import changed
-from tests.witnessing import joined, said, whole
+from tests.witnessing import said, whole
 
 pytestmark = [  # what frameworks say of themselves while they make these models
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "UserWarning")
@@ -87,7 +86,9 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
 
     known = _torch()
     # torch.export refuses lengths that are data; it writes the others much as TorchScript does.
-    chosen = known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
+    chosen = (
+        known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
+    )
     each(chosen.items(), check, lambda entry: entry[0])
 
 
@@ -171,7 +172,10 @@ def _keras(K: Any) -> Mapping[str, tuple[Callable[[Any], Any], str]]:
         "dropout that is off": (both(K.Dropout(0.5)), "equal"),
         "masked from the start": (lambda x: both(lambda y: y)(K.Masking()(x)), "equal"),
         "the last step alone": (lambda x: K.LSTM(4, name="b")(layer("a")(x)), "equal"),
-        "both directions": (lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)), "equal"),
+        "both directions": (
+            lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)),
+            "equal",
+        ),
         "dense": (both(K.Dense(3, activation="relu", name="encoder's_dense")), "'b' does not read what 'a' gives"),
         "dropout that is on": (both(lambda y: K.Dropout(0.5)(y, training=True)), RANDOM),
         "noise": (both(lambda y: K.GaussianNoise(0.5)(y, training=True)), RANDOM),
@@ -224,7 +228,11 @@ def test_a_model_of_keras_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     executor = frameworks.tf_keras()
     monkeypatch.setattr(registry, "executor", lambda name: executor)
     keras = needed("keras", "keras")
-    for name, expected in (("straight", "equal"), ("aba", "calls 'a' twice"), ("handed", "states that the model computes")):
+    for name, expected in (
+        ("straight", "equal"),
+        ("aba", "calls 'a' twice"),
+        ("handed", "states that the model computes"),
+    ):
         x = keras.Input((6, 3))
         made = keras.Model(x, _keras(keras.layers)[name][0](x))
         made.save(tmp_path / f"{name}.h5")

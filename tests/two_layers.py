@@ -1,5 +1,4 @@
 # mypy: allow-untyped-defs
-# ruff: noqa: D102
 """Modules of torch around two LSTMs a and b, or a cell; TorchScript compiles them, and takes an argument for a tensor only
 where it states no type.
 """

@@ -30,7 +30,9 @@ def watch(
     call = layer.call
     signature = inspect.signature(call)
     slots = [
-        (number, way, count(cell)) for way, one in enumerate(directions(layer)) for number, cell in enumerate(_cells(one))
+        (number, way, count(cell))
+        for way, one in enumerate(directions(layer))
+        for number, cell in enumerate(_cells(one))
     ]
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
@@ -72,7 +74,9 @@ def _time_first(array: Array) -> Array:
     return array.swapaxes(0, 1)
 
 
-def _by_kind(slots: Sequence[tuple[int, int, int]], states: list[Array]) -> tuple[list[Array] | None, list[Array] | None]:
+def _by_kind(
+    slots: Sequence[tuple[int, int, int]], states: list[Array]
+) -> tuple[list[Array] | None, list[Array] | None]:
     """Return hidden and cell states, cell by cell and of each its directions; Keras has one direction after the other."""
     if len(states) != sum(count for *_, count in slots):
         return None, None
@@ -127,7 +131,7 @@ def forget(model: Any) -> None:
 
 
 def chosen(known: Sequence[tuple[list[str], Any]], names: Sequence[str], witness: Any) -> Mapping[str, Any]:
-    """Return layers by the names that are asked for; one that is not there is explained.
+    """Return layers by the names that are asked for; one that is missing is explained.
 
     known  each recurrent layer with the names that it may have
     """

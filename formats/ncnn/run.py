@@ -84,11 +84,11 @@ def witness(request: Mapping[str, Any]) -> None:
         for blob, given in feeds.items():
             run.input(blob, ncnn.Mat(given).clone())
         values = {blob: _extracted(run, blob) for blob in wanted}
-        for one_name, one in layers.items():
-            read, given = ([values[blob] for blob in one[side]] for side in ("in", "out"))
-            states, finals = ([_rows(value) for value in some[1:]] for some in (read, given))
+        for label, one in layers.items():
+            read, gives = ([values[blob] for blob in one[side]] for side in ("in", "out"))
+            states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
             seen.record(
-                one_name, read[0][:, None], given[0][:, None], states=[*states, *[None] * (2 - len(states))],
+                label, read[0][:, None], gives[0][:, None], states=[*states, *[None] * (2 - len(states))],
                 finals=[*finals, *[None] * (2 - len(finals))],
             )  # fmt: skip
 
@@ -103,7 +103,7 @@ def _fed(seen: Any, blob: str, dims: list[int], layers: Mapping[str, Any]) -> Ar
     widths = [one["width"] for one in layers.values() if one["in"][0] == blob]
     if not dims and not widths:
         raise NotImplementedError(f"its input {blob} states no sizes")
-    return np.asarray(seen.draw(dims or [None, widths[0]]))
+    return np.asarray(seen.draw(dims or [0, widths[0]]))  # 0: an open axis
 
 
 def _rows(state: Array) -> list[Array]:

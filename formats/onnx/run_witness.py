@@ -36,7 +36,9 @@ def witness(
 
     file, seen = Path(request["file"]), request["witness"]
     if file.suffix != ".onnx" or file.stat().st_size > _LARGEST:
-        raise NotImplementedError("onnxruntime runs a model whole from a binary file, which ends in .onnx, of at most 1 GiB")
+        raise NotImplementedError(
+            "onnxruntime runs a model whole from a binary file, which ends in .onnx, of at most 1 GiB"
+        )
     model = onnx.load(str(file))
     nodes = {}
     for name in seen.layers:
@@ -51,7 +53,7 @@ def witness(
         if value.name not in constants:
             kind = value.type.tensor_type
             if not kind.elem_type:
-                raise NotImplementedError(f"its input {value.name} is no tensor")
+                raise NotImplementedError(f"its input {value.name} is not a tensor")
             dims = [dim.dim_value or dim.dim_param or None for dim in kind.shape.dim]
             dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type).name
             drawn = seen.draw(dims, dtype, rows)
@@ -68,7 +70,10 @@ def witness(
     stated = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in stated)
     ready = session(model.SerializeToString(), request["variant"]["provider"])
-    known = {**{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)}, **feeds}
+    known = {
+        **{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)},
+        **feeds,
+    }
 
     def run() -> None:
         values = {**known, **dict(zip(wanted, ready.run(list(wanted), feeds)))}

@@ -74,7 +74,9 @@ def witness(request: Mapping[str, Any]) -> None:
     total = len(model.outputs)
     for name, node in chosen.items():
         count = _SEQUENCES[node.get_type_name()]
-        values = [node.input_value(place) for place in range(count + 2)] + [node.output(place) for place in range(count + 1)]
+        values = [node.input_value(place) for place in range(count + 2)] + [
+            node.output(place) for place in range(count + 1)
+        ]
         places[name] = list(range(total, total + len(values)))
         model.add_results([library().opset13.result(value) for value in values])
         total += len(values)

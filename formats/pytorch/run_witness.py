@@ -75,7 +75,11 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
 
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
-            config = json.loads(archive.read(name)) if name.endswith(("weights_config.json", "constants_config.json")) else {}
+            config = (
+                json.loads(archive.read(name))
+                if name.endswith(("weights_config.json", "constants_config.json"))
+                else {}
+            )
             entries = config.get("config", {}) if isinstance(config, dict) else {}
             pickled = [key for key, one in entries.items() if not isinstance(one, dict) or one.get("use_pickle")]
             if pickled:
@@ -83,9 +87,7 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
     load = torch.load
     with mock.patch.object(torch, "load", lambda *given, **named: load(*given, **{**named, "weights_only": True})):
         program = torch.export.load(file)
-    values = {
-        node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"
-    }
+    values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"}
     limits = getattr(program, "range_constraints", {})
 
     def drawn(spec: Any) -> Any:
@@ -189,7 +191,9 @@ class _Recorder:
         """Return the names of the layers that are asked for and have these weights."""
         full = self._names.get(weights[0].data_ptr(), ())
         found = [_plain(name) for name in full]
-        return [name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers]
+        return [
+            name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers
+        ]
 
     def _numbered(self, function: str, weights: Sequence[Any]) -> str:
         """Return the name of a layer whose weights have none, as freezing leaves them: its function, and a number."""

@@ -73,7 +73,9 @@ def witness(request: Mapping[str, Any]) -> None:
         drawn = seen.draw(dims, "float32" if one["quantization"][0] else np.dtype(one["dtype"]).name)
         if dims != list(one["shape"]):
             interpreter.resize_tensor_input(one["index"], drawn.shape)
-        feeds.append((one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn))
+        feeds.append(
+            (one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn)
+        )
     interpreter.allocate_tensors()
     scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
 

@@ -7,7 +7,8 @@ model twice, and records every call of the layers that are asked for.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +34,10 @@ class Witness:
     def __init__(self, layers: Sequence[str], seed: int, sizes: Sequence[int]) -> None:
         self.layers = list(layers)
         self._random, self._sizes = np.random.RandomState(seed), sizes
-        self._open: Dict[Any, int] = {}
-        self._inputs: List[Array] = []
-        self._runs: List[Dict[str, List[Dict[str, Any]]]] = []
-        self._reasons: Dict[str, str] = {}
+        self._open: dict[Any, int] = {}
+        self._inputs: list[Array] = []
+        self._runs: list[dict[str, list[dict[str, Any]]]] = []
+        self._reasons: dict[str, str] = {}
         self._numbers = 0
 
     def length(self, axis: Any) -> int:
@@ -46,7 +47,7 @@ class Witness:
         return self._open[axis]
 
     def draw(
-        self, dims: Sequence[Any], dtype: str = "float32", below: Optional[int] = None, padding: Optional[float] = None
+        self, dims: Sequence[Any], dtype: str = "float32", below: int | None = None, padding: float | None = None
     ) -> Array:
         """Return an input: random floats, integers from 1 on, or true throughout.
 
@@ -91,8 +92,8 @@ class Witness:
             run()
 
     def record(
-        self, layer: str, x: Array, y: Optional[Array] = None, last: Optional[Array] = None, mask: Optional[Array] = None,
-        states: Sequence[Optional[Sequence[Array]]] = (None, None), finals: Sequence[Optional[Sequence[Array]]] = (None, None),
+        self, layer: str, x: Array, y: Array | None = None, last: Array | None = None, mask: Array | None = None,
+        states: Sequence[Sequence[Array] | None] = (None, None), finals: Sequence[Sequence[Array] | None] = (None, None),
     ) -> None:  # fmt: skip
         """Record a call of a layer; axes as in a request (rnnconvert.running).
 
@@ -103,9 +104,9 @@ class Witness:
         finals  hidden and cell states that it gives; None where it gives none
         """
         given = {"x": x, "y": y, "last": last, "mask": mask}
-        call: Dict[str, Any] = {name: None if one is None else np.ascontiguousarray(one) for name, one in given.items()}
+        call: dict[str, Any] = {name: None if one is None else np.ascontiguousarray(one) for name, one in given.items()}
         for names, pair in ((("hidden", "cell"), states), (("h_n", "c_n"), finals)):
-            for name, several in zip(names, pair):
+            for name, several in zip(names, pair):  # noqa: B905 - Python 3.7 runs this file, too
                 call[name] = None if several is None else [np.ascontiguousarray(one) for one in several]
         for one in call.values():
             self._numbers += sum(array.size for array in (one if isinstance(one, list) else [one]) if array is not None)
@@ -117,12 +118,12 @@ class Witness:
         """Say why the calls of a layer are not recorded."""
         self._reasons[layer] = why
 
-    def answer(self) -> Dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         """Return what the pipe carries: the calls of each layer in each run, reasons by layer, and the inputs."""
         return {"runs": self._runs, "reasons": self._reasons, "inputs": self._inputs}
 
 
-def witnessed(module: Any, request: Dict[str, Any]) -> Dict[str, Any]:
+def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Return what an executor's `witness` records.
 
     Raises NotImplementedError for an executor without one, and for a model that does not run on inputs drawn for it.
@@ -130,7 +131,7 @@ def witnessed(module: Any, request: Dict[str, Any]) -> Dict[str, Any]:
     if not hasattr(module, "witness"):
         raise NotImplementedError("it runs layers by name, and no model as a whole")
     wanted = request["witness"]
-    error: Tuple[str, ...] = ()
+    error: tuple[str, ...] = ()
     for sizes in SIZES:
         made = Witness(wanted["layers"], wanted["seed"], sizes)
         try:

@@ -87,7 +87,13 @@ class Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
     def __init__(
-        self, lanes: list[_Lane], subjects: Sequence[Subject], plan: Plan, steady: Steady, watch: Watch, jobs: int | None
+        self,
+        lanes: list[_Lane],
+        subjects: Sequence[Subject],
+        plan: Plan,
+        steady: Steady,
+        watch: Watch,
+        jobs: int | None,
     ) -> None:
         self._timeout = plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch

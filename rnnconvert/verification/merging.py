@@ -60,8 +60,13 @@ def merged(one: Results, other: Results) -> Results:
         if not same:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
         found.layers[name] = replace(
-            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
-            whole=worst(wholes), limits=[*layer.limits, *beside.limits],
+            layer,
+            counterpart=() if same else (beside.name,),
+            stated=stated,
+            floors=floors,
+            runs=[*layer.runs, *runs],
+            whole=worst(wholes),
+            limits=[*layer.limits, *beside.limits],
         )
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:

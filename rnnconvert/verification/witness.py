@@ -9,6 +9,7 @@ reference on what the first of the layers read, must give what the last of them 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import ExecutorError, RefusedError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
@@ -64,7 +66,9 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     executor = process.executor
     answer = process.ask(file=own_file(subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
     try:
-        runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
+        runs = [
+            {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
+        ]
         inputs = [np.asarray(one) for one in answer["inputs"]]
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -100,10 +104,9 @@ def judge(
         found: list[Whole] = []
         for subject in own:
             other = next((one for one in own if one.model != subject.model), subject)
-            judged = _judged(subject, other.stack, recordings.get(subject.model, "nothing ran it"), tolerances)
-            if judged is not None:
-                found.append(judged.whole)
-                layer.limits += [Limit(one.kind, layer.name, one.words) for one in judged.limits]
+            judged, limits = _judged(subject, other.stack, recordings.get(subject.model, "nothing ran it"), tolerances)
+            found += [judged] if judged is not None else []
+            layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
         layer.whole = worst([*([] if layer.whole is None else [layer.whole]), *found])
 
 
@@ -126,15 +129,19 @@ class _Outcome:
     limits: tuple[Limit, ...] = ()
 
 
-def _judged(
-    subject: Subject, stack: Recurrent, found: Recording | str, tolerances: Mapping[str, Tolerance]
-) -> _Outcome | None:
-    """Return what the whole run of a layer's model shows of the other model's stack; None where it is a single layer, and
-    nothing ran.
+_Judged = tuple[Whole | None, tuple[Limit, ...]]
+
+
+def _judged(subject: Subject, stack: Recurrent, found: Recording | str, tolerances: Mapping[str, Tolerance]) -> _Judged:
+    """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
+    where it is a single layer and nothing ran, and for layers that the caller joins.
     """
-    joined = len(subject.pieces) > 1
     if isinstance(found, str):
-        return _Outcome(Whole("not run", found)) if joined else None
+        stated = any(subject.checkpoint.layers[name].calls for name in subject.pieces)
+        return _unrun(subject, found, connected=stated)
+    own = _unconnected(subject, found)
+    if own:
+        return _unrun(subject, f"{own!r} reads an input of the model of its own", connected=False)
     try:
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.
@@ -142,10 +149,40 @@ def _judged(
             if outcome.whole.status == "equal" and stack is not subject.stack:
                 outcome = _Judge(subject, stack, found, tolerances).outcome()
     except RefusedError as error:
-        outcome = _Outcome(Whole("not run", str(error)))
-    if outcome.whole.status == "not run" and not joined:
-        return None
-    return replace(outcome, whole=replace(outcome.whole, executor=found.executor))
+        outcome = _not_run(str(error))
+    if outcome.whole.status == "not run":
+        return _unrun(subject, outcome.whole.reason, connected=True)
+    return replace(outcome.whole, executor=found.executor), outcome.limits
+
+
+def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
+    """Return what is known of layers whose model did not run, or not as one.
+
+    connected  whether a model connects them: where the second file has none, its caller joins them, and where they are two
+               directions of one layer
+    """
+    if len(subject.pieces) == 1:
+        return None, ()
+    if not connected and (subject.model == "B" or _stand_apart(subject)):
+        names = ", ".join(map(quoted, subject.pieces))
+        return None, (Limit("caller", "", f"its file keeps {names} apart: what calls them hands on what each gives"),)
+    return Whole("not run", why), ()
+
+
+def _unconnected(subject: Subject, found: Recording) -> str:
+    """Return a later layer that reads an input of the model that the first does not read, or ""."""
+    first, *later = ([call["x"] for call in found.runs[0].get(name, ())] for name in subject.pieces)
+    for name, sequences in zip(subject.pieces[1:], later, strict=True):
+        for x in sequences:
+            given = any(_is_input(x, one) for one in found.inputs)
+            if given and not any(np.array_equal(x, one) or np.array_equal(x, one[::-1]) for one in first):
+                return name
+    return ""
+
+
+def _stand_apart(subject: Subject) -> bool:
+    """Return whether the layers are directions that stand side by side."""
+    return sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces) != subject.stack.num_layers
 
 
 class _Judge:
@@ -155,8 +192,7 @@ class _Judge:
         self, subject: Subject, stack: Recurrent, found: Recording, tolerances: Mapping[str, Tolerance]
     ) -> None:
         self.pieces, self.stack, self.found, self.tolerances = subject.pieces, stack, found, tolerances
-        depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
-        self.side_by_side = depth != subject.stack.num_layers
+        self.side_by_side = _stand_apart(subject)
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
         types = [str(subject.stack.dtype), str(stack.dtype)]
         types += [found.rounding.get(one, one) for one in types]
@@ -178,7 +214,9 @@ class _Judge:
             return _not_run("the model calls its layers another number of times when it runs again")
         if len(set(counts.values())) > 1:
             words = ", ".join(f"{name!r} {_times(count)}" for name, count in counts.items())
-            return _Outcome(Whole("not equal", f"the model calls {words}: one layer in their place computes something else"))
+            return _Outcome(
+                Whole("not equal", f"the model calls {words}: one layer in their place computes something else")
+            )
         loop = self._loop()
         if loop:
             return _differs(loop)
@@ -200,11 +238,13 @@ class _Judge:
         for name, calls in self.runs[0].items():
             steps = [call for call in calls if len(call["x"]) == 1 and call["hidden"] and call["h_n"]]
             if 1 < len(steps) == len(calls):
-                pairs = zip(steps, steps[1:], strict=False)
+                pairs = itertools.pairwise(steps)
                 if any(any(map(np.any, call["hidden"])) and not _follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
-                if call.get("steps", 1) > 1 and any(map(functools.partial(_is_turned, call["x"]), self.found.inputs)):
+                if call.get("steps", 1) > 1 and any(
+                    map(functools.partial(_is_input, call["x"][::-1]), self.found.inputs)
+                ):
                     return f"the model calls {name!r} step by step, from the last step to the first"
         return ""
 
@@ -212,17 +252,20 @@ class _Judge:
         lengths, problem = self._lengths(calls)
         if problem is not None:
             return problem
-        first, last = calls[0], calls[-1]
-        x = first["x"]
+        x = calls[0]["x"]
         if x.shape[2] != self.stack.input_size:
-            return _differs(f"{self.pieces[0]!r} reads {x.shape[2]} values in the model, and {self.stack.input_size} here")
+            return _differs(
+                f"{self.pieces[0]!r} reads {x.shape[2]} values in the model, and {self.stack.input_size} here"
+            )
         case = Case("whole", "what the model hands to the layer", x, lengths=lengths)
         problem = self._strange(case, calls)
         if problem is not None:
             return problem
         limits = []
         if lengths is not None:
-            words = "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
+            words = (
+                "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
+            )
             limits.append(Limit("mask", "", words))
         plain = self._off(case, calls)
         if plain is None:
@@ -233,12 +276,20 @@ class _Judge:
         if states is not None:
             given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
             from_caller = all(self._is_input(one) for pair in states for one in pair or () if np.any(one))
-            bare = [name for name, call in zip(self.pieces, calls, strict=True) if not any(map(np.any, call["hidden"] or ()))]
+            bare = [
+                name
+                for name, call in zip(self.pieces, calls, strict=True)
+                if not any(map(np.any, call["hidden"] or ()))
+            ]
             if given is not None and given.passed:
                 if bare and from_caller:
-                    return self._unequal(plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not")
+                    return self._unequal(
+                        plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not"
+                    )
                 if len(self.pieces) > 1 and not from_caller:
-                    return self._unequal(plain, f"{self._with_states(calls)!r} starts from states that the model computes")
+                    return self._unequal(
+                        plain, f"{self._with_states(calls)!r} starts from states that the model computes"
+                    )
                 return _Outcome(_equal(given), (*limits, _of_states(from_caller)))
         return self._unequal(plain, self._why(number, place, calls))
 
@@ -248,7 +299,10 @@ class _Judge:
     def _lengths(self, calls: Calls) -> tuple[Array | None, _Outcome | None]:
         """Return how many steps of each sequence count, None for all; or what stands against it."""
         masks = [call["mask"] for call in calls]
-        masks = [np.ones(call["x"].shape[:2], bool) if mask is None else mask for call, mask in zip(calls, masks, strict=True)]
+        masks = [
+            np.ones(call["x"].shape[:2], bool) if mask is None else mask
+            for call, mask in zip(calls, masks, strict=True)
+        ]
         if all(mask.all() for mask in masks):
             return None, None
         for name, mask in zip(self.pieces[1:], masks[1:], strict=True):
@@ -267,7 +321,7 @@ class _Judge:
             if not any(np.array_equal(case.x, other) for other in others):
                 return _differs(f"{self.pieces[0]!r} and {self.pieces[1]!r} do not read the same")
         y, width = _output(calls, self.side_by_side, self.stack), self.stack.layers[-1].output_size
-        width = sum(len(matrix) for matrix in self.stack.readout) or width
+        width = sum(matrix.shape[0] for matrix in self.stack.readout) or width
         if y is not None and y.shape != (*case.x.shape[:2], width):
             return _differs(
                 f"from what {self.pieces[0]!r} reads, {case.x.shape[:2]}, to what {self.pieces[-1]!r} gives, {y.shape}, the "
@@ -306,7 +360,9 @@ class _Judge:
             if len(ways) == 1 or self.stack.layers[-1].merge in ("concat", "none"):
                 cuts = np.cumsum([way.output_size for way in ways])[:-1]
                 states["h_n"][len(truth.hidden) - len(ways) :] = np.split(last, cuts, axis=-1)
-        return Outputs(np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"]))
+        return Outputs(
+            np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"])
+        )
 
     def _states(self, calls: Calls) -> tuple[tuple[Array, ...], tuple[Array, ...] | None] | None:
         """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack
@@ -328,7 +384,9 @@ class _Judge:
 
     def _with_states(self, calls: Calls) -> str:
         """Return the last layer that receives states."""
-        return [name for name, call in zip(self.pieces, calls, strict=True) if any(map(np.any, call["hidden"] or ()))][-1]
+        return [name for name, call in zip(self.pieces, calls, strict=True) if any(map(np.any, call["hidden"] or ()))][
+            -1
+        ]
 
     def _is_input(self, state: Array) -> bool:
         """Return whether a state is, row by row, what a caller of the model passes."""
@@ -410,11 +468,9 @@ def _follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
     return all(len(one) == len(two) and all(map(np.array_equal, one, two)) for one, two in pairs)
 
 
-def _is_turned(x: Array, given: Array) -> bool:
-    """Return whether a sequence is an input of the model, its last step first."""
-    if given.ndim != 3:
-        return False
-    return any(np.array_equal(x[::-1], one) for one in (given, given.swapaxes(0, 1)))
+def _is_input(x: Array, given: Array) -> bool:
+    """Return whether a sequence is an input of the model, with either axis first; turned around it is another."""
+    return given.ndim == 3 and any(np.array_equal(x, one) for one in (given, given.swapaxes(0, 1)))
 
 
 def _times(count: int) -> str:
@@ -436,4 +492,6 @@ def _equal(comparison: Comparison) -> Whole:
 def _of_states(from_caller: bool) -> Limit:
     if from_caller:
         return Limit("caller", "", "its initial states are inputs of the model: pass them at each call")
-    return Limit("stated", "", "the model gives it initial states of its own: it is equal where they are passed at each call")
+    return Limit(
+        "stated", "", "the model gives it initial states of its own: it is equal where they are passed at each call"
+    )
