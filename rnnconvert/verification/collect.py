@@ -33,6 +33,7 @@ from rnnconvert.verification.running import REFERENCE, Subject, by_reference, id
 from rnnconvert.verification.stated import made_for, outlined
 from rnnconvert.verification.truths import Truths
 from rnnconvert.verification.weighing import cost, weigh
+from rnnconvert.verification.witness import judge
 
 
 def collect(
@@ -98,7 +99,7 @@ def proceed(
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in known if not executor.absent]
-    with Lanes(lanes_of(prepared, known, present, results), steady, watch, jobs, plan.timeout) as lanes:
+    with Lanes(lanes_of(prepared, known, present, results), subjects, plan, steady, watch, jobs) as lanes:
         # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
         watch("making inputs")
@@ -143,6 +144,7 @@ def proceed(
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
         results.seconds["wait"] = time.perf_counter() - start
+        judge(results, subjects, lanes.recordings, prepared.tolerances)
 
 
 def _model_of(subjects: Sequence[Subject], own: Subject) -> Recurrent:

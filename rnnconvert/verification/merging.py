@@ -16,6 +16,7 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
 from rnnconvert.verification.weighing import SHORT
+from rnnconvert.verification.witness import worst
 
 
 def merged(one: Results, other: Results) -> Results:
@@ -57,13 +58,13 @@ def merged(one: Results, other: Results) -> Results:
                         f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
                         f"kept in the first. Run both models together: rnnconvert verify A B"
                     )
-        stated = dict(layer.stated)
+        stated, wholes = dict(layer.stated), [made.whole for made in (layer, beside) if made.whole is not None]
         if not same:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
-        limits = [*layer.limits, *([] if same else _unweighed(name, one, other, beside))]
+        limits = [*layer.limits, *beside.limits, *([] if same else _unweighed(name, one, other, beside))]
         found.layers[name] = replace(
             layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
-            limits=limits,
+            whole=worst(wholes), limits=limits,
         )  # fmt: skip
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:

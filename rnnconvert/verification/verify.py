@@ -104,6 +104,7 @@ def verify(
     proofs, key, scores = None, "", _Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
+        prepared.tolerances = tolerances
         if cache is not None and plan.given is None and save is None and save_inputs is None:
             proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
             found = proofs.find(key)
