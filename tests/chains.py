@@ -134,6 +134,7 @@ class Room:
     write    writes a case under a folder, with weights by a seed; returns the file
     run      runs a file of a case on an input (time, batch, features); returns (time, batch, features)
     fixed    whether files may state the lengths of time and batch, and whether they may leave them open
+    open_sizes  other lengths of time and batch that a file then takes
     """
 
     words: Collection[str]
@@ -146,6 +147,7 @@ class Room:
     fixed: Sequence[bool] = (True, False)
     batch: int = BATCH
     two: bool = True
+    open_sizes: Sequence[tuple[int, int]] = ((3, 5),)
 
     def draw(self, draw: random.Random) -> Case:
         """A case."""
@@ -159,9 +161,12 @@ class Room:
         low, high = draw.sample(list(self.names), 2)
         return Case(tuple(chain), (low, high), two, fixed)
 
+    def _sizes(self, case: Case) -> list[tuple[int, int]]:
+        return [(TIME, self.batch), *(() if case.fixed else self.open_sizes)]
+
     def changes_nothing(self, case: Case) -> bool:
         """Whether what the second layer reads is what the first one gives, whatever the lengths that the file leaves open."""
-        sizes = [(TIME, self.batch)] if case.fixed else [(TIME, self.batch), (3, 5 if self.batch > 1 else 1)]
+        sizes = self._sizes(case)
         if COMPUTING & {step[0] for step in case.chain}:
             return False
         for time, batch in sizes:
@@ -189,8 +194,7 @@ class Room:
             assert "does not read" in str(refusal) and "comes before it in the model" in str(refusal), refusal
             assert not self.changes_nothing(case), f"{refusal} of {case}"
             return
-        sizes = [(TIME, self.batch)] if case.fixed else [(TIME, self.batch), (3, self.batch)]
-        for time, batch in sizes:
+        for time, batch in self._sizes(case):
             x = np.random.default_rng(1).uniform(-1, 1, (time, batch, WIDTH)).astype(np.float32)
             off = float(np.abs(self.run(path, case, x) - reference.run(joined, x).y).max())
             assert off < 1e-5, f"joined and off by {off:.2g}: {case}"

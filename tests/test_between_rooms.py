@@ -11,7 +11,7 @@ import pytest
 from tests import drawn
 from tests.chains import Room
 
-ROOMS = {"openvino": 20, "ncnn": 30}
+ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20}
 """The frameworks, and how many cases a usual run draws; a long one draws twenty times as many."""
 
 

@@ -138,7 +138,7 @@ def _place(graph: Graph, trace: Trace, call: LayerCall) -> Place:
 
 def _sources(origins: Array) -> list[int]:
     """Return the numbers of the sources of elements, in the order in which they stand along the last axis."""
-    numbers, first = np.unique(np.moveaxis(origins, -1, 0).reshape(-1) >> BITS, return_index=True)
+    numbers, first = np.unique(np.moveaxis(np.atleast_1d(origins), -1, 0).reshape(-1) >> BITS, return_index=True)
     return [int(number) for number in numbers[np.argsort(first)]]
 
 
