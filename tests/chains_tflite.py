@@ -172,5 +172,5 @@ ROOM = Room(
     ("transpose", "reshape", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "double", "int", "relu", "add"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x,
     ([()], [(), (("joined", 2, 2, (0, 1)),), (("joined", 2, 2, (1, 0)),), (("joined", 2, 2, (0, 0)),)]),
-    write, run, open_sizes=((3, BATCH),),
+    write, run, open_sizes=((6, BATCH),),
 )  # fmt: skip
