@@ -244,7 +244,7 @@ class _Before:
         if not self.layers:
             return Input()
         operators = [node for node in reversed(self.operators) if (node in self._trace.moving) == bool(moved)]
-        labels = [*dict.fromkeys(self._trace.changes.get(node, node.label) for node in operators)]
+        labels = [*dict.fromkeys(filter(None, (self._trace.changes.get(node, node.label) for node in operators)))]
         if len(labels) > _NAMED:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
         changes = [*self.states, *labels]
