@@ -170,9 +170,9 @@ class _Flow:
         number = len(self.graph.layers)
         sequence, states = (name, number, _READ), (name, number, _GIVE)
         self.graph.describe(sequence, [len(cell.reads), "sequences", stack.input_size])
-        self.graph.add(_READ, cell.reads, [sequence], {}, "stack")
+        self.graph.add(_READ, cell.reads, [sequence], {}, None)
         for step, key in cell.gives.items():
-            self.graph.add(_GIVE, [states], [key], {"step": step}, "a step", over=True)
+            self.graph.add(_GIVE, [states], [key], {"step": step}, None, over=True)
         last = {} if cell.last is None else {cell.last: "the last cell state"}
         return self.graph.call(
             name, (sequence, "tbi"), {states: "tbu"}, last, hidden=stack.layers[-1].output_size, width=stack.input_size

@@ -91,7 +91,7 @@ def _fused(graph: Graph, name: str, layer: Fused) -> None:
     ways = len(pair.directions)
     if ways == 2 and len(layer.gives) == 2:
         outputs: dict[Any, str] = {(name, _WAYS): f"d{order}h"}
-        graph.add(_WAYS, [(name, _WAYS)], layer.gives)
+        graph.add(_WAYS, [(name, _WAYS)], layer.gives, None, None)
     else:
         outputs = dict.fromkeys(layer.gives, f"{order}u")
     graph.call(
@@ -106,10 +106,10 @@ def _computed(graph: Graph, name: str, layer: Computed) -> None:
     # Between two operators that turn its sequence around, it computes from the last step to the first.
     turned = not found.direction.reverse and stack.first.reverse
     time = "T" if turned else "t"
-    graph.add(_READ, values, [(name, _READ)], {"reads": found.reads}, "CONCATENATION")
+    graph.add(_READ, values, [(name, _READ)], {"reads": found.reads}, None)
     for use in found.uses:
         if use.kind not in _FINAL:
-            graph.add(_STEPS, [(name, _STEPS)], [_key(use.value)], {"use": use}, "SLICE")
+            graph.add(_STEPS, [(name, _STEPS)], [_key(use.value)], {"use": use}, None)
     mask = "" if found.mask is None else f"{found.mask.value!r}"
     lengths = found.mask is not None and found.mask.rank == 1
     call = graph.call(
