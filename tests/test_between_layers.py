@@ -62,7 +62,7 @@ def symbol(path: Path, add: str) -> None:
     """The graph of two cells unrolled for one step, with an operator between them, as mx.sym.Symbol.tojson writes it."""
     names = ["data", "a_i2h_weight", "a_t0_i2h", "a_t0_out", add, "b_i2h_weight", "b_t0_i2h"]
     operators = ["null", "null", "FullyConnected", "elemwise_mul", add, "null", "FullyConnected"]
-    inputs: list[list[int]] = [[], [], [0, 1], [2], [3, 0], [], [4, 5]]
+    inputs: list[list[int]] = [[], [], [0, 1], [2], [3, 0] if add == "elemwise_add" else [3], [], [4, 5]]
     nodes = [
         {"op": op, "name": name, "inputs": [[index, 0, 0] for index in given]}
         for op, name, given in zip(operators, names, inputs, strict=True)
