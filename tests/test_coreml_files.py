@@ -20,7 +20,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, SIGMOID, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.core.weights import Directly, Input, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -48,7 +48,7 @@ def chained(found: Checkpoint, x: Array) -> Array:
     """What layers give that read one another in the order of the file."""
     before = None
     for name, layer in found.layers.items():
-        assert layer.reads is None if before is None else layer.reads and layer.reads.layers == (before,)
+        assert layer.reads == (Input() if before is None else Directly((before,)))
         x, before = reference.run(layer, x).y, name
     return x
 
