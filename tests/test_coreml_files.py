@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import logging
 import random
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +23,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
+from tests.coreml_tools import tools
 from tests.drawn import drawn, each
-from tests.requirements import needed
 from tests.stacks import BOTH, PLAIN, random_stack
 
 GOLDEN = Path(__file__).parent / "golden" / "coreml"
@@ -198,20 +196,6 @@ def test_quantized_weights_of_a_network_are_what_coremltools_makes_of_them(name:
 
 
 # What is written ---------------------------------------------------------------------------------------------
-
-
-def tools() -> Any:
-    """Coremltools, imported without the frameworks that it would load."""
-    kept = {name: sys.modules.get(name) for name in ("tensorflow", "torch")}
-    logging.getLogger("coremltools").setLevel(logging.CRITICAL)
-    try:
-        if "coremltools" not in sys.modules:
-            sys.modules.update({name: None for name, one in kept.items() if one is None})  # type: ignore[misc]
-        return needed("coremltools", "coremltools")
-    finally:
-        for name, one in kept.items():
-            if one is None and sys.modules.get(name, kept) is None:
-                del sys.modules[name]
 
 
 def of(cell: Cell, layers: int = 1, ways: int = 1, more: frozenset[str] = frozenset(), parts: Any = INPUT) -> Recurrent:
