@@ -11,7 +11,7 @@ import pytest
 from tests import drawn
 from tests.chains import Room
 
-ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20, "mxnet": 20, "coreml": 12}
+ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20, "mxnet": 20, "coreml": 12, "paddle": 20}
 """The frameworks, and how many cases a usual run draws; a long one draws twenty times as many."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rnnconvert.containers import wire
@@ -26,17 +26,23 @@ _LOD_TENSOR = 7
 _SIMPLE = {3: "whole", 4: "real", 5: "text", 10: "truth", 13: "whole"}
 """OpDesc.Attr's fields of single values: int32, float, text, bool and int64."""
 
+_LISTS = (6, 15)
+"""Its fields of whole numbers in a row: int32 and int64."""
+
 Value = str | float | bool
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: its type, the variables that it reads and writes by parameter, and its attributes that are one value."""
+    """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, and those that
+    are whole numbers in a row.
+    """
 
     type: str
     inputs: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, tuple[str, ...]]
     attributes: Mapping[str, Value]
+    lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def read(self, parameter: str) -> str:
         """Return the one variable that is read as a parameter, or ""."""
@@ -50,10 +56,12 @@ class Stated:
 
     operator  its operator
     fc        the name of the fc before it, "" where something else gives its input
+    reads     the variable that this fc reads
     """
 
     operator: Operator
     fc: str
+    reads: str = ""
 
 
 def beside(folder: Path) -> Path | None:
@@ -113,23 +121,28 @@ def stated(program: Program) -> dict[str, list[Stated]]:
         makes = {name: one for one in operators for names in one.outputs.values() for name in names}
         for one in operators:
             if one.type in _RECURRENT and one.read("Weight"):
-                found.setdefault(one.read("Weight"), []).append(Stated(one, _fc(one, makes)))
+                found.setdefault(one.read("Weight"), []).append(Stated(one, *_fc(one, makes)))
     return found
 
 
-def _fc(operator: Operator, makes: Mapping[str, Operator]) -> str:
-    """Return the fc that makes an operator's input: a product with its weight, and the sum with its bias where it has one."""
+def _fc(operator: Operator, makes: Mapping[str, Operator]) -> tuple[str, str]:
+    """Return the fc that makes an operator's input, and what it reads: a product with its weight, and the sum with its bias where it
+    has one.
+    """
     before = makes.get(operator.read("Input"))
     if before is not None and before.type == "elementwise_add" and before.read("Y").endswith(".b_0"):
         before = makes.get(before.read("X"))
     weight = before.read("Y") if before is not None and before.type in ("mul", "matmul") else ""
-    return weight.removesuffix(".w_0") if weight.endswith(".w_0") else ""
+    if before is None or not weight.endswith(".w_0"):
+        return "", ""
+    return weight.removesuffix(".w_0"), before.read("X")
 
 
 def _operator(content: memoryview, path: Path) -> Operator:
     kind = ""
     sides: dict[int, dict[str, tuple[str, ...]]] = {1: {}, 2: {}}
     attributes: dict[str, Value] = {}
+    lists: dict[str, tuple[int, ...]] = {}
     for number, value in wire.fields(content, path):
         if number == 3:
             kind = _text(value, path)
@@ -139,7 +152,19 @@ def _operator(content: memoryview, path: Path) -> Operator:
             sides[number][parameter] = tuple(_text(one, path) for which, one in words if which == 2)
         elif number == 4:
             attributes |= _attribute(value, path)
-    return Operator(kind, sides[1], sides[2], attributes)
+            lists |= _list(value, path)
+    return Operator(kind, sides[1], sides[2], attributes, lists)
+
+
+def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:
+    """Return an attribute by its name, where it is a list of int32 or int64 numbers."""
+    name, numbers = "", list[int]()
+    for number, value in wire.values(content, path):
+        if number == 1 and isinstance(value, memoryview):
+            name = _text(value, path)
+        elif number in _LISTS and isinstance(value, int):  # proto2 writes them one by one
+            numbers.append(wire.signed(value))
+    return {name: tuple(numbers)} if name and numbers else {}
 
 
 def _attribute(content: memoryview, path: Path) -> dict[str, Value]:
