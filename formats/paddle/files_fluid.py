@@ -142,7 +142,7 @@ def _calls(
     found: dict[str, tuple[Call, ...]] = {}
     for operators in model.graphs:
         own = [one for one in placed if any(one.operator is operator for operator in operators)]
-        for name, received in calls(operators, own, {}).items():
+        for name, received in calls(operators, own, {}, model.shapes).items():
             found[name] = (*found.get(name, ()), *received)
     unseen = Call(Unknown("its program does not show it"))
     return {name: found.get(name, (unseen,)) for name in layers}

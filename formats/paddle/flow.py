@@ -64,11 +64,15 @@ class Placed:
 
 
 def calls(
-    operators: Sequence[Operator], layers: Sequence[Placed], arrays: Mapping[str, Array]
+    operators: Sequence[Operator],
+    layers: Sequence[Placed],
+    arrays: Mapping[str, Array],
+    shapes: Mapping[str, Sequence[int]],
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operator of a graph receives, by its layer's name.
 
     arrays  the stored variables
+    shapes  of other variables, -1 for a length that is open
     """
     graph = Graph(_DIALECT)
     written: dict[str, int] = {}
@@ -90,8 +94,15 @@ def calls(
                 graph.value(key(name)).name = name
                 written.setdefault(name, 0)
         outputs = [key(name) for given in operator.outputs.values() for name in given]
-        if layer is None:
+        if operator.type in _FED:
+            for one in outputs:
+                stated = operator.lists.get("shape", shapes.get(one[0], ()))
+                graph.describe(
+                    one, [length if length >= 0 else f"{one[0]} {axis}" for axis, length in enumerate(stated)] or None
+                )
+        elif layer is None:
             _add(graph, operator, inputs, outputs)
+        if layer is None:
             continue
         sequence = key(layer.sequence[0])
         call = graph.call(
@@ -117,7 +128,7 @@ def _add(graph: Graph, operator: Operator, inputs: Mapping[str, Sequence[Key]], 
     if operator.type in _SEVERAL:  # the axis is a constant that Paddle 3 has as a value
         read = [*inputs[first]] if first else []
         said["axis value"] = [_full(graph, one) for parameter in order[1:] for one in inputs[parameter]]
-    if operator.type in ("full", "full_int_array", "fill_constant"):
+    if operator.type in _CONSTANTS:
         graph.constant(outputs[0], _filled(operator))
     graph.add(operator.type, read, outputs, said, operator.type)
 
@@ -129,7 +140,7 @@ def _full(graph: Graph, key: Key) -> Any:
 
 def _filled(operator: Operator) -> Array:
     """Return the number that an operator spreads, or its numbers; their shape matters to nobody here."""
-    listed = operator.lists.get("value")
+    listed = next((operator.lists[key] for key in _LISTED if key in operator.lists), None)
     value = operator.attributes.get("value", operator.attributes.get("str_value", 0)) if listed is None else listed
     numbers = np.array(float(value or 0) if isinstance(value, str) else value)
     return numbers.astype(np.int64) if numbers.size and (numbers == np.round(numbers)).all() else numbers
@@ -237,7 +248,10 @@ _UNSQUEEZE = Moves(
 )
 _FLATTEN, _TAKE, _ZEROS = Moves(_flatten), Moves(_take), Measures(lambda one: np.zeros(one.input(0).shape))
 _UNSTACK = Moves(lambda one: moves.unstack(one.input(0), next(iter(_numbers(one, "axis")), 0)))
+_FED = ("feed", "data")
 _SEVERAL = ("concat", "stack")
+_CONSTANTS = ("full", "full_int_array", "fill_constant", "assign_value", "assign_value_")
+_LISTED = ("value", "values", "int64_values", "int32_values")
 _DIALECT: Dialect = {
     # assign_op.cc, share_data_op.cc, feed_op.cc and fetch_op.cc: copies
     "assign": SAME,
@@ -273,9 +287,7 @@ _DIALECT: Dialect = {
     "scale": Moves(_scale),
     "shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
     "shape64": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
-    "full": Computes(),
-    "full_int_array": Computes(),
-    "fill_constant": Computes(),
+    **dict.fromkeys(_CONSTANTS, Computes()),
     "full_with_tensor": Computes(),
     "zeros": Computes(),
     "fill_any_like": _ZEROS,

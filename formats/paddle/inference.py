@@ -85,7 +85,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         ))  # fmt: skip
         evidence.append(f"{name}: {program.path.name} has an operator rnn of the mode {operator.attributes['mode']}")
         warnings += _given(name, operator, makes)
-    for name, received in calls(operators, placed, arrays).items():
+    for name, received in calls(operators, placed, arrays, program.shapes).items():
         layers[name] = layers[name].replace(calls=received)
     others = {name: array for name, array in arrays.items() if name not in used and array.size}
     return Checkpoint(

@@ -95,7 +95,7 @@ def _lists(listed: list[dict[str, Any]]) -> Mapping[str, tuple[int, ...]]:
     for one in listed:
         rows = one["AT"].get("D")
         numbers = [row.get("D") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else [None]
-        if all(type(number) is int for number in numbers):
+        if all(type(number) is int or (type(number) is float and number.is_integer()) for number in numbers):
             found[str(one["N"])] = tuple(int(number or 0) for number in numbers)
     return found
 

@@ -73,11 +73,14 @@ def beside(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Program:
-    """A model's graphs, the first of which runs the others: their operators in order, and the shapes of all parameters by name."""
+    """A model's graphs, the first of which runs the others: their operators in order, the shapes of all parameters by name, and those
+    of other variables that it states, -1 for a length that is open.
+    """
 
     path: Path
     graphs: tuple[tuple[Operator, ...], ...]
     parameters: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def read(path: Path) -> Program:
@@ -87,21 +90,24 @@ def read(path: Path) -> Program:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
     graphs: list[tuple[Operator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for number, block in wire.fields(data.data, path):
         if number != 1:
             continue
         fields = list(wire.fields(block, path))
         graphs.append(tuple(_operator(content, path) for which, content in fields if which == 4))
-        stored = (_parameter(content, path) for which, content in fields if which == 3)
-        parameters.update(one for one in stored if one is not None)
-    return Program(path, tuple(graphs), parameters)
+        for described in (_variable(content, path) for which, content in fields if which == 3):
+            if described is not None:
+                name, shape, stored = described
+                (parameters if stored else shapes)[name] = shape
+    return Program(path, tuple(graphs), parameters, shapes)
 
 
-def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] | None:
-    """Return the name and shape of a variable that is stored: a persistable tensor; None for another one."""
+def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool] | None:
+    """Return the name and shape of a tensor, and whether it is stored; None for another variable."""
     said = dict(wire.values(content, path))
     name, kind = said.get(1), said.get(2)
-    if not isinstance(name, memoryview) or not isinstance(kind, memoryview) or said.get(3) != 1:
+    if not isinstance(name, memoryview) or not isinstance(kind, memoryview):
         return None
     tensor = dict(wire.values(kind, path))
     described = tensor.get(3)
@@ -111,7 +117,7 @@ def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] |
     for number, inner in wire.values(described, path):
         if number == 1 and isinstance(inner, memoryview):
             shape = lod_tensor.described(bytes(inner), path)
-    return _text(name, path), tuple(shape)
+    return _text(name, path), tuple(shape), said.get(3) == 1
 
 
 def stated(program: Program) -> dict[str, list[Stated]]:
