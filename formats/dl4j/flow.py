@@ -14,7 +14,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call
-from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves, moves
+from rnnconvert.graphs import SAME, Applied, Dialect, Graph, Moves, moves
 from rnnconvert.graphs import calls as followed
 
 
@@ -54,7 +54,9 @@ def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
             for read, key in zip(vertex.inputs, inputs, strict=True):
                 graph.add(vertex.before, [read], [key])
         if not vertex.units:
-            graph.add(vertex.kind, inputs, [vertex.name], vertex.stated, vertex.label)
+            masked = bool(vertex.stated.get("maskArrayInputName"))  # then what it does depends on the mask
+            kind = (vertex.kind, "by a mask") if masked else vertex.kind
+            graph.add(kind, inputs, [vertex.name], vertex.stated, vertex.label)
             continue
         name = vertex.name
         call = graph.call(
@@ -64,12 +66,6 @@ def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
         if vertex.masked:
             call.given = replace(call.given, mask=f"by the values of what {name!r} reads")
     return followed(graph)
-
-
-def _reverse(applied: Applied) -> Array:
-    if applied.attributes.get("maskArrayInputName"):
-        raise ChangesError("ReverseTimeSeriesVertex by a mask")
-    return moves.reverse(applied.input(0), [2])
 
 
 def _subset(applied: Applied) -> Array:
@@ -82,7 +78,7 @@ _DIALECT: Dialect = {
     "dropout": SAME,
     "mergevertex": Moves(lambda one: moves.concatenate(one.arrays, 1), None),
     "subsetvertex": Moves(_subset),
-    "reversetimeseriesvertex": Moves(_reverse),
+    "reversetimeseriesvertex": Moves(lambda one: moves.reverse(one.input(0), [2])),
     # From (batch, features, time) to (batch * time, features) and back: a recurrent layer reads the former only.
     **dict.fromkeys(
         ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor"), SAME
