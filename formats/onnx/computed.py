@@ -50,6 +50,7 @@ class Computed:
     found     what was recognized
     nodes     the operators that compute it
     reads     the values that it reads; before a node turns one around, where it therefore reads from the end
+    turned    whether nodes turn around what it reads
     warnings  what the user should know of it
     """
 
@@ -57,17 +58,13 @@ class Computed:
     found: Found
     nodes: Sequence[onnx.NodeProto]
     reads: Sequence[str]
+    turned: bool = False
     warnings: Sequence[str] = ()
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
         said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
         return replace(self, stack=self.stack.replace(name=name), warnings=said)
-
-    @property
-    def gives(self) -> dict[str, bool]:
-        """The values that it gives, and whether each is a final state."""
-        return {use.value: use.kind in ("hidden", "cell") for use in self.found.uses}
 
 
 @dataclass(eq=False)
@@ -184,7 +181,7 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
         output_order=order, unconvertible=tuple(states.unconvertible),
     )  # fmt: skip
     begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
-    return Computed(stack, found, [*begun, *own.nodes], given, tuple(warnings))
+    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), tuple(warnings))
 
 
 def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:

@@ -76,6 +76,10 @@ class Moves:
     function: Function
     data: tuple[int, ...] | None = (0,)
 
+    def carries(self, place: int) -> bool:
+        """Return whether an input has elements to move."""
+        return self.data is None or place in self.data
+
 
 @dataclass(frozen=True)
 class Measures:

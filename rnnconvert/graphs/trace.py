@@ -94,7 +94,7 @@ class Trace:
         return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
 
     def _opaque(self, source: Source, shape: Sequence[int] | None) -> Elements:
-        """Return a value of which no element is told from another."""
+        """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
         return Elements(None if shape is None else np.broadcast_to(number, tuple(shape)))
@@ -160,8 +160,7 @@ class Trace:
         return [results] if isinstance(results, np.ndarray) else list(results)
 
     def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        carriers = range(len(inputs)) if operator.data is None else operator.data
-        data = [place for place in carriers if place < len(inputs) and inputs[place] is not None]
+        data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place)]
         for place, value in enumerate(inputs):
             if (
                 isinstance(value, np.ndarray)
