@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.layer_config import Entry, entry, every
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
@@ -31,16 +32,7 @@ from rnnconvert.formats.keras.cells_of_layers import (
     sides_of,
     stacked_in,
 )
-from rnnconvert.formats.keras.config import (
-    KINDS,
-    Entry,
-    Era,
-    activation,
-    entry,
-    every,
-    functions,
-    unstated,
-)
+from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
 from rnnconvert.formats.keras.configured import Configured
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.language import registry
@@ -70,7 +62,7 @@ class Reader:
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.era = self._era()
         self.model = self._model()
-        self.configured = None if self.model is None else Configured(self.model)
+        self.configured = None if self.model is None else Configured(self.model, path)
         self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = []
@@ -108,9 +100,10 @@ class Reader:
                 places[name] = Place(path, numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         own: dict[str, dict[str, str]] = {}
+        stated = {name: where for name, where in entries.items() if where is not None}
         try:
-            for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
-                layers[ours.name] = ours
+            for said, ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+                layers[ours.name], stated[ours.name] = ours, said
                 own[ours.name] = names
                 configured[ours.name] = ours.name
                 used.update(names.values())
@@ -126,7 +119,8 @@ class Reader:
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         if self.configured is not None:
-            layers = {name: stack.replace(calls=self.configured.fed(name, layers)) for name, stack in layers.items()}
+            calls = self.configured.calls(layers, stated)
+            layers = {name: stack.replace(calls=calls[name]) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
@@ -272,7 +266,7 @@ class Reader:
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
-        said += [] if self.configured is None else self.configured.around.get(where.name, [])
+        said += [] if self.configured is None else self.configured.around(where)
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
