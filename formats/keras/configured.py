@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers.layer_config import Entry, children, every
-from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree
 from rnnconvert.graphs.layered import Layered
@@ -109,12 +109,4 @@ class Configured:
 
         entries  the layers' own configurations, as far as there are any
         """
-        names: dict[int, list[str]] = {}
-        for name, layer in entries.items():
-            names.setdefault(id(layer.config), []).append(name)
-        alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
-        found = received(self._layered, alone)
-        return {name: found.get(name, _NOT_CALLED) for name in layers}
-
-
-_NOT_CALLED = (Call(Unknown("the configuration of the model does not show how it is called")),)
+        return received(self._layered, layers, entries)

@@ -244,9 +244,9 @@ class Models:
             else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
             for one in listed
         ]  # fmt: skip
-        counted = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
-        model.config["input_layers"] = _ends(starts, counted)
-        model.config["output_layers"] = _ends(ends, counted)
+        from_one = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
+        model.config["input_layers"] = _ends(starts, from_one)
+        model.config["output_layers"] = _ends(ends, from_one)
         return model
 
 
@@ -269,9 +269,9 @@ def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[
     return found
 
 
-def _ends(refs: Sequence[Ref], counted: set[str]) -> list[Any]:
+def _ends(refs: Sequence[Ref], from_one: set[str]) -> list[Any]:
     """Return a model's inputs or outputs: there Keras counts the calls of a graph inside it from one."""
-    listed = [[ref.layer, ref.call + (ref.layer in counted), ref.index] for ref in refs]
+    listed = [[ref.layer, ref.call + (ref.layer in from_one), ref.index] for ref in refs]
     return listed[0] if len(listed) == 1 else listed
 
 

@@ -12,6 +12,11 @@ from typing import Any
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _MOST_DEEP = 50
+RECURRENT = (
+    "RNN", "SimpleRNN", "LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU", "LSTMV2", "GRUV2", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D",
+    "ConvLSTM3D", "OwnRecurrent",
+)  # fmt: skip
+"""Classes of layers that are called on a sequence, then on initial states."""
 
 
 @dataclass(frozen=True)

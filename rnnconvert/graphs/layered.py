@@ -23,10 +23,10 @@ from rnnconvert.containers.layer_calls import (
     references,
     refs,
 )
-from rnnconvert.containers.layer_config import Entry, children
+from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import quoted
-from rnnconvert.graphs.layered_operators import RECURRENT, mask_after, signature
+from rnnconvert.graphs.layered_operators import mask_after, signature
 
 STEPS = 1 << 16
 """The most calls of layers in a whole model."""

@@ -18,17 +18,32 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _LONGEST, _MOST = 4096, 64
 """The longest sequence, and the largest batch, that are followed as the model's inputs state them; others are open."""
 
-Layers = Mapping[int, tuple[str, Recurrent]]
-"""The recurrent layers that were read, with their names, by the `id` of their configurations."""
+WRAPPERS = ("TimeDistributed", "Wrapper")
+"""Classes that call a layer on each step."""
+_NOT_CALLED = (Call(Unknown("the configuration of the model does not show how it is called")),)
+
+_Layers = Mapping[int, tuple[str, Recurrent]]
+"""Recurrent layers, with their names, by the `id` of their configurations."""
 
 
-def received(model: Layered, layers: Layers) -> dict[str, tuple[Call, ...]]:
-    """Return the calls of each recurrent layer that the model's configuration calls."""
-    found = calls(_Build(model, layers).graph)
+def received(
+    model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]
+) -> dict[str, tuple[Call, ...]]:
+    """Return the calls of each recurrent layer, by name; Unknown for one that the model's configuration does not call.
+
+    entries  the layers' own configurations, out of that of the model, as far as there are any
+    """
+    names: dict[int, list[str]] = {}
+    for name, layer in entries.items():
+        while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
+            layer = inner
+        names.setdefault(id(layer.config), []).append(name)
+    alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
+    found = calls(_Build(model, alone).graph)
     if not model.stated:
         why = "the model is of a class of its user, whose code may call its layers otherwise"
         found = {name: tuple(_unless_direct(call, why) for call in several) for name, several in found.items()}
-    return found
+    return {name: found.get(name, _NOT_CALLED) for name in layers}
 
 
 def _unless_direct(call: Call, why: str) -> Call:
@@ -49,7 +64,7 @@ def policy_of(config: Mapping[str, Any]) -> str:
 class _Build:
     """The graph of a layered model."""
 
-    def __init__(self, model: Layered, layers: Layers) -> None:
+    def __init__(self, model: Layered, layers: _Layers) -> None:
         self.graph = Graph(DIALECT)
         self._layers = layers
         self._dtypes: dict[int, str] = {}
@@ -148,7 +163,7 @@ def _label(step: Step) -> str:
     return layer.class_name if layer.own else f"{layer.class_name}, a class of its user,"
 
 
-def _given(step: Step, name: str, layers: Layers) -> Call:
+def _given(step: Step, name: str, layers: _Layers) -> Call:
     """Return what a call receives besides its sequence."""
     states = ""
     if step.given:
@@ -164,7 +179,7 @@ def _given(step: Step, name: str, layers: Layers) -> Call:
     )
 
 
-def _state_words(maker: Step, layers: Layers) -> str:
+def _state_words(maker: Step, layers: _Layers) -> str:
     if id(maker.layer.config) in layers:
         return f"what {layers[id(maker.layer.config)][0]!r} gives"
     return f"what {maker.label!r} gives"

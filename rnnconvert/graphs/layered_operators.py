@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.layer_config import Entry
+from rnnconvert.containers.layer_config import RECURRENT, Entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dialect, Moves, UnfitError
 
@@ -20,11 +20,6 @@ CAST = "cast"
 TRAINING = "training"
 """The attribute that says whether an operator runs as in training."""
 
-RECURRENT = (
-    "RNN", "SimpleRNN", "LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU", "LSTMV2", "GRUV2", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D",
-    "ConvLSTM3D", "OwnRecurrent",
-)  # fmt: skip
-"""Classes of layers that are called on a sequence, then on initial states."""
 _RATES = {
     "Dropout": ("rate", "p"), "SpatialDropout1D": ("rate", "p"), "SpatialDropout2D": ("rate", "p"), "SpatialDropout3D": ("rate", "p"),
     "AlphaDropout": ("rate", "p"), "GaussianDropout": ("rate", "p"), "GaussianNoise": ("stddev", "sigma"),
