@@ -104,6 +104,10 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 label = unique(label, others)
             owners[label], others[label] = key, file.tensor(tensor)
     unread += onnx_unread.unread(scopes, met, looked)
+    warnings += [
+        f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
+        for location, (size, end) in file.spare().items()
+    ]
     ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
     layers = {name: stack.replace(reads=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}
     return Checkpoint(
