@@ -130,7 +130,9 @@ def _make(folder: Path | None) -> None:
 def _tell(report: Any, models: str, quiet: bool) -> None:
     from rnnconvert.reports.text import to_text
 
-    limits = "".join(f"\n  left out: {one}" for one in report.conclusion.limits)
+    verdict = report.conclusion
+    limits = "".join(f"\n  but for: {one}" for one in verdict.exceptions)
+    limits += "".join(f"\n  note: {one}" for one in verdict.remarks)
     if report.equal:
         say(f"{styled(report.verdict, 'green')}: {models}: {report.document['summary']}{limits}", quiet)
     elif not report.exit_code:
