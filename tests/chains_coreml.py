@@ -6,6 +6,8 @@ reference.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,20 @@ def write(folder: Path, case: Case, seed: int) -> Path:
             value = _step(mb, value, *step)
         return lstm(value, UNITS * (1 + case.two), False, case.names[1], seed + 1)
 
+    path = folder / "m.mlpackage"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # coremltools leaves its temporary folders to the collector
+        _convert(ct, program, path)
+        gc.collect()
+    return path
+
+
+def _convert(ct: Any, program: Any, path: Path) -> None:
     model = ct.convert(
         program, convert_to="mlprogram", minimum_deployment_target=ct.target.iOS15, skip_model_load=True,
         compute_precision=ct.precision.FLOAT32, pass_pipeline=ct.PassPipeline.EMPTY,
     )  # fmt: skip
-    path = folder / "m.mlpackage"
     model.save(str(path))
-    return path
 
 
 def _step(mb: Any, value: Any, word: str, *given: Any) -> Any:

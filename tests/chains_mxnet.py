@@ -15,7 +15,9 @@ from tests.chains import NAMES, UNITS, Case, Room, fed
 from tests.frameworks import mxnet
 
 _SCRIPT = """
-import json, sys, mxnet as mx, numpy as np
+import json, os, sys
+os.environ["MXNET_SUBGRAPH_BACKEND"] = "NONE"  # which fails on copies alone between two operators
+import mxnet as mx, numpy as np
 folder, units, width = sys.argv[1], 4, 3
 inputs = np.load(f"{folder}/inputs.npz")
 
@@ -59,6 +61,7 @@ for number, case in enumerate(json.load(open(f"{folder}/cases.json"))):
         try:
             shapes = {f"{case['names'][0]}_state{n}": (1 + case["two"], x.shape[1], units) for n in range(2)}
             shapes.update({f"{case['names'][1]}_state{n}": (1, x.shape[1], units) for n in range(2)})
+            shapes.update({name: array.shape for name, array in constants.items()})
             bound = graph.simple_bind(mx.cpu(), x=x.shape, grad_req="null", **shapes)
             for name, array in bound.arg_dict.items():
                 array[:] = x if name == "x" else arrays.get(name, 0)
@@ -92,5 +95,5 @@ ROOM = Room(
     ("transpose", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "double", "int", "relu", "add", "identity", "dropout"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x,
     ([()], [(), (("joined", 2, 2, (1, 0)),), (("joined", 2, 2, (0, 0)),), (("reshape", (0, 0, -1)),), (("reshape", (0, -1, 2 * UNITS)),)]),
-    write, run, tuple(name for name in NAMES if "[" not in name), (False,), prepare=prepare,  # such a name cannot be bound
+    write, run, tuple(name for name in NAMES if name.isascii() and "[" not in name), (False,), prepare=prepare,  # such a name cannot be bound
 )  # fmt: skip

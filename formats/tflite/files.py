@@ -17,12 +17,11 @@ from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx.computed import Computed
 from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flow import Fused, calls
+from rnnconvert.formats.tflite.flow import Fused, Looped, calls
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language import registry
@@ -73,7 +72,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
         names: list[str] = []
-        met: dict[str, Fused | Computed] = {}
+        met: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
@@ -101,7 +100,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             for name, found in looked.layers.items():
                 layer = found.renamed(unique(name, layers))
                 layers[layer.stack.name] = layer.stack
-                met[layer.stack.name] = layer
+                met[layer.stack.name] = tflite_loops.looped(layer)
                 warnings += layer.warnings
                 evidence.append(
                     f"{layer.stack.name}: {found.found.what}, by what its steps compute; proved on random inputs"

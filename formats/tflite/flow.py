@@ -14,8 +14,6 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.onnx.computed import Computed
-from rnnconvert.formats.onnx.fuse_found import Read, Use
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph as Stated
 from rnnconvert.formats.tflite.graph import Operator
@@ -25,7 +23,6 @@ from rnnconvert.graphs import calls as followed
 _TYPES = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 18: BFLOAT16}
 _READ, _STEPS, _WAYS = "what a layer reads", "what a layer gives", "the directions of a layer"
 """Operators that stand for no operator of the file."""
-_FINAL = {"hidden": "the final state", "cell": "the final cell state"}
 _OPTIONS, _OUTPUT_TYPES = "options", "output types"
 
 
@@ -47,7 +44,49 @@ class Fused:
     step: bool
 
 
-Layers: TypeAlias = "Mapping[str, Fused | Computed]"
+@dataclass(frozen=True)
+class Read:
+    """A sequence that a layer reads: one tensor with the axis of its time and the steps that are read, or one tensor for each step."""
+
+    tensors: Sequence[Hashable]
+    axis: int = 0
+    steps: bool = False
+    window: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tensor that is all outputs of a layer, with the axis of its time; the output at one step; or a last state, in words.
+
+    rank  how many axes one output has: 2, or 3 with a first of length 1
+    """
+
+    tensor: Hashable
+    axis: int = 0
+    step: int | None = None
+    words: str = ""
+    rank: int = 2
+
+
+@dataclass(frozen=True)
+class Looped:
+    """A layer that other operators compute.
+
+    turned   whether operators turn its sequence around before it, and its outputs behind it
+    states   the tensors of its initial states
+    mask, lengths  which steps it leaves out, as `Call` has it
+    """
+
+    stack: Recurrent
+    reads: Sequence[Read]
+    gives: Sequence[Given]
+    states: Sequence[Hashable]
+    turned: bool
+    mask: str = ""
+    lengths: str = ""
+
+
+Layers: TypeAlias = "Mapping[str, Fused | Looped]"
 
 
 def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
@@ -66,7 +105,7 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
         if isinstance(layer, Fused):
             _fused(graph, name, layer)
         else:
-            _computed(graph, name, layer)
+            _looped(graph, name, layer)
     for operator in stated.operators:
         label = operator.name or s.OPERATORS.get(operator.code, f"operator {operator.code}")
         types = [stated.tensors[place].kind if place >= 0 else -1 for place in operator.outputs]
@@ -99,32 +138,23 @@ def _fused(graph: Graph, name: str, layer: Fused) -> None:
     )  # fmt: skip
 
 
-def _computed(graph: Graph, name: str, layer: Computed) -> None:
+def _looped(graph: Graph, name: str, layer: Looped) -> None:
     """Note the call of a layer that other operators compute; single steps are put together, or taken out."""
-    found, stack = layer.found, layer.stack
-    values = [_key(value) for read in found.reads for value in read.steps or (read.value,)]
     # Between two operators that turn its sequence around, it computes from the last step to the first.
-    turned = not found.direction.reverse and stack.first.reverse
-    time = "T" if turned else "t"
-    graph.add(_READ, values, [(name, _READ)], {"reads": found.reads}, None)
-    for use in found.uses:
-        if use.kind not in _FINAL:
-            graph.add(_STEPS, [(name, _STEPS)], [_key(use.value)], {"use": use}, None)
-    mask = "" if found.mask is None else f"{found.mask.value!r}"
-    lengths = found.mask is not None and found.mask.rank == 1
+    time = "T" if layer.turned else "t"
+    tensors = [tensor for read in layer.reads for tensor in read.tensors]
+    graph.add(_READ, tensors, [(name, _READ)], {"reads": layer.reads}, None)
+    for given in layer.gives:
+        if not given.words:
+            graph.add(_STEPS, [(name, _STEPS)], [given.tensor], {"given": given}, None)
     call = graph.call(
-        name, ((name, _READ), f"{time}bi"), {(name, _STEPS): f"{time if stack.output_order == 'time' else 't'}bu"},
-        {_key(use.value): _FINAL[use.kind] for use in found.uses if use.kind in _FINAL},
-        hidden=stack.hidden_size, width=stack.input_size,
+        name, ((name, _READ), f"{time}bi"),
+        {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
+        {given.tensor: given.words for given in layer.gives if given.words},
+        hidden=layer.stack.hidden_size, width=layer.stack.input_size,
     )  # fmt: skip
-    begin = received.states(graph, [_key(value) for value in found.states.values()])
-    call.given = replace(call.given, states=begin, mask="" if lengths else mask, lengths=mask if lengths else "")
-
-
-def _key(value: str) -> Hashable:
-    """Return the tensor that a value stands for; a value of its own for what lies inside an operator."""
-    place = value.removesuffix("/last")
-    return int(place) if place.isdigit() else value
+    begin = received.states(graph, layer.states)
+    call.given = replace(call.given, states=begin, mask=layer.mask, lengths=layer.lengths)
 
 
 # What operators do ----------------------------------------------------------------------------------------------
@@ -190,8 +220,7 @@ def _reads(applied: Applied) -> Array:
     """Return the sequences that a layer reads, side by side, the time first."""
     sequences, place = [], 0
     for read in applied.attributes["reads"]:
-        assert isinstance(read, Read)
-        parts = [applied.input(place + index) for index in range(len(read.steps) or 1)]
+        parts = [applied.input(place + index) for index in range(len(read.tensors))]
         place += len(parts)
         whole = np.stack(parts) if read.steps else np.moveaxis(parts[0], read.axis, 0)
         whole = whole[slice(*read.window)] if read.window is not None else whole
@@ -201,12 +230,11 @@ def _reads(applied: Applied) -> Array:
 
 def _gives(applied: Applied) -> Array:
     """Return a layer's outputs in the form in which they are used."""
-    use, whole = applied.attributes["use"], applied.input(0)
-    assert isinstance(use, Use)
-    if use.kind == "sequence":
-        return np.moveaxis(whole[:, None] if use.rank == 3 else whole, 0, use.axis)
-    step: Array = whole[use.step]
-    return step[None] if use.rank == 3 else step
+    given, whole = applied.attributes["given"], applied.input(0)
+    if given.step is None:
+        return np.moveaxis(whole[:, None] if given.rank == 3 else whole, 0, given.axis)
+    step: Array = whole[given.step]
+    return step[None] if given.rank == 3 else step
 
 
 _DIALECT: Dialect = {
