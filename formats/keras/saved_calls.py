@@ -19,6 +19,7 @@ from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import SavedGraph
 from rnnconvert.formats.keras.saved_operators import DIALECT, NODE
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.layered_calls import dims_of
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
 _MERGES = ("ConcatV2", "AddV2", "Mul", "RealDiv")
@@ -80,6 +81,8 @@ def _runs(function: Function, scope: str) -> bool:
 
 def _calls(function: Function, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
     graph = Graph(DIALECT)
+    for argument, shape in function.shapes.items():
+        graph.describe(argument, dims_of([None if size < 0 else size for size in shape], argument))
     owner = {name: scope for name in function.nodes if (scope := _scope_of(name, scopes))}
     read: dict[str, list[str]] = {}
     for node in function.nodes.values():

@@ -82,8 +82,13 @@ class Node:
         return ""
 
     def shape(self, key: str) -> list[int] | None:
-        """Return an attribute that is a shape, -1 for an axis of any length; None where it is left out or of any rank."""
-        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+        """Return an attribute that is a shape or a list that begins with one, -1 for an axis of any length; None where it is left
+        out or of any rank."""
+        content = self.attributes.get(key, memoryview(b""))
+        listed = [
+            value for which, value in wire.values(content, self.path) if which == 1 and isinstance(value, memoryview)
+        ]
+        for which, value in wire.values(listed[0] if listed else content, self.path):
             if which == 7 and isinstance(value, memoryview):
                 said = list(wire.values(value, self.path))
                 if any(one == 3 and two for one, two in said):
@@ -117,12 +122,14 @@ class Function:
     inputs     names of its arguments
     outputs    what it gives: "argument", or "node:name of the output:number"
     resources  those of its arguments that are variables
+    shapes     of its arguments, as far as they are stated; -1 for an axis of any length
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: dict[str, Node] = field(repr=False)
     resources: frozenset[str] = frozenset()
+    shapes: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Graph:
@@ -219,7 +226,16 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                     if one == 2 and stated.get(3) == _RESOURCE:
                         resources.add(words[2][-1])
             given: dict[str, str] = {}
+            shapes: dict[str, list[int]] = {}
             for one, two in said:
+                if one == 7 and isinstance(two, memoryview):
+                    entry = dict(wire.values(two, path))
+                    number, stated_of = entry.get(1, 0), entry.get(2)
+                    if isinstance(number, int) and number < len(words[2]) and isinstance(stated_of, memoryview):
+                        attributes = Node(path, "", "", (), _attributes(stated_of, path, 1))
+                        shape = attributes.shape("_output_shapes")
+                        if shape is not None:
+                            shapes[words[2][number]] = shape
                 if one == 4 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
                     key, value = entry.get(1), entry.get(2)
@@ -229,7 +245,9 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
                 yield (
                     words[1][0],
-                    Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources)),
+                    Function(
+                        tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources), shapes
+                    ),
                 )
 
 
@@ -238,18 +256,24 @@ def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
         if number != kind or not isinstance(content, memoryview):
             continue
         words: dict[int, list[str]] = {1: [], 2: [], 3: []}
-        attributes: dict[str, memoryview] = {}
         for which, value in wire.values(content, path):
             if isinstance(value, memoryview) and which in words:
                 words[which].append(_text(value, path))
-            elif isinstance(value, memoryview) and which == 5:
-                entry = dict(wire.values(value, path))
-                key, said = entry.get(1), entry.get(2)
-                if isinstance(key, memoryview) and isinstance(said, memoryview):
-                    attributes[_text(key, path)] = said
         if not words[1] or not words[2]:
             raise UnreadableError(path, "a node of its graph has no name or no operation")
-        yield Node(path, words[1][0], words[2][0], tuple(words[3]), attributes)
+        yield Node(path, words[1][0], words[2][0], tuple(words[3]), _attributes(content, path, 5))
+
+
+def _attributes(content: memoryview, path: Path, kind: int) -> dict[str, memoryview]:
+    """Return a map of attributes, which is a message's field of this number."""
+    attributes: dict[str, memoryview] = {}
+    for which, value in wire.values(content, path):
+        if which == kind and isinstance(value, memoryview):
+            entry = dict(wire.values(value, path))
+            key, stated = entry.get(1), entry.get(2)
+            if isinstance(key, memoryview) and isinstance(stated, memoryview):
+                attributes[_text(key, path)] = stated
+    return attributes
 
 
 def _text(content: memoryview, path: Path) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnconvert.containers.layer_calls import (
     Arguments,
@@ -28,7 +28,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import quoted
 from rnnconvert.graphs.layered_operators import mask_after, signature
 
-STEPS = 1 << 16
+STEPS = 1 << 15
 """The most calls of layers in a whole model."""
 _MOST_DEEP = 50
 _LINE = "Sequential"
@@ -99,6 +99,7 @@ class Layered:
 
     def __init__(self, model: Entry, path: Where) -> None:
         self._path = path
+        self._plans: dict[int, _Plan] = {}
         self.steps: list[Step] = []
         self.stated = model.own and model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
@@ -145,27 +146,18 @@ class Layered:
                 tensors = [self._note(_called(layer, label, Arguments(), tensors, training)).output(0)]
         return tensors or []
 
+    def _plan(self, model: Entry) -> _Plan:
+        """Return how a model runs its layers; made once, however often it is called."""
+        if id(model.config) not in self._plans:
+            self._plans[id(model.config)] = _plan(model, self._path)
+        return self._plans[id(model.config)]
+
     def _graph(
         self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int
     ) -> list[Tensor]:
-        layers = {layer.name: layer for layer in children(model)}
-        if len(layers) != len(children(model)):
-            raise UnreadableError(self._path, f"two layers of {quoted(model.name)} have one name")
-        calls = {
-            name: [Arguments()] if layer.class_name == "InputLayer" else calls_of(layer, self._path)
-            for name, layer in layers.items()
-        }
-        starts = references(model.config.get("input_layers")) or []
-        ends = references(model.config.get("output_layers")) or []
-        models = [name for name, layer in layers.items() if children(layer)]
-        modern = {name for name in models if all(isinstance(node, Mapping) for node in _nodes(layers[name]))}
-        base = bases(calls, models, [end for end in ends if end.layer not in modern])
-        calls = {name: [counted(call, base) for call in several] for name, several in calls.items()}
-        # Where a model ends, Keras 3 too counts the calls of a graph inside it from one.
-        base |= {name: int("output_layers" in layers[name].config) for name in modern}
-        everything = [Ref(name, number, 0) for name, several in calls.items() for number in range(len(several))]
-        inputs = [ref.layer for ref in starts] or [n for n, one in layers.items() if one.class_name == "InputLayer"]
-        bound = dict(zip(inputs, given or (), strict=False))
+        plan = self._plan(model)
+        layers, calls = plan.layers, plan.calls
+        bound = dict(zip(plan.inputs, given or (), strict=False))
         scope: dict[tuple[str, int], Step | list[Tensor]] = {}
 
         def tensor(ref: Ref) -> Tensor:
@@ -178,7 +170,7 @@ class Layered:
                 )
             return maker[ref.index]
 
-        for name, number in ordered(calls, everything, self._path)[0]:
+        for name, number in plan.order:
             layer, arguments = layers[name], calls[name][number]
             label = f"{where}{name} (call {number + 1})" if number else f"{where}{name}"
             if name in bound:
@@ -195,7 +187,45 @@ class Layered:
                 reads = [tensor(ref) for ref in refs(arguments.places[:1])]
                 named_ = {key: [tensor(ref) for ref in refs(value)] for key, value in _named(layer, arguments).items()}
                 scope[name, number] = self._note(_called(layer, label, arguments, reads, training, named_))
-        return [tensor(counted(end, base)) for end in ends]
+        return [tensor(end) for end in plan.ends]
+
+
+class _Plan(NamedTuple):
+    """How a model runs its layers.
+
+    layers  by name
+    calls   of each layer, which are counted from zero
+    order   the calls, each after those that it reads
+    inputs  the names of the model's own inputs
+    ends    its outputs
+    """
+
+    layers: Mapping[str, Entry]
+    calls: Mapping[str, Sequence[Arguments]]
+    order: Sequence[tuple[str, int]]
+    inputs: Sequence[str]
+    ends: Sequence[Ref]
+
+
+def _plan(model: Entry, path: Where) -> _Plan:
+    layers = {layer.name: layer for layer in children(model)}
+    if len(layers) != len(children(model)):
+        raise UnreadableError(path, f"two layers of {quoted(model.name)} have one name")
+    calls = {
+        name: [Arguments()] if layer.class_name == "InputLayer" else calls_of(layer, path)
+        for name, layer in layers.items()
+    }
+    starts = references(model.config.get("input_layers")) or []
+    ends = references(model.config.get("output_layers")) or []
+    models = [name for name, layer in layers.items() if children(layer)]
+    modern = {name for name in models if all(isinstance(node, Mapping) for node in _nodes(layers[name]))}
+    base = bases(calls, models, [end for end in ends if end.layer not in modern])
+    calls = {name: [counted(call, base) for call in several] for name, several in calls.items()}
+    # Where a model ends, Keras 3 too counts the calls of a graph inside it from one.
+    base |= {name: int("output_layers" in layers[name].config) for name in modern}
+    everything = [Ref(name, number, 0) for name, several in calls.items() for number in range(len(several))]
+    inputs = [ref.layer for ref in starts] or [n for n, one in layers.items() if one.class_name == "InputLayer"]
+    return _Plan(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
 
 
 def is_model(layer: Entry) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -188,11 +188,17 @@ def _state_words(maker: Step, layers: _Layers) -> str:
 def _dims(layer: Entry) -> Dims | None:
     """Return the lengths of an input's axes."""
     shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
-    if not is_shape(shape) or not shape or any(size is not None and size < 0 for size in shape):
+    if not isinstance(shape, (list, tuple)) or not is_shape(shape) or not shape:
         return None
-    names = {0: "batch", 1: "time"}
-    limits = {0: _MOST, 1: _LONGEST}
+    return dims_of(shape, layer.name)
+
+
+def dims_of(shape: Sequence[int | None], name: str) -> Dims | None:
+    """Return the lengths of a model's input that has the axes (batch, time, ...), None in its shape for what is open."""
+    if any(size is not None and size < 0 for size in shape):
+        return None
+    names, limits = {0: "batch", 1: "time"}, {0: _MOST, 1: _LONGEST}
     return [
-        size if size is not None and size <= limits.get(axis, size) else names.get(axis, f"{layer.name}:{axis}")
+        size if size is not None and size <= limits.get(axis, size) else names.get(axis, f"{name}:{axis}")
         for axis, size in enumerate(shape)
     ]
