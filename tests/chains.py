@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from tests.drawn import each
 
 Step = tuple[Any, ...]
 Chain = tuple[Step, ...]
@@ -134,6 +136,8 @@ class Room:
     write    writes a case under a folder, with weights by a seed; returns the file
     run      runs a file of a case on an input (time, batch, features); returns (time, batch, features)
     fixed    whether files may state the lengths of time and batch, and whether they may leave them open
+    open_sizes  other lengths of time and batch that a file then takes
+    prepare  writes and runs all cases at once, where the framework has a Python of its own
     """
 
     words: Collection[str]
@@ -146,6 +150,8 @@ class Room:
     fixed: Sequence[bool] = (True, False)
     batch: int = BATCH
     two: bool = True
+    open_sizes: Sequence[tuple[int, int]] = ((6, 2),)
+    prepare: Callable[[Any, Sequence[Case]], None] = lambda folder, cases: None
 
     def draw(self, draw: random.Random) -> Case:
         """A case."""
@@ -159,9 +165,13 @@ class Room:
         low, high = draw.sample(list(self.names), 2)
         return Case(tuple(chain), (low, high), two, fixed)
 
+    def sizes(self, case: Case) -> list[tuple[int, int]]:
+        """Lengths of time and batch at which a case is run."""
+        return [(TIME, self.batch), *(() if case.fixed else self.open_sizes)]
+
     def changes_nothing(self, case: Case) -> bool:
         """Whether what the second layer reads is what the first one gives, whatever the lengths that the file leaves open."""
-        sizes = [(TIME, self.batch)] if case.fixed else [(TIME, self.batch), (3, 5 if self.batch > 1 else 1)]
+        sizes = self.sizes(case)
         if COMPUTING & {step[0] for step in case.chain}:
             return False
         for time, batch in sizes:
@@ -176,9 +186,15 @@ class Room:
                 return False
         return True
 
-    def check(self, case: Case, folder: Any) -> None:
+    def check_all(self, cases: Sequence[Case], folder: Path) -> None:
+        """Check cases, each in a folder of its own by its number."""
+        for number in range(len(cases)):
+            (folder / str(number)).mkdir(parents=True, exist_ok=True)
+        self.prepare(folder, cases)
+        each(enumerate(cases), lambda case: self.check(case[1], folder / str(case[0])))
+
+    def check(self, case: Case, folder: Path) -> None:
         """Joined and equal, or refused by the name of what lies between; and joined where nothing is changed."""
-        folder.mkdir(parents=True, exist_ok=True)
         path = self.write(folder, case, 7)
         layers = list(rc.load(path).layers.values())
         assert len(layers) == 2
@@ -189,11 +205,15 @@ class Room:
             assert "does not read" in str(refusal) and "comes before it in the model" in str(refusal), refusal
             assert not self.changes_nothing(case), f"{refusal} of {case}"
             return
-        sizes = [(TIME, self.batch)] if case.fixed else [(TIME, self.batch), (3, self.batch)]
-        for time, batch in sizes:
-            x = np.random.default_rng(1).uniform(-1, 1, (time, batch, WIDTH)).astype(np.float32)
+        for time, batch in self.sizes(case):
+            x = fed(time, batch)
             off = float(np.abs(self.run(path, case, x) - reference.run(joined, x).y).max())
             assert off < 1e-5, f"joined and off by {off:.2g}: {case}"
+
+
+def fed(time: int, batch: int) -> Array:
+    """What models read: (time, batch, features)."""
+    return np.random.default_rng(1).uniform(-1, 1, (time, batch, WIDTH)).astype(np.float32)
 
 
 def weights(seed: int, *shapes: tuple[int, ...]) -> list[Array]:

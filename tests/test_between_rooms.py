@@ -11,7 +11,7 @@ import pytest
 from tests import drawn
 from tests.chains import Room
 
-ROOMS = {"openvino": 20, "ncnn": 30}
+ROOMS = {"openvino": 20, "ncnn": 30, "tflite": 20, "mxnet": 20, "coreml": 12, "paddle": 20}
 """The frameworks, and how many cases a usual run draws; a long one draws twenty times as many."""
 
 
@@ -26,4 +26,4 @@ def test_layers_are_joined_where_nothing_lies_between(name: str, tmp_path: Path)
     room = room_of(name)
     draw = random.Random(f"{drawn.SEED} {name}")
     cases = [room.draw(draw) for _ in range(ROOMS[name] * (20 if drawn.LONG else 1))]
-    drawn.each(enumerate(cases), lambda case: room.check(case[1], tmp_path / str(case[0])))
+    room.check_all(cases, tmp_path)

@@ -268,7 +268,7 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
     import keras
     import torch
 
-    from rnnconvert.formats.keras.config import entry
+    from rnnconvert.containers.layer_config import entry
     from rnnconvert.formats.keras.flow import Graph
 
     k = keras.layers

@@ -115,6 +115,8 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
         problem: object = forms
         for one in forms if not isinstance(forms, UnmatchedError) else ():
             try:
+                if one.partly:
+                    raise UnmatchedError(one.partly)
                 if one.steps is not None and one.direction.cell.activation.name == "linear":
                     raise UnmatchedError(
                         "products and sums without a function between them need not be a layer's steps"

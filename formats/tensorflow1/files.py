@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import archives, hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers import archives, graph_def, hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.graph_def import Graph
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
@@ -29,13 +30,11 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
-from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
@@ -62,7 +61,7 @@ def recognise(file: Opened) -> Seen | None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
-    elif lowered(file.path).suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
+    elif lowered(file.path).suffix == _GRAPH and graph_def.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz", "pickle"}:
         found = file.archive if _in_archive(file) else ""
@@ -149,7 +148,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     index = tensor_bundle.index_of(path)
     if index is not None:
         beside = index.with_suffix(".meta")
-        return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
+        return tensor_bundle.read(index), graph_def.read(beside) if beside.is_file() else None
     file = Opened(path)
     if file.kinds & {"npz", "hdf5", "pickle"}:
         return _by_variable(file.once(archives.reader(path, file.head))), None
@@ -158,7 +157,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
             path, "a TensorFlow checkpoint of version 1, whose table is compressed",
             "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
         )  # fmt: skip
-    graph = tensorflow_graph.read(path)
+    graph = graph_def.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}

@@ -165,7 +165,7 @@ def _layer(source: Source) -> str:
 
 def _sources(origins: Array) -> list[int]:
     """Return the numbers of the sources of elements, in the order in which they stand along the last axis."""
-    numbers, first = np.unique(np.moveaxis(origins, -1, 0).reshape(-1) >> BITS, return_index=True)
+    numbers, first = np.unique(np.moveaxis(np.atleast_1d(origins), -1, 0).reshape(-1) >> BITS, return_index=True)
     return [int(number) for number in numbers[np.argsort(first)]]
 
 
@@ -277,8 +277,8 @@ class _Before:
         computing = [node for node in operators if node not in self._trace.moving]
         if not moved and not computing and not self.states:
             moved = "other values stand beside or between those of the layer"
-        named = dict.fromkeys(self._trace.changes.get(node, node.label) for node in (operators if moved else computing))
-        labels = [*self.states, *named]
+        named = (self._trace.changes.get(node, node.label) for node in (operators if moved else computing))
+        labels = [*self.states, *dict.fromkeys(filter(None, named))]
         if len(labels) > _NAMED:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
         changes = [f"{' and '.join(labels)}: {moved}" if labels else moved] if moved else labels

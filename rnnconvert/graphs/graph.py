@@ -122,17 +122,17 @@ class Graph:
         inputs: Sequence[Hashable | None],
         outputs: Sequence[Hashable | None],
         attributes: Mapping[str, Any] | None = None,
-        label: str = "",
+        label: str | None = "",
         over: bool = False,
     ) -> Node:
         """Note an operator; None for an input or output that is left out.
 
-        label  what messages call it; its kind, if nothing is given
+        label  what messages call it; its kind, if nothing is given; None for one that is none of the file's, which they leave out
         over   whether it takes the place of the operators that give these outputs already: the first counts otherwise
         """
         read = tuple(None if key is None else self.value(key) for key in inputs)
         gives = tuple(None if key is None else self.value(key) for key in outputs)
-        node = Node(kind, read, gives, attributes or {}, label or str(kind))
+        node = Node(kind, read, gives, attributes or {}, "" if label is None else label or str(kind))
         for value in gives:
             if value is not None and (over or value.node is None):
                 value.node = node

@@ -28,6 +28,8 @@ _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 """TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
 
 
+_RESOURCE = 20
+"""DataType's DT_RESOURCE."""
 _MOST_NUMBERS = 1 << 32
 """The most numbers of one constant: a file of 2 GiB has fewer, and one number may stand for all of them."""
 
@@ -63,6 +65,13 @@ class Node:
                 said = [(one, two) for one, two in wire.values(value, self.path) if one in (3, 6)]
                 return [wire.signed(number) for _, two in said for number in _varints(two, self)]
         return []
+
+    def type(self, key: str) -> int:
+        """Return an attribute that is an element type, by its number in types.proto; 0 where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 6 and isinstance(value, int):
+                return value
+        return 0
 
     def called(self, key: str) -> str:
         """Return the name of the function that an attribute is, or ""."""
@@ -105,13 +114,15 @@ class Node:
 class Function:
     """A function of a graph.
 
-    inputs   names of its arguments
-    outputs  what it gives: "argument", or "node:name of the output:number"
+    inputs     names of its arguments
+    outputs    what it gives: "argument", or "node:name of the output:number"
+    resources  those of its arguments that are variables
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: dict[str, Node] = field(repr=False)
+    resources: frozenset[str] = frozenset()
 
 
 class Graph:
@@ -165,6 +176,21 @@ def read(path: Path) -> Graph:
         if not graphs or not isinstance(graphs[0], memoryview):
             raise UnreadableError(path, "it holds no graph")
         data = graphs[0]
+    return _graph(data, path)
+
+
+def read_saved(path: Path) -> list[Graph]:
+    """Return the graphs of a SavedModel's saved_model.pb. Raises UnreadableError."""
+    return [
+        _graph(graph, path)
+        for number, meta in wire.values(map_file(path).data, path)
+        if number == 2 and isinstance(meta, memoryview)
+        for which, graph in wire.values(meta, path)
+        if which == 2 and isinstance(graph, memoryview)
+    ]
+
+
+def _graph(data: memoryview, path: Path) -> Graph:
     nodes = {node.name: node for node in _nodes(data, path)}
     if not nodes:
         raise UnreadableError(path, "its graph has no nodes")
@@ -182,12 +208,16 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
             said = list(wire.values(content, path))
             signature = next((two for one, two in said if one == 1 and isinstance(two, memoryview)), memoryview(b""))
             words: dict[int, list[str]] = {1: [], 2: [], 3: []}
+            resources: set[str] = set()
             for one, two in wire.values(signature, path):
                 if one == 1 and isinstance(two, memoryview):
                     words[1].append(_text(two, path))
                 elif one in (2, 3) and isinstance(two, memoryview):
-                    name = dict(wire.values(two, path)).get(1, memoryview(b""))
+                    stated = dict(wire.values(two, path))
+                    name = stated.get(1, memoryview(b""))
                     words[one].append(_text(name, path) if isinstance(name, memoryview) else "")
+                    if one == 2 and stated.get(3) == _RESOURCE:
+                        resources.add(words[2][-1])
             given: dict[str, str] = {}
             for one, two in said:
                 if one == 4 and isinstance(two, memoryview):
@@ -197,7 +227,10 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                         given[_text(key, path)] = _text(value, path)
             if words[1] and all(name in given for name in words[3]):
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
-                yield words[1][0], Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes)
+                yield (
+                    words[1][0],
+                    Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources)),
+                )
 
 
 def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
