@@ -16,10 +16,13 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.comparison.pairing import pair
+from rnnconvert.containers import wire
 from rnnconvert.core.weights import INPUT, Directly, Input, Through
+from rnnconvert.language.layout import Sizes
 from tests import drawn
 from tests.drawn import each
 from tests.requirements import needed
+from tests.stacks import random_stack
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -473,3 +476,46 @@ def test_a_sequential_model_that_is_joined_is_its_own(tmp_path: Path) -> None:
     rc.convert(tmp_path / "m.keras", tmp_path / "o.pt", stack="join")
     (found,) = pair(rc.load(tmp_path / "m.keras"), rc.load(tmp_path / "o.pt"))
     assert found.own == ("lstm", "lstm_1") and found.counterpart.num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("between", "direct"), [("Dropout", True), ("Activation", True), ("Dense", False), ("RepeatVector", False)]
+)
+def test_a_model_of_tensorflow_js_states_what_stands_between(between: str, direct: bool, tmp_path: Path) -> None:
+    stack = random_stack(Sizes("lstm", N, H, 2), 3, np.float32).replace(name="deep")
+    path = tmp_path / "model.json"
+    rc.save(rc.Checkpoint("(made)", "canonical", {"deep": stack}), path, "tfjs")
+    document = json.loads(path.read_text())
+    layers = document["modelTopology"]["model_config"]["config"]["layers"]
+    more = {"Dropout": {"rate": 0.5}, "Activation": {"activation": "linear"}, "RepeatVector": {"n": 2}}
+    layers.insert(1, {"class_name": between, "config": {"name": "middle", **more.get(between, {})}})
+    path.write_text(json.dumps(document))
+    first, second = rc.load(path).layers.values()
+    assert first.reads == Input() and isinstance(second.reads, Directly if direct else Through)
+
+
+def test_the_model_of_a_saved_models_metadata_is_followed(tmp_path: Path) -> None:
+    """As Keras 2 writes it: a description of each object, the root's with the whole model."""
+    keras = needed("keras", "keras")
+    k = keras.layers
+    x = keras.Input((T, N))
+    y = k.Dense(H, name="d")(k.LSTM(H, return_sequences=True, name="a")(x))
+    keras.Model(x, k.LSTM(H, return_sequences=True, name="b")(y)).export(tmp_path / "m", verbose=False)
+
+    def layer(kind: str, name: str, below: str, **config: Any) -> dict[str, Any]:
+        nodes = [[[below, 0, 0, {}]]] if below else []
+        return {"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}}
+
+    rnn = {"units": H, "return_sequences": True, "activation": "tanh", "recurrent_activation": "sigmoid"}
+    shape = {"class_name": "__tuple__", "items": [None, T, N]}
+    layers = [layer("InputLayer", "x", "", batch_input_shape=shape), layer("LSTM", "a", "x", **rnn, batch_input_shape=shape),
+              layer("Dense", "d", "a"), layer("LSTM", "b", "d", **rnn)]  # fmt: skip
+    root = {"class_name": "Functional", "config": {
+        "name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}}  # fmt: skip
+    objects = [("root", root), *((f"root.layer-{number}", one) for number, one in enumerate(layers))]
+    content = b"".join(
+        wire.field(1, wire.field(3, path.encode()) + wire.field(5, json.dumps(one).encode())) for path, one in objects
+    )
+    (tmp_path / "m" / "keras_metadata.pb").write_bytes(content)
+    read = rc.load(tmp_path / "m").layers
+    assert read["a"].reads == Input() and read["b"].reads == Through(("a",), ("Dense",))

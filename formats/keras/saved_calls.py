@@ -19,7 +19,7 @@ from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import SavedGraph
 from rnnconvert.formats.keras.saved_operators import DIALECT, NODE
 from rnnconvert.graphs import Graph, calls
-from rnnconvert.graphs.layered_calls import dims_of
+from rnnconvert.graphs.layered_calls import dims_of, longest
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
 _MERGES = ("ConcatV2", "AddV2", "Mul", "RealDiv")
@@ -39,6 +39,8 @@ _TRUTHS = (
 )
 """Operators that give what masks are: true or false."""
 
+_LOOPS = ("While", "StatelessWhile")
+
 Calls = Mapping[str, tuple[Call, ...]]
 
 
@@ -52,7 +54,7 @@ def received(
     scopes = {scope: name for name, path in paths.items() for scope in saved.scopes(path)}
     seen: list[Calls] = []
     for function in saved.parts:
-        here = {scope: name for scope, name in scopes.items() if _runs(function, scope)}
+        here = {scope: name for scope, name in scopes.items() if _runs(function, scope, layers[name])}
         if here:
             seen.append(_calls(function, here, layers, saved))
     return {name: _agreed(name, [calls_ for calls_ in seen if name in calls_]) for name in layers}
@@ -71,18 +73,19 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
     return (Call(Unknown(why)),)
 
 
-def _runs(function: Function, scope: str) -> bool:
-    """Return whether a function has a layer's operators, and is not the body of its loop."""
-    return any(
-        name.startswith(f"{scope}/") and not name.startswith(f"{scope}/while/") and "/while/" not in name[len(scope) :]
-        for name in function.nodes
-    )
+def _runs(function: Function, scope: str, layer: Recurrent) -> bool:
+    """Return whether a function has a layer's operators: not those of the layer's loop alone, nor of a model called like it."""
+    names = [name for name in function.nodes if name.startswith(f"{scope}/")]
+    loops = sum(function.nodes[name].op in _LOOPS for name in names)
+    outside = any("/while/" not in name[len(scope) :] for name in names)
+    return outside and loops in (0, len(layer.layers[0].directions))
 
 
 def _calls(function: Function, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
     graph = Graph(DIALECT)
+    most = longest([layers[name].layers[-1].output_size for name in scopes.values()])
     for argument, shape in function.shapes.items():
-        graph.describe(argument, dims_of([None if size < 0 else size for size in shape], argument))
+        graph.describe(argument, dims_of([None if size < 0 else size for size in shape], argument, most))
     owner = {name: scope for name in function.nodes if (scope := _scope_of(name, scopes))}
     read: dict[str, list[str]] = {}
     for node in function.nodes.values():
@@ -221,7 +224,7 @@ class _Layer:
         loop = self._function.nodes.get(_maker(listed.read[0])) if listed is not None and listed.read else None
         return (
             listed is not None and listed.op == "TensorListStack" and loop is not None
-            and loop.op in ("While", "StatelessWhile") and self._owner.get(loop.name) == self._scope
+            and loop.op in _LOOPS and self._owner.get(loop.name) == self._scope
         )  # fmt: skip
 
     def _constant(self, source: str) -> Array | None:

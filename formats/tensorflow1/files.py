@@ -21,7 +21,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -106,6 +106,9 @@ def layouts(options: Options) -> list[Layout]:
     return registry.layouts_of(NAME)
 
 
+_NOT_FOLLOWED = (Call(Unknown("what its graph has between layers is not followed")),)
+
+
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a checkpoint, a frozen graph or an archive; warnings name what is not read.
 
@@ -138,8 +141,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
+    layers = reader.layers
+    if graph is not None:
+        layers = {name: stack if stack.calls else stack.replace(calls=_NOT_FOLLOWED) for name, stack in layers.items()}
     return Checkpoint(
-        str(path), NAME, reader.layers, others, tuple(evidence), options.questions, tuple(warnings),
+        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings),
         {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
     )  # fmt: skip
 

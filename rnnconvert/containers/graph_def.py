@@ -230,12 +230,12 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
             for one, two in said:
                 if one == 7 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
-                    number, stated_of = entry.get(1, 0), entry.get(2)
-                    if isinstance(number, int) and number < len(words[2]) and isinstance(stated_of, memoryview):
+                    place, stated_of = entry.get(1, 0), entry.get(2)
+                    if isinstance(place, int) and place < len(words[2]) and isinstance(stated_of, memoryview):
                         attributes = Node(path, "", "", (), _attributes(stated_of, path, 1))
                         shape = attributes.shape("_output_shapes")
                         if shape is not None:
-                            shapes[words[2][number]] = shape
+                            shapes[words[2][place]] = shape
                 if one == 4 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
                     key, value = entry.get(1), entry.get(2)

@@ -15,8 +15,10 @@ from rnnconvert.graphs.layered import Layered, Step, Tensor
 from rnnconvert.graphs.layered_operators import CAST, DIALECT, TRAINING, drops
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
-_LONGEST, _MOST = 4096, 64
-"""The longest sequence, and the largest batch, that are followed as the model's inputs state them; others are open."""
+_LARGEST = 16
+"""The largest batch that is followed as a model's inputs state it; larger ones are open."""
+_ELEMENTS = 1 << 22
+"""The most elements that sequences as long as a model's inputs state have in all its layers; longer ones are open."""
 
 WRAPPERS = ("TimeDistributed", "Wrapper")
 """Classes that call a layer on each step."""
@@ -68,13 +70,19 @@ class _Build:
         self.graph = Graph(DIALECT)
         self._layers = layers
         self._dtypes: dict[int, str] = {}
+        widths = [
+            layers[id(step.layer.config)][1].layers[-1].output_size
+            for step in model.steps
+            if id(step.layer.config) in layers
+        ]
+        self._longest = longest(widths)
         for step in model.steps:
             self._add(step)
 
     def _add(self, step: Step) -> None:
         if step.layer.class_name == "InputLayer":
             self._dtypes[id(step)] = policy_of(step.layer.config)
-            self.graph.describe((id(step), 0), _dims(step.layer))
+            self.graph.describe((id(step), 0), _dims(step.layer, self._longest))
             return
         dtype = policy_of(step.layer.config)
         reads = [self._cast(tensor, dtype, step) for tensor in step.reads]
@@ -98,7 +106,7 @@ class _Build:
         cast = (*key, dtype)
         self.graph.add(CAST, [key], [cast], {"dtype": dtype}, _label(step))
         if tensor.step.layer.class_name == "InputLayer":
-            self.graph.describe(cast, _dims(tensor.step.layer))
+            self.graph.describe(cast, _dims(tensor.step.layer, self._longest))
         return cast
 
     def _inside(self, step: Step, reads: list[Any], others: list[Any]) -> None:
@@ -185,19 +193,30 @@ def _state_words(maker: Step, layers: _Layers) -> str:
     return f"what {maker.label!r} gives"
 
 
-def _dims(layer: Entry) -> Dims | None:
+def _dims(layer: Entry, most: int) -> Dims | None:
     """Return the lengths of an input's axes."""
     shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
     if not isinstance(shape, (list, tuple)) or not is_shape(shape) or not shape:
         return None
-    return dims_of(shape, layer.name)
+    return dims_of(shape, layer.name, most)
 
 
-def dims_of(shape: Sequence[int | None], name: str) -> Dims | None:
-    """Return the lengths of a model's input that has the axes (batch, time, ...), None in its shape for what is open."""
+def longest(widths: Sequence[int]) -> int:
+    """Return the longest sequence that is followed as a model's inputs state it.
+
+    widths  of the outputs of each call of a recurrent layer
+    """
+    return _ELEMENTS // (_LARGEST * max(1, sum(widths)))
+
+
+def dims_of(shape: Sequence[int | None], name: str, most: int) -> Dims | None:
+    """Return the lengths of a model's input that has the axes (batch, time, ...), None in its shape for what is open.
+
+    most  see `longest`
+    """
     if any(size is not None and size < 0 for size in shape):
         return None
-    names, limits = {0: "batch", 1: "time"}, {0: _MOST, 1: _LONGEST}
+    names, limits = {0: "batch", 1: "time"}, {0: _LARGEST, 1: most}
     return [
         size if size is not None and size <= limits.get(axis, size) else names.get(axis, f"{name}:{axis}")
         for axis, size in enumerate(shape)
