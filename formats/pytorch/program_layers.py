@@ -207,7 +207,7 @@ class _Calls:
             before = inputs[0].operation
             if before is not None and before.kind == "pack":
                 program_shapes.describe(
-                    before.inputs[0], program_shapes.lengths(name, before.attributes["batch_first"], stack), self._graph
+                    before.inputs[0], program_shapes.lengths(before.attributes["batch_first"], stack), self._graph
                 )
             sequence = (operation, "steps")
             self._graph.add(aten.STEPS, [inputs[0], inputs[1]], [sequence])
@@ -215,7 +215,7 @@ class _Calls:
                 self._graph.add(aten.PACKED, [(operation, "output")], [output])
                 output = (operation, "output")
         else:
-            program_shapes.describe(inputs[0], program_shapes.lengths(name, batch_first, stack), self._graph)
+            program_shapes.describe(inputs[0], program_shapes.lengths(batch_first, stack), self._graph)
         self._graph.call(
             name, (sequence, f"{order}i"), {} if output is None else {output: f"{order}u"},
             {ref: _STATES[min(number, 2)] for number, ref in operation.outputs.items() if number}, hidden=hidden,
@@ -249,7 +249,7 @@ class _Calls:
                 sequence: tuple[Any, str] = run.sequence
             else:
                 self._graph.add("stack", [step.x for step in run.steps], [key], {"dim": 0}, "stack")
-                self._graph.describe(key, [len(run.steps), f"{name} batch", stack.input_size])
+                self._graph.describe(key, [len(run.steps), "batch", stack.input_size])
                 sequence = (key, "tbi")
             begins = [first.h, *([] if first.c is None else [first.c])] if run.first is None else list(run.first)
             states: dict[Any, str] = {}

@@ -14,10 +14,9 @@ _VISITED = 1 << 12
 """The most operators that are followed back from a layer."""
 
 
-def lengths(name: str, batch_first: bool, stack: Recurrent) -> Dims:
-    """Return names for the lengths of what a layer reads."""
-    lengths = [name, f"{name} batch"]
-    return [*(reversed(lengths) if batch_first else lengths), stack.input_size]
+def lengths(batch_first: bool, stack: Recurrent) -> Dims:
+    """Return the axes of what a layer reads: time and batch have one name for all layers, which mostly share them."""
+    return ["batch", "time", stack.input_size] if batch_first else ["time", "batch", stack.input_size]
 
 
 def describe(value: Any, dims: Dims, graph: Graph) -> None:
