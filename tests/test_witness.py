@@ -6,7 +6,8 @@ with what decides on them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import types
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,25 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core import reference
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
-from rnnconvert.running import registry
+from rnnconvert.running import child, registry
+from rnnconvert.verification import report, witness
+from rnnconvert.verification.collect import proceed
+from rnnconvert.verification.lanes import Prepared
+from rnnconvert.verification.plan import Plan
+from rnnconvert.verification.results import LayerResults, Model, Results, read
+from rnnconvert.verification.running import Subject
 from rnnconvert.verification.witness import Recording
 from tests import frameworks, workers
-from tests.drawn import each
+from tests.drawn import drawn, each
 from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_tflite_files import changed
-from tests.witnessing import said, whole
+from tests.witnessing import joined, said, whole
 
 pytestmark = [  # what frameworks say of themselves while they make these models
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "UserWarning")
@@ -89,7 +97,8 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
     chosen = (
         known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
     )
-    each(chosen.items(), check, lambda entry: entry[0])
+    names = drawn(chosen, 5, "whole models of torch", lambda name: name in ("straight", "negated"))
+    each([(name, chosen[name]) for name in names], check, lambda entry: entry[0])
 
 
 def test_a_frozen_archive_without_names(tmp_path: Path) -> None:
@@ -193,7 +202,8 @@ def test_models_of_keras(executor: str, tmp_path: Path) -> None:
     need("keras", registry.built_in()[executor].absent)
     known = _keras(keras.layers)
     few = ("straight", "dropout that is on", "handed")
-    chosen = known if executor == "keras-torch" else {name: known[name] for name in few}
+    names = drawn(known, 5, "whole models of Keras", lambda name: name in few) if executor == "keras-torch" else few
+    chosen = {name: known[name] for name in names}
 
     def check(entry: tuple[str, tuple[Callable[[Any], Any], str]]) -> None:
         name, (build, expected) = entry
@@ -373,9 +383,97 @@ def test_models_of_tflite(tmp_path: Path) -> None:
 # The judgement ----------------------------------------------------------------------------------------------
 
 
-def _recorded(stack: Recurrent, **changes: Any) -> Recording:
-    """What a run of a model of one layer records, with some of it changed."""
-    x = np.random.default_rng(0).normal(size=(7, 5, stack.input_size)).astype(np.float32)
-    outputs = rc.core.reference.run(stack, x, dtype=np.float32)
-    call = {"x": x, "y": outputs.y, "last": None, "mask": None, "hidden": None, "cell": None, "h_n": None, "c_n": None}
-    return Recording("torch-cpu", [{"a": [{**call, **changes}]}] * 2, {}, [x], {})
+def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
+    stack = random_stack(Sizes("gru", 3, 5, 1, 2, 0, BOTH), 5, np.float32).replace(name="a")
+    x = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(np.float32)
+    some = [np.full((5, 5), 0.5, np.float32), np.full((5, 5), -0.5, np.float32)]
+    plain, given = (reference.run(stack, x, states, dtype=np.float32) for states in (None, tuple(some)))
+    short = np.arange(7)[:, None] < np.array([7, 3, 1, 0, 5])
+    masked = reference.run(stack, x, lengths=short.sum(0), dtype=np.float32)
+    call = {"x": x, "y": plain.y, "last": None, "mask": None, "hidden": None, "cell": None, "h_n": None, "c_n": None}
+
+    def judged(*runs: Sequence[Mapping[str, Any]], inputs: Sequence[Any] = ()) -> LayerResults:
+        results = Results("", "", layers={"a": LayerResults("a", "")})
+        checkpoint = Checkpoint(str(tmp_path), "", {"a": stack})
+        calls = [{"a": [{**call, **changes} for changes in run]} for run in runs]
+        recording = Recording("torch-cpu", calls if len(calls) > 1 else calls * 2, {}, list(inputs), {})
+        witness.judge(results, [Subject("A", checkpoint, ("a",), stack)], {"A": recording}, {})
+        return results.layers["a"]
+
+    last = np.concatenate(plain.hidden, axis=-1)
+    carried = {"y": given.y, "hidden": some}
+    known: list[tuple[LayerResults, str, str]] = [
+        (judged([{}]), "equal", ""),
+        (judged([{"y": None, "last": last}]), "equal", ""),
+        (judged([{"y": None, "last": last + np.float32(1e-3)}]), "not equal", ""),
+        (judged([{"y": None}]), "", ""),
+        (judged([{"h_n": list(plain.hidden)}]), "equal", ""),
+        (judged([{"h_n": [-one for one in plain.hidden]}]), "not equal", ""),
+        (judged([{"y": masked.y, "mask": short}]), "equal", "mask"),
+        (judged([{"y": plain.y, "mask": short}]), "not equal", ""),
+        (judged([{"mask": short[::-1]}]), "", ""),
+        (judged([carried]), "equal", "stated"),
+        (judged([carried], inputs=some), "equal", "caller"),
+        (judged([{"hidden": some}]), "equal", ""),
+        (judged([{}, {}]), "equal", ""),
+        (judged([{}, {"y": -plain.y}]), "not equal", ""),
+        (judged([{}], [{"y": -plain.y}]), "not equal", ""),
+        (judged([{"x": x[..., :2]}]), "not equal", ""),
+        (judged([{"y": plain.y[1:]}]), "not equal", ""),
+        (judged([{"y": np.full_like(plain.y, np.nan)}]), "", ""),
+        (judged([]), "", ""),
+    ]
+    for number, (layer, status, limit) in enumerate(known):
+        found = "" if layer.whole is None else layer.whole.status
+        assert (found, "".join(one.kind for one in layer.limits)) == (status, limit), number
+
+
+def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
+    onnx = needed("onnxruntime", "onnx")
+    for name, verdict in (("straight", "equal"), ("relu", "not equal")):
+        onnx.save(_onnx(name), tmp_path / "a.onnx")
+        checkpoint = rc.load(tmp_path / "a.onnx")
+        stack = joined(checkpoint, "ab")
+        rc.save(Checkpoint("memory", "", {"a+b": stack}), tmp_path / "b.onnx", force=True)
+        other = rc.load(tmp_path / "b.onnx")
+        subjects = [
+            Subject("A", checkpoint, ("a", "b"), stack),
+            Subject("B", other, tuple(other.layers), joined(other, list(other.layers)).replace(name="a+b")),
+        ]
+        models = [Model(label, "", "onnx", 0, "") for label in "AB"]
+        results = Results("", "", models=models)
+        told: list[str] = []
+        prepared = Prepared(Plan(time=4), results, subjects, None, False)
+        proceed(prepared, report.passes, lambda text, done=0, total=0, told=told: told.append(text))
+        document = report.document(results, {})
+        assert document["verdict"] == verdict, document
+        assert "onnxruntime-cpu: running A whole" in told
+        results.save(tmp_path / "kept.safetensors")
+        kept = read(tmp_path / "kept.safetensors")
+        assert kept is not None
+        assert kept.layers["a+b"].whole == results.layers["a+b"].whole
+
+
+def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
+    plain = types.SimpleNamespace()
+    request = {"witness": {"layers": ["a"], "seed": 0}}
+    with pytest.raises(NotImplementedError, match="no model as a whole"):
+        child.answered(plain, dict(request))
+
+    def pools(request: Mapping[str, Any]) -> None:
+        """Run a model that needs ten steps."""
+        seen = request["witness"]
+        x = seen.draw([None, "batch", 3])
+        seen.twice(lambda: seen.record("a", x[:10].reshape(10, -1, 3)))
+
+    def needs_far_more(request: Mapping[str, Any]) -> None:
+        request["witness"].draw([1 << 24, None, 3])
+
+    def fails(request: Mapping[str, Any]) -> None:
+        raise ValueError("no such operator")
+
+    for run, expected in ((needs_far_more, "too large"), (fails, "no such operator")):
+        with pytest.raises(NotImplementedError, match=expected):
+            child.answered(types.SimpleNamespace(witness=run), dict(request))
+    found = child.answered(types.SimpleNamespace(witness=pools), dict(request))
+    assert found["runs"][0]["a"][0]["x"].shape == (10, 19, 3)

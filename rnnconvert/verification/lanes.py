@@ -161,13 +161,10 @@ class Lanes:
 
     @property
     def recordings(self) -> dict[str, Recording | str]:
-        """What each model showed when it ran whole, by its label; or why it did not run."""
-        found: dict[str, Recording | str] = {}
-        for subject in self._subjects:
-            whys = self._unrecorded.get(subject.model)
-            why = "; ".join(whys) if whys else f"no executor that ran takes {subject.checkpoint.format} files"
-            found[subject.model] = self._recordings.get(subject.model, why)
-        return found
+        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor that ran
+        takes its file.
+        """
+        return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
     def _record(self, process: Process, folder: Path) -> None:
         """Run whole the models whose own files an executor takes, once each."""

@@ -97,14 +97,14 @@ def judge(
 ) -> None:  # fmt: skip
     """Add to each layer what its models showed when they ran whole.
 
-    recordings  by the model's label; or why there is none
+    recordings  by the model's label; or why there is none; nothing where no executor that ran takes its file
     """
     for layer in results.layers.values():
         own = [subject for subject in subjects if subject.stack.name == layer.name]
         found: list[Whole] = []
         for subject in own:
             other = next((one for one in own if one.model != subject.model), subject)
-            judged, limits = _judged(subject, other.stack, recordings.get(subject.model, "nothing ran it"), tolerances)
+            judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
             found += [judged] if judged is not None else []
             layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
         layer.whole = worst([*([] if layer.whole is None else [layer.whole]), *found])
@@ -136,6 +136,9 @@ def _judged(subject: Subject, stack: Recurrent, found: Recording | str, toleranc
     """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
     where it is a single layer and nothing ran, and for layers that the caller joins.
     """
+    if found is None and subject.model == "B":
+        return None, ()  # that no framework ran the second model's file is a warning of its own
+    found = found or f"no executor that ran takes {subject.checkpoint.format} files"
     if isinstance(found, str):
         stated = any(subject.checkpoint.layers[name].calls for name in subject.pieces)
         return _unrun(subject, found, connected=stated)
