@@ -137,6 +137,7 @@ class Room:
     run      runs a file of a case on an input (time, batch, features); returns (time, batch, features)
     fixed    whether files may state the lengths of time and batch, and whether they may leave them open
     open_sizes  other lengths of time and batch that a file then takes
+    by_name  whether files have their layers in the order of their names
     prepare  writes and runs all cases at once, where the framework has a Python of its own
     """
 
@@ -151,6 +152,7 @@ class Room:
     batch: int = BATCH
     two: bool = True
     open_sizes: Sequence[tuple[int, int]] = ((6, 2),)
+    by_name: bool = False
     prepare: Callable[[Any, Sequence[Case]], None] = lambda folder, cases: None
 
     def draw(self, draw: random.Random) -> Case:
@@ -162,7 +164,7 @@ class Room:
         shape = self.read(np.zeros((TIME, self.batch, UNITS * (1 + two)))).shape
         for _ in range(draw.randint(0, 3)):
             chain += link(draw, shape, self.words, fixed)
-        low, high = draw.sample(list(self.names), 2)
+        low, high = sorted(draw.sample(list(self.names), 2)) if self.by_name else draw.sample(list(self.names), 2)
         return Case(tuple(chain), (low, high), two, fixed)
 
     def sizes(self, case: Case) -> list[tuple[int, int]]:

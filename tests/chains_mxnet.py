@@ -91,9 +91,10 @@ def run(path: Path, case: Case, x: Array) -> Array:
     return np.asarray(np.load(path.with_name(f"{x.shape[0]}x{x.shape[1]}.npy")))
 
 
+# MXNet cannot bind names with brackets, or with letters beyond ASCII.
 ROOM = Room(
     ("transpose", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "double", "int", "relu", "add", "identity", "dropout"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x,
     ([()], [(), (("joined", 2, 2, (1, 0)),), (("joined", 2, 2, (0, 0)),), (("reshape", (0, 0, -1)),), (("reshape", (0, -1, 2 * UNITS)),)]),
-    write, run, tuple(name for name in NAMES if name.isascii() and "[" not in name), (False,), prepare=prepare,  # such a name cannot be bound
+    write, run, tuple(name for name in NAMES if name.isascii() and "[" not in name), (False,), prepare=prepare,
 )  # fmt: skip

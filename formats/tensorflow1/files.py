@@ -27,6 +27,7 @@ from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
@@ -130,6 +131,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         )
     reader.add_computed()
     reader.add_loops()
+    reader.follow()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = (
@@ -212,6 +214,21 @@ class _Reader:
             self.warnings += own.warnings
             self.inside |= constants & self.arrays.keys()
             self.evidence.append(f"{name}: {own.found.what}, by what its steps compute; proved on random inputs")
+
+    def follow(self) -> None:
+        """Note what the layers that are read by their names receive in the graph."""
+        if self.graph is None:
+            return
+        owned = {
+            name: (
+                self.layers[name],
+                [frozenset(full for (_, own), member in cells.items() if own == way for full in member.names.values())
+                 for way in sorted({way for _, way in cells})],
+            )
+            for name, cells in self.cells.items()
+        }  # fmt: skip
+        for name, received in tensorflow1_flow.calls(self.graph, owned).items():
+            self.layers[name] = self.layers[name].replace(calls=received)
 
     def add_loops(self) -> None:
         """Name the recurrent layers that are loops and are not read."""
