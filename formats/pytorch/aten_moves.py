@@ -218,7 +218,7 @@ def indexed(applied: Applied) -> Array:
     """Return elements at places by axis. PyTorch moves axes where indices stand apart."""
     places = applied.inputs[1:]
     if any(place is not None and place.dtype.kind not in "iub" for place in places):
-        raise UnfitError("indices that are no whole numbers")
+        raise UnfitError("indices of another type than whole numbers")
     given = [number for number, place in enumerate(places) if place is not None]
     if given != list(range(given[0], given[-1] + 1)) if given else False:
         raise ChangesError("index by several axes that are apart")

@@ -125,7 +125,7 @@ def _changed(step: Step, after: Mapping[Ref, Step]) -> str | None:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
         if labels:
             return f"the {words} goes through {', '.join(labels)} from one step to the next"
-    return "it does not go on from both states of the step before" if found else None
+    return "a step begins with one state of the step before it and not with the other" if found else None
 
 
 def _since(state: Any, after: Mapping[Ref, Step]) -> list[Operation] | None:

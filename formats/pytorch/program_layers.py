@@ -158,7 +158,7 @@ class _Calls:
         return self._graph
 
     def _written_out(self, name: str, count: int, runs: program_cells.Runs | None) -> None:
-        """Note products with a layer's recurrent weights that are no steps of PyTorch's cells."""
+        """Note products with a layer's recurrent weights that do not belong to steps as PyTorch writes them."""
         if runs is not None:
             runs.reasons.append(f"{count} of its steps are written out as other operators than PyTorch's cell")
             return

@@ -79,7 +79,7 @@ def written_out(
     operations: Sequence[Operation], owners: Mapping[str, tuple[str, str]]
 ) -> tuple[dict[str, list[Step]], dict[str, int]]:
     """Return the steps of cells that are written out as PyTorch writes its own, by layer; and how many products with a layer's
-    recurrent weights are no such step.
+    recurrent weights do not belong to such a step.
     """
     products = {one: product for one in operations if (product := _product(one, owners)) is not None}
     if not products:
