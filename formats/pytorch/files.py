@@ -58,7 +58,8 @@ def _stored(path: Path) -> Stored:
         inside = in_folder(path)
         if inside is not None and inside.name == "pytorch_model.bin.index.json":
             raise UnreadableError(
-                path, f"its weights are in several .bin files, and {inside.name!r} is their index",
+                path,
+                f"its weights are in several .bin files, and {inside.name!r} is their index",
                 "Load the model in its library, and save it as safetensors or in one file.",
             )
         return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
