@@ -166,7 +166,9 @@ def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int]
     shape = b.add("Shape", [before], f"{name}/size")
     long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
     starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
-    windows = b.add("Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows")
+    windows = b.add(
+        "Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows"
+    )
     others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
     wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
     return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)

@@ -112,8 +112,20 @@ def first_step(
         own = sums.named(_begun(one, ()))
         extra = variables(own).keys() - variables(other).keys()
         if extra or not same_function(own, other):
-            raise UnmatchedError("its first step computes something else than the others do from zeros")
+            more = [one for one in _functions(own) if one not in set(_functions(other))]
+            words = f": {', '.join(more)}" if more else ""
+            raise UnmatchedError(f"its first step computes something else than the others do from zeros{words}")
     return given
+
+
+def _functions(piece: Piece) -> Iterator[str]:
+    """Yield the functions of a formula in words, with their numbers."""
+    if isinstance(piece, Each):
+        stored = (one.array for one in piece.operands if isinstance(one, Stored))
+        numbers = [*piece.constants, *(float(one.reshape(-1)[0]) for one in stored if one.size)]
+        yield f"{piece.operator} {' '.join(f'{one:g}' for one in numbers)}".strip()
+        for one in piece.operands:
+            yield from _functions(one)
 
 
 def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
@@ -135,9 +147,9 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         if product is None or product.reads_columns:
             continue
         before = scope.producer(product.value)
-        if before is not None and before[0].op_type != "Concat":
-            if any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
-                found.add(product.value)
+        shared = any(np.may_share_memory(product.matrix, matrix) for matrix in matrices)
+        if shared and before is not None and before[0].op_type != "Concat":
+            found.add(product.value)
     return found
 
 

@@ -143,7 +143,7 @@ def _variants(graph: Graph, products: Sequence[onnx.NodeProto]) -> tuple[list[Fo
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, AmbiguousError) else error
                 continue
-            made, partly = [], ""
+            made, partly = [], "a step before its first one is not proved to be of the same cell"
             if graph.scope.constant(before) is None:
                 try:
                     made.append(_layer(graph, own, [_first(graph, found), *found], True))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.fuse_conditions import decision
 from rnnconvert.formats.onnx.fuse_expression import (
     ONE,
     PAIRS,
@@ -103,9 +104,10 @@ class Tracer:
             return found
         if depends:
             if node.op_type in _MASKS:
+                words = decision(scope, node.input[0] if node.op_type == "Where" else name)
                 raise UnmatchedError(
-                    f"a node {node.op_type} ({name!r}) keeps or drops what a step computes, and the operators of ONNX know "
-                    "lengths of sequences alone"
+                    f"a node {node.op_type} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
+                    "operators of ONNX know lengths of sequences alone"
                 )
             raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell")
         return self._source(scope, name, at)

@@ -47,7 +47,9 @@ def whole(path: Path) -> Path:
     index = path.with_name(f"{found.stem}{found.ending}.index.json")
     one_of = f"it is shard {found.number} of {found.count}, and not a whole model"
     if not index.is_file():
-        raise UnreadableError(path, f"{one_of}; its index {index.name!r} is not beside it", f"Put all {found.count} beside it.")
+        raise UnreadableError(
+            path, f"{one_of}; its index {index.name!r} is not beside it", f"Put all {found.count} beside it."
+        )
     if found.ending != ".safetensors":
         raise UnreadableError(
             path, f"{one_of}; its index is {index.name!r}, and only shards of safetensors are read together",
@@ -56,7 +58,9 @@ def whole(path: Path) -> Path:
     return index
 
 
-def check(index: Path, content: Mapping[str, Any], names: Mapping[str, str], there: Mapping[str, Iterable[str]], size: int) -> None:
+def check(
+    index: Path, content: Mapping[str, Any], names: Mapping[str, str], there: Mapping[str, Iterable[str]], size: int
+) -> None:
     """Raise UnreadableError for an index that does not name all that its shards hold.
 
     content  what it says apart from the names
@@ -68,12 +72,18 @@ def check(index: Path, content: Mapping[str, Any], names: Mapping[str, str], the
         for number in range(1, min(one.count, len(there) + 1) + 1) if one is not None else ():
             other = f"{one.stem}-{number:05}-of-{one.count:05}{one.ending}"
             if other not in there:
-                raise UnreadableError(index, f"it names no tensor of {other!r}, which belongs to {one.count} shards", _AGAIN)
+                raise UnreadableError(
+                    index, f"it names no tensor of {other!r}, which belongs to {one.count} shards", _AGAIN
+                )
     for name, held in there.items():
         left = sorted(set(held) - names.keys())
         if left:
-            raise UnreadableError(index, f"it leaves out tensors of {name!r}: {', '.join(map(repr, left[:_LISTED]))}", _AGAIN)
+            raise UnreadableError(
+                index, f"it leaves out tensors of {name!r}: {', '.join(map(repr, left[:_LISTED]))}", _AGAIN
+            )
     metadata = content.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, (int, float)) and total > size:
-        raise UnreadableError(index, f"it states {total:.0f} bytes of tensors, and those that it names have {size}", _AGAIN)
+        raise UnreadableError(
+            index, f"it states {total:.0f} bytes of tensors, and those that it names have {size}", _AGAIN
+        )

@@ -118,7 +118,9 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
         checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
-    close = [] if path == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
+    close = (
+        [] if path == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
+    )
     close += [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     check_names(checkpoint, options)
