@@ -35,10 +35,11 @@ rnnconvert.toml:
 
 \b
 Every pair is checked, whatever becomes of the others. The exit code is that of the worst, in this order: 1 not equal,
-3 a file that cannot be read, 2 a pair that cannot be compared, 4 refused, 5 a package or an executor is missing, 0 equal.
+3 a file that cannot be read, 2 a pair that cannot be compared, 4 refused, 5 a package or an executor is missing, under --strict 7
+layers equal but the source not run whole and 6 equal but for what was left out, 0 equal.
 """
 
-WORST_FIRST = (1, 3, 2, 4, 5, 0)
+WORST_FIRST = (1, 3, 2, 4, 5, 7, 6, 0)
 """Exit codes, the worst news first."""
 
 
@@ -63,7 +64,7 @@ WORST_FIRST = (1, 3, 2, 4, 5, 0)
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
 def check(
     files: tuple[Path, ...], config: Path, folder: Path | None, sarif: Path | None, jobs: int | None, cache: str | None,
-    no_explain: bool, as_json: bool, quiet: bool,
+    strict: bool, no_explain: bool, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
@@ -80,7 +81,7 @@ def check(
         try:
             with watching(quiet or as_json) as watch:
                 told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
-                report = claim.check(told, explain=not no_explain, jobs=jobs, cache=cache)
+                report = claim.check(told, explain=not no_explain, jobs=jobs, cache=cache, strict=strict)
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
             failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
@@ -129,7 +130,12 @@ def _make(folder: Path | None) -> None:
 def _tell(report: Any, models: str, quiet: bool) -> None:
     from rnnconvert.reports.text import to_text
 
-    if report.equal:
-        say(f"{styled('equal', 'green')}: {models}: {report.document['summary']}", quiet)
-    else:
+    verdict, summary = report.conclusion, report.document["summary"]
+    if report.exit_code:
         put_lines(to_text(report.document, styled))
+        return
+    silent = quiet and report.equal
+    say(f"{styled(report.verdict, 'green' if verdict else 'yellow')}: {models}: {summary}", silent)
+    for word, limits in (("but for", verdict.exceptions), ("note", verdict.remarks)):
+        for limit in limits:
+            say(f"  {word}: {limit}", silent)

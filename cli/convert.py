@@ -188,6 +188,7 @@ def convert(
             proof: dict[str, Any] = {}
             wanted = Target(written, wish.format, layers, dtype, strict, force, dry_run, shown)
             if verified:
+                from rnnconvert.core.errors import not_written
                 from rnnconvert.reports import check
                 from rnnconvert.verification.plan import Plan
                 from rnnconvert.verification.proved import convert_verified
@@ -200,7 +201,7 @@ def convert(
                 if as_json:
                     proof = _verdict(report, reports)
                 else:
-                    remark = "" if report.equal else f"{written} was not written"
+                    remark = not_written(written, report) if report.exit_code else ""
                     finish(report, reports, quiet, remark, err=target == STREAM)
             else:
                 summary = convert_file(read, source_format, wanted, Options(settings=settings))
@@ -343,7 +344,7 @@ def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
     """Write the reports, and return the verdict for machines."""
     for path in paths:
         report.write(path)
-    verdict = {"verdict": report.verdict, "summary": report.document["summary"], "exit_code": report.exit_code}
+    verdict = {**report.conclusion.as_dict(), "summary": report.document["summary"], "exit_code": report.exit_code}
     return {"verification": verdict}
 
 

@@ -87,4 +87,4 @@ def diagnose(
         settings_b=settings_b, seed=seed, batch=batch, time=time, lengths=lengths,
     )  # fmt: skip
     tell(found, as_json)
-    click.get_current_context().exit(0 if found.equal else 1)
+    click.get_current_context().exit(found.verdict.exit_code())

@@ -13,7 +13,7 @@ Examples:
   rnnconvert diff model.pt model.keras --pair encoder=lstm+lstm_1
 
 \b
-Exit codes: 0 equal (or off by rounding only), 1 not equal, 2 to 5 as elsewhere.
+Exit codes: 0 equal, or equal but for what is named (rounding), 1 not equal, 2 to 5 as elsewhere.
 """
 
 
@@ -43,4 +43,4 @@ def diff(
         a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a, settings_b=settings_b,
     )  # fmt: skip
     tell(found, as_json)
-    click.get_current_context().exit(0 if found.equal else 1)
+    click.get_current_context().exit(found.verdict.exit_code())

@@ -342,8 +342,8 @@ def finish(report: Any, paths: Sequence[str], quiet: bool, remark: str = "", err
     for path in paths:
         report.write(path)
     reports.summary_to_github(report.document)
-    put_lines(report.verdict if quiet else to_text(report.document, styled), err=err)
+    put_lines(report.conclusion.short if quiet else to_text(report.document, styled), err=err)
     if remark:
         say(remark)
-    if not report.equal:
+    if report.exit_code:
         sys.exit(report.exit_code)

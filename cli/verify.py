@@ -184,7 +184,7 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
 def verify(
     a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
     reports: tuple[str, ...], sarif: str | None, save_outputs: str | None, jobs: int | None, cache: str | None,
-    no_explain: bool, as_json: bool, quiet: bool, **given: Any,
+    strict: bool, no_explain: bool, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
     from rnnconvert import reports as forms
@@ -200,7 +200,7 @@ def verify(
         report = equivalence.verify(
             a, b, plan, atol=_tolerances(atol, "--atol"), rtol=_tolerances(rtol, "--rtol"), save=save_outputs,
             save_inputs=given["save_inputs"], watch=watch, command=_command(), jobs=jobs, cache=cache,
-            explain=not no_explain,
+            explain=not no_explain, strict=strict,
         )  # fmt: skip
     annotate(report.document)
     if not as_json:

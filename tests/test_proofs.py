@@ -18,6 +18,7 @@ import rnnconvert as rc
 from rnnconvert import reports
 from rnnconvert.cli.check import WORST_FIRST
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.verdict import EXIT_CODES
 from rnnconvert.diagnosis import mutations
 from rnnconvert.diagnosis.faults import ARRAYS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -239,7 +240,8 @@ def test_a_call_says_how_to_run_it_again(files: Path) -> None:
 
 def test_junit_names_the_pair(files: Path) -> None:
     document = rc.verify(files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"]).document
-    (suite,) = ElementTree.fromstring(reports.render(document, ".xml"))
+    suite, verdict = ElementTree.fromstring(reports.render(document, ".xml"))
+    assert [one.tag for one in verdict.iter("failure")] == ["failure"]
     assert suite.attrib["name"].startswith("right.pt = wrong.safetensors: ")
     assert all(case.attrib["classname"].startswith("right.pt = wrong.safetensors: ") for case in suite.iter("testcase"))
     told = [failure.text for failure in suite.iter("failure") if failure.text and "What it looks like" in failure.text]
@@ -298,7 +300,7 @@ def test_check_goes_on_and_the_worst_news_wins(others: list[str], code: int, fil
 
 
 def test_the_order_of_exit_codes_is_whole() -> None:
-    assert sorted(WORST_FIRST) == [0, 1, 2, 3, 4, 5]
+    assert sorted(WORST_FIRST) == [*range(8)] and set(EXIT_CODES.values()) <= set(WORST_FIRST)
     assert Report(documents.failing()).exit_code == WORST_FIRST[0]
 
 

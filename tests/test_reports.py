@@ -21,6 +21,7 @@ import rnnconvert as rc
 from rnnconvert import reports
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, Limit, Verdict
 from rnnconvert.reports.schema import SCHEMA, ordered, problems, schema
 from rnnconvert.reports.text import to_text, verdict_line
 from rnnconvert.reports.words import Document, place, share, shown, tally, used
@@ -101,6 +102,7 @@ def spoilt(document: Document, seed: int) -> Document:
 def test_our_own_check_says_what_jsonschema_says() -> None:
     whole = documents.endless()
     whole["layers"][0]["runs"] = [documents.run(cases=("states",), rewrites=[documents.REWRITE])]
+    del whole["limits"], whole["reasons"]  # reports of older versions lack them
     validator = jsonschema.Draft202012Validator(schema())
     found = []
     for seed in range(600):
@@ -399,3 +401,50 @@ def test_where_nothing_ran_nothing_is_called_equal() -> None:
     text = to_text({**document, "verdict": "not compared", "layers": layers})
     assert "nothing ran" in text
     assert "equal everywhere" not in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("chosen", "equal"), ("caller", "equal"), ("units", "equal but for"), ("weights", "equal but for"),
+        ("whole", "equal layer by layer, not run whole"),
+    ],
+)  # fmt: skip
+def test_what_was_left_out_decides_the_word_and_cannot_be_dropped(tmp_path: Path, kind: Any, word: str) -> None:
+    limit = Limit(kind, "encoder", "something was left out")
+    verdict = Verdict.of(equal=True, compared=True, limits=[limit])
+    assert verdict.word == word and bool(verdict) == (word == "equal")
+    assert str(limit) in str(verdict)
+    document = {**documents.passing(), **verdict.as_dict()}
+    for ending in reports.FORMS:
+        text = reports.render(document, ending)
+        assert "something was left out" in text or (ending == ".sarif" and word == "equal")
+    assert "something was left out" in to_text(document)
+    path = tmp_path / "r.json"
+    for other in {"equal", "equal but for", "equal layer by layer, not run whole"} - {word}:
+        path.write_text(reports.render({**document, "verdict": other}, ".json"))
+        with pytest.raises(UnreadableError, match="contradicts itself"):
+            reports.read(path)
+
+
+@pytest.mark.parametrize(
+    ("equal", "compared", "word", "code"), [(False, True, "not equal", 1), (False, False, "not equal", 1), (True, False, "not compared", 5)]
+)  # fmt: skip
+def test_no_limit_makes_up_for_what_differs_or_was_not_compared(
+    equal: bool, compared: bool, word: str, code: int
+) -> None:
+    for kind in ("chosen", "units", "whole"):
+        verdict = Verdict.of(equal=equal, compared=compared, limits=[Limit(kind, "", "x")])
+        assert (verdict.word, verdict.exit_code(), verdict.exit_code(strict=True), bool(verdict)) == (
+            word,
+            code,
+            code,
+            False,
+        )
+
+
+def test_strict_fails_what_is_less_than_equal() -> None:
+    codes = {
+        word: (Verdict(word).exit_code(), Verdict(word).exit_code(strict=True)) for word in (EQUAL, BUT_FOR, BY_LAYER)
+    }
+    assert codes == {EQUAL: (0, 0), BUT_FOR: (0, 6), BY_LAYER: (0, 7)}

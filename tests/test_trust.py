@@ -28,8 +28,9 @@ from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
-from rnnconvert.verification import report, running
-from rnnconvert.verification.results import Results
+from rnnconvert.verification import running
+from rnnconvert.verification.evidence import concluded
+from rnnconvert.verification.results import LayerResults, Model, Results, Whole
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
@@ -169,7 +170,23 @@ REFUSED = run_of("onnxruntime-cpu", "", "B", status="refused")
     ([[run_of(), run_of("reference", "not equal", "B"), REFUSED]], 2, "not equal"),
 ])  # fmt: skip
 def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, verdict: str) -> None:
-    assert report._verdict(layers, models) == verdict
+    results = Results("", "", models=[Model(label, "", "", 0, "") for label in "AB"[:models]])
+    results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
+    named = [
+        [{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs]
+        for runs in layers
+    ]
+    found = concluded(results, named)
+    assert (found.word, bool(found)) == (verdict, verdict == "equal")
+    for status, word in (
+        ("equal", verdict),
+        ("not run", "equal layer by layer, not run whole"),
+        ("not equal", "not equal"),
+    ):
+        for layer in results.layers.values():
+            layer.whole = Whole(status, "it has another order")
+        if layers and verdict == "equal":
+            assert concluded(results, named).word == word
 
 
 # Numbers that say nothing -------------------------------------------------------------------------

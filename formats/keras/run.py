@@ -21,9 +21,11 @@ from .run_model import (
     WholeModel,
     cells_of,
     directions,
+    every,
     load,
     state_count,
 )
+from .run_witness import chosen, forget, inputs, watch
 
 Array = np.ndarray
 
@@ -103,6 +105,23 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if variant["device"] == "cuda":
         found["notes"]["paths"] = {layer.name: _path(layer, variant["backend"]) for layer in graph.layers}
     return found
+
+
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, and record the calls of its layers; see rnnconvert.running."""
+    import keras
+
+    seen = request["witness"]
+    model = load(request["file"])
+    if request["variant"]["device"] == "cuda":
+        _without_tf32(request["variant"]["backend"])
+    for name, layer in chosen(list(every(model)), seen.layers, seen).items():
+        watch(layer, name, seen, _array, lambda value: [] if value is None else keras.tree.flatten(value), state_count)
+    drawn = inputs(model, seen)
+    structure = getattr(model, "_inputs_struct", None)
+    packed = drawn[0] if structure is None else keras.tree.pack_sequence_as(structure, drawn)
+    # Without `training`: to state it would undo what a call of a layer in the model states itself.
+    seen.twice(lambda: model(packed), lambda: forget(model))
 
 
 def _without_tf32(backend: str) -> None:

@@ -170,7 +170,7 @@ class NamedLayers(Chain):
     """Layers of a model by name, or where names are not unique by path: outer/inner, or as the file has it."""
 
     def __init__(self, model: Any, names: Sequence[str]) -> None:
-        known = list(_every(model))
+        known = list(every(model))
         chosen = []
         for name in names:
             found = {id(layer): layer for labels, layer in known if name in labels}
@@ -184,7 +184,7 @@ class NamedLayers(Chain):
         super().__init__(chosen)
 
 
-def _every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[list[str], Any]]:
+def every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[tuple[list[str], Any]]:
     """Yield each recurrent layer of a model and of the models in it, with all names that it may have."""
     from keras.src.utils.naming import to_snake_case  # as the file's paths are made
 
@@ -198,7 +198,7 @@ def _every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[
         if _is_recurrent(layer):
             yield [layer.name, "/".join(names), own], layer
         elif hasattr(layer, "layers"):
-            yield from _every(layer, names, f"{own}/")
+            yield from every(layer, names, f"{own}/")
 
 
 class WholeModel(Graph):
@@ -223,7 +223,7 @@ class WholeModel(Graph):
                 places.append((depth, way, number, layer))
                 depth += 1
                 turned ^= way
-            elif any(labels for labels, _ in (_every(layer) if hasattr(layer, "layers") else ())):
+            elif any(labels for labels, _ in (every(layer) if hasattr(layer, "layers") else ())):
                 raise NotImplementedError(f"the layer {layer.name!r} is a model with recurrent layers: name them")
             elif type(layer).__name__ == "Flip":
                 turned = not turned

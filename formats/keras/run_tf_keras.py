@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .run_model import STATES, directions, prepared
+from .run_witness import chosen, forget, inputs, watch
 
 Array = np.ndarray
 
@@ -42,6 +43,19 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     file = request["file"]
     layers = _layers(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]))
     return _solved(layers, request)
+
+
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, and record the calls of its layers; see rnnconvert.running."""
+    import tensorflow
+
+    seen, model = request["witness"], _loaded(request["file"])
+    for name, layer in chosen(list(_every(model)), seen.layers, seen).items():
+        watch(layer, name, seen, _array, lambda value: [] if value is None else tensorflow.nest.flatten(value), _count)
+    drawn = inputs(model, seen)
+    given = drawn[0] if len(drawn) == 1 else tensorflow.nest.pack_sequence_as(model.input, drawn)
+    # Without `training`: to state it would undo what a call of a layer in the model states itself.
+    seen.twice(lambda: model(given), lambda: forget(model))
 
 
 @functools.lru_cache(maxsize=1)

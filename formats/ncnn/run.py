@@ -29,6 +29,10 @@ _TYPES = {"LSTM": 2, "GRU": 1, "RNN": 1}
 """The layers, and how many states each has."""
 
 
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""How many rows of its matrices each layer has for each unit."""
+
+
 def absent(variant: Mapping[str, Any]) -> str:
     """Return why it cannot run here although its package is installed, or "" if it can."""
     return ""
@@ -61,6 +65,63 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"y": x, **found}
 
 
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, and take out what its recurrent layers read and give; see rnnconvert.running."""
+    import ncnn
+
+    seen, net = request["witness"], _net(request["file"])
+    every = _layers(request["file"])
+    layers = {name: one for name, one in every.items() if name in seen.layers}
+    for name in seen.layers:
+        if name not in layers:
+            seen.explain(name, f"the model has no layer {name!r}")
+    feeds = {blob: _fed(seen, blob, dims, every) for blob, dims in _inputs(request["file"]).items()}
+    wanted = list(dict.fromkeys(blob for one in layers.values() for blob in (*one["in"], *one["out"])))
+
+    def run() -> None:
+        run = net.create_extractor()
+        run.set_light_mode(False)
+        for blob, given in feeds.items():
+            run.input(blob, ncnn.Mat(given).clone())
+        values = {blob: _extracted(run, blob) for blob in wanted}
+        for label, one in layers.items():
+            read, gives = ([values[blob] for blob in one[side]] for side in ("in", "out"))
+            states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
+            seen.record(
+                label, read[0][:, None], gives[0][:, None], states=[*states, *[None] * (2 - len(states))],
+                finals=[*finals, *[None] * (2 - len(finals))],
+            )  # fmt: skip
+
+    seen.twice(run)
+
+
+def _fed(seen: Any, blob: str, dims: list[int], layers: Mapping[str, Any]) -> Array:
+    """Return an input; ncnn's files often leave out its sizes, and the width is then that of a layer that reads it.
+
+    Raises NotImplementedError where no recurrent layer does: ncnn itself checks nothing.
+    """
+    widths = [one["width"] for one in layers.values() if one["in"][0] == blob]
+    if not dims and not widths:
+        raise NotImplementedError(f"its input {blob} states no sizes")
+    return np.asarray(seen.draw(dims or [0, widths[0]]))  # 0: an open axis
+
+
+def _rows(state: Array) -> list[Array]:
+    """Return the states of each direction, (1, units)."""
+    return list(state.reshape(-1, 1, state.shape[-1]))
+
+
+def _inputs(file: str) -> dict[str, list[int]]:
+    """Return the blobs that a model is fed with, and their sizes, the last axis first in the file; none where it states none."""
+    found = {}
+    for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
+        words = line.split()
+        if words and words[0] == "Input":
+            sizes = {key: int(value) for key, _, value in (word.partition("=") for word in words[5:])}
+            found[words[4]] = [sizes[key] for key in ("2", "1", "0") if sizes.get(key, 0) > 0]
+    return found
+
+
 def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], found: dict[str, list[Array]]) -> None:
     """Add the last states of layers that give them: (directions, units) for each sequence."""
     for one in chain:
@@ -70,13 +131,17 @@ def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], found: 
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:
-    """Return the blobs that each recurrent layer of a file reads and gives, by the layer's name."""
+    """Return the blobs that each recurrent layer of a file reads and gives, and its input's width, by the layer's name."""
     found = {}
     for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
         words = line.split()
         if words and words[0] in _TYPES:
             ins, outs = int(words[2]), int(words[3])
-            found[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs]}
+            values = dict(word.split("=", 1) for word in words[4 + ins + outs :])
+            rows = int(values.get("3", values["0"])) * _GATES[words[0]] * (2 if values.get("2") == "2" else 1)
+            found[words[1]] = {
+                "in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows,
+            }  # fmt: skip
     return found
 
 
@@ -100,10 +165,11 @@ def _run(net: Any, blob: str, x: Array, wanted: list[str]) -> dict[str, Array]:
     run = net.create_extractor()
     run.set_light_mode(False)
     run.input(blob, ncnn.Mat(np.ascontiguousarray(x)).clone())
-    found = {}
-    for name in wanted:
-        status, value = run.extract(name)
-        if status:
-            raise RuntimeError(f"ncnn cannot compute {name}: status {status}")
-        found[name] = np.array(value)
-    return found
+    return {name: _extracted(run, name) for name in wanted}
+
+
+def _extracted(run: Any, name: str) -> Array:
+    status, value = run.extract(name)
+    if status:
+        raise RuntimeError(f"ncnn cannot compute {name}: status {status}")
+    return np.array(value)

@@ -100,6 +100,10 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 label = unique(label, others)
             owners[label], others[label] = key, file.tensor(tensor)
     unread += onnx_unread.unread(scopes, met, looked)
+    warnings += [
+        f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
+        for location, (size, end) in file.spare().items()
+    ]
     received = flow.received(scopes, homes, looked, layers)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(

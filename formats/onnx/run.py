@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from . import run_witness
+
 Array = np.ndarray
 
 NEEDS = ("onnx", "onnxruntime")
@@ -59,6 +61,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if request["layers"]:
         return _nodes(request)
     return _whole(request)
+
+
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, with what its recurrent nodes read and give as further outputs; see rnnconvert.running."""
+    run_witness.witness(request, _found, _Session, _wide)
 
 
 def _available(provider: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.reading import charging, map_file
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.openvino import xml_file
 from rnnconvert.formats.openvino.xml_file import Element
@@ -107,22 +107,23 @@ class Net:
         if first is None:
             return None
         if layer.type == "Convert":
-            kind = TYPES.get(layer.data.get("destination_type", ""))
+            target = TYPES.get(layer.data.get("destination_type", ""))
             narrowed = (
-                kind is not None
+                target is not None
                 and first.dtype.kind == "f"
-                and kind.kind == "f"
-                and kind.itemsize >= first.dtype.itemsize
+                and target.kind == "f"
+                and target.itemsize >= first.dtype.itemsize
             )
-            return first if narrowed or kind is None else self._made(first.astype(kind))
+            return first if narrowed or target is None else self._made(first.astype(target))
         second = self.constant(given[1], depth + 1) if len(given) > 1 else None
         if second is None:
             return None
         try:
             if layer.type in ("Multiply", "Subtract"):
-                one, two = first.astype(np.float32), second.astype(np.float32)
+                kind = widest([np.dtype(np.float32), *(each.dtype for each in (first, second) if is_float(each))])
+                one, two = first.astype(kind), second.astype(kind)
                 size = np.broadcast_shapes(one.shape, two.shape)
-                charging(first.nbytes).memory(4 * int(np.prod(size, dtype=object)), self.path)
+                charging(first.nbytes).memory(kind.itemsize * int(np.prod(size, dtype=object)), self.path)
                 found: Array = one * two if layer.type == "Multiply" else one - two
                 return found
             if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:

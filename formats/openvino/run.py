@@ -57,6 +57,50 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"y": x, **found}
 
 
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, with what its operations read and give as further results; see rnnconvert.running."""
+    core, seen = library().Core(), request["witness"]
+    model = core.read_model(request["file"])
+    nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}
+    for name in seen.layers:
+        if name not in nodes:
+            seen.explain(name, f"the model has no sequence {name!r}, only {', '.join(nodes)}")
+    feeds = []
+    for parameter in model.inputs:
+        dims = [axis.get_length() if axis.is_static else None for axis in parameter.get_partial_shape()]
+        feeds.append(seen.draw(dims, np.dtype(parameter.get_element_type().to_dtype()).name))
+    chosen = {name: nodes[name] for name in seen.layers if name in nodes}
+    places: dict[str, list[int]] = {}
+    total = len(model.outputs)
+    for name, node in chosen.items():
+        count = _SEQUENCES[node.get_type_name()]
+        values = [node.input_value(place) for place in range(count + 2)] + [
+            node.output(place) for place in range(count + 1)
+        ]
+        places[name] = list(range(total, total + len(values)))
+        model.add_results([library().opset13.result(value) for value in values])
+        total += len(values)
+    ready = _compiled(core, model)
+
+    def run() -> None:
+        done = ready(feeds)
+        for name, node in chosen.items():
+            count = _SEQUENCES[node.get_type_name()]
+            read = [np.asarray(done[place]) for place in places[name]]
+            (x, *states), (lengths, y, *finals) = read[: count + 1], read[count + 1 :]
+            steps, batch = x.shape[1], x.shape[0]
+            seen.record(
+                name,
+                x.swapaxes(0, 1),
+                y.transpose(2, 0, 1, 3).reshape(steps, batch, -1),  # from (batch, directions, time, units)
+                mask=np.arange(steps)[:, None] < lengths,
+                states=[*(list(one.swapaxes(0, 1)) for one in states), *[[]] * (2 - count)],
+                finals=[*(list(one.swapaxes(0, 1)) for one in finals), *[[]] * (2 - count)],
+            )
+
+    seen.twice(run)
+
+
 def _compiled(core: Any, model: Any) -> Any:
     # By default it computes in bfloat16 where the processor has it, and spreads over all cores.
     return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})

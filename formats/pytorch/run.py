@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from . import run_witness
+
 Array = np.ndarray
 
 NEEDS = ("torch",)
@@ -52,6 +54,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if variant["device"] == "cuda":
         found["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
     return found
+
+
+def witness(request: Mapping[str, Any]) -> None:
+    """Run the model of a TorchScript archive or an exported program whole; see rnnconvert.running."""
+    run_witness.witness(request, _array)
 
 
 @functools.lru_cache(maxsize=1)

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.graph_def import Graph as Stated
+from rnnconvert.containers.graph_def import Node, output
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.tensorflow1.as_onnx import PASSING
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph as Stated
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Node, output
 from rnnconvert.graphs import (
     SAME,
     Applied,

@@ -54,13 +54,58 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"y": y, **found}
 
 
-def _interpreter(content: bytes) -> Any:
+def witness(request: Mapping[str, Any]) -> None:
+    """Run a model whole, keeping what its recurrent operators read and give; see rnnconvert.running."""
+    seen, content = request["witness"], Path(request["file"]).read_bytes()
+    model = _parsed(content)
+    operators, turned = {}, {}  # type: dict[str, Any], dict[str, tuple[bool, bool]]
+    for name in seen.layers:
+        try:
+            operators[name], turned[name] = _found(model, name)
+        except NotImplementedError as error:
+            seen.explain(name, str(error))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        interpreter = _interpreter(content, keep=True)
+    feeds = []
+    for one in interpreter.get_input_details():
+        dims = [int(size) if size > 0 else None for size in one["shape_signature"]]
+        drawn = seen.draw(dims, "float32" if one["quantization"][0] else np.dtype(one["dtype"]).name)
+        if dims != list(one["shape"]):
+            interpreter.resize_tensor_input(one["index"], drawn.shape)
+        feeds.append(
+            (one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn)
+        )
+    interpreter.allocate_tensors()
+    scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
+
+    def run() -> None:
+        for index, drawn in feeds:
+            interpreter.set_tensor(index, drawn)
+        interpreter.invoke()
+        for name, one in operators.items():
+            # Where the directions are not merged, each has an output of its own.
+            values = [
+                [_meant(interpreter.get_tensor(int(place)), *scales[int(place)]) for place in some]
+                for some in (one.inputs[:1], one.outputs)
+            ]
+            x, y = (np.concatenate(some, axis=-1) for some in values)
+            if not getattr(one.builtinOptions, "timeMajor", False):
+                x, y = x.swapaxes(0, 1), y.swapaxes(0, 1)
+            before, behind = turned[name]
+            seen.record(name, x[::-1] if before else x, y[::-1] if behind else y)
+
+    seen.twice(run, interpreter.reset_all_variables)
+
+
+def _interpreter(content: bytes, keep: bool = False) -> Any:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     # The default resolver hands dense layers to XNNPACK, which has no recurrent operator and prints that it was made.
     return Interpreter(
-        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
-    )
+        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_preserve_all_tensors=keep,
+    )  # fmt: skip
 
 
 def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, Any]:
@@ -147,29 +192,41 @@ def _parsed(content: bytes) -> Any:
     return schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
 
 
-def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
-    """Return a model of one recurrent operator of another, and whether the time is turned around before it and behind it."""
-    import flatbuffers
+def _words(model: Any) -> list[str]:
+    """Return the names of a model's operators, by their place among its codes."""
     from ai_edge_litert import schema_py_generated as schema
 
-    model = _parsed(content)
-    graph = model.subgraphs[0]
-    codes = [max(one.deprecatedBuiltinCode, one.builtinCode) for one in model.operatorCodes]
     words = {number: word for word, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+    return [words.get(max(one.deprecatedBuiltinCode, one.builtinCode), "") for one in model.operatorCodes]
+
+
+def _found(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
+    """Return a recurrent operator of a model, and whether the time is turned around before it and behind it."""
+    graph, words = model.subgraphs[0], _words(model)
     chosen, seen = None, []  # type: Any, list[str]
     for one in graph.operators:
-        if words.get(codes[one.opcodeIndex]) in _STATES:
+        if words[one.opcodeIndex] in _STATES:
             label = graph.tensors[one.outputs[0]].name.decode("utf-8", "replace")
             label = label[:-2] if label.endswith(":0") else label
             seen.append(label)
             chosen = one if label == name else chosen
     if chosen is None:
         raise NotImplementedError(f"the first graph has no layer {name!r}, only {', '.join(seen)}")
-    turning = [one for one in graph.operators if words.get(codes[one.opcodeIndex]) == "REVERSE_V2"]
+    turning = [one for one in graph.operators if words[one.opcodeIndex] == "REVERSE_V2"]
     readers = [one for one in graph.operators if chosen.outputs[0] in one.inputs]
     before = any(chosen.inputs[0] == one.outputs[0] for one in turning)
     behind = bool(readers) and all(one in turning for one in readers)
-    feeding = {int(one.outputs[0]): one for one in graph.operators if words.get(codes[one.opcodeIndex]) == "DEQUANTIZE"}
+    return chosen, (before, before and behind)
+
+
+def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
+    """Return a model of one recurrent operator of another, and whether the time is turned around before it and behind it."""
+    import flatbuffers
+
+    model = _parsed(content)
+    graph, words = model.subgraphs[0], _words(model)
+    chosen, turned = _found(model, name)
+    feeding = {int(one.outputs[0]): one for one in graph.operators if words[one.opcodeIndex] == "DEQUANTIZE"}
     unpacking = [
         feeding[int(tensor)]
         for tensor in chosen.inputs
@@ -179,4 +236,4 @@ def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
     graph.inputs, graph.outputs = [int(chosen.inputs[0])], [int(place) for place in chosen.outputs]
     builder = flatbuffers.Builder(1024)
     builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output()), (before, before and behind)
+    return bytes(builder.Output()), turned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.rewrites import (
@@ -23,9 +23,26 @@ Arguments = tuple[Any, ...]
 """What a rewrite is applied with."""
 
 
-def to_common_form(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, list[str]]:
-    """Return both layers in one form, where an exact rewrite leads there, and what was done, in words."""
-    notes: list[str] = []
+class Note(NamedTuple):
+    """What was done to bring two layers into one form.
+
+    words     the whole in words
+    rounds    whether it rounds
+    left_out  whether something is not compared because of it
+    """
+
+    words: str
+    rounds: bool = False
+    left_out: bool = False
+
+
+def to_common_form(a: Recurrent, b: Recurrent, *, outside: bool = True) -> tuple[Recurrent, Recurrent, list[Note]]:
+    """Return both layers in one form, where an exact rewrite leads there, and what was done.
+
+    outside  whether directions may be joined, and outputs reversed, outside of one of the layers, as two formats may have it;
+             in two files of one format either is a difference
+    """
+    notes: list[Note] = []
     a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
     for rewrite, wanted in _OF_STACKS_FIRST:
         a, b = _whole(rewrite, wanted, a, b, "A", notes), _whole(rewrite, wanted, b, a, "B", notes)
@@ -33,32 +50,33 @@ def to_common_form(a: Recurrent, b: Recurrent) -> tuple[Recurrent, Recurrent, li
         a = _each(one, differs, a, b, "A", notes)
         b = _each(one, differs, b, a, "B", notes)
     a, b = _folded(a, b, "A", notes), _folded(b, a, "B", notes)
+    if not outside:
+        return a, b, notes
     if _merged_outside(a, b):
         a = _side_by_side(a, b, "A", notes)
     elif _merged_outside(b, a):
         b = _side_by_side(b, a, "B", notes)
     if {a.output_order, b.output_order} == {"time", "processing"}:
-        notes.append(
-            "reversing the outputs of a layer that reads from the end may happen outside of it and is not compared"
-        )
+        words = "reversing the outputs of a layer that reads from the end may happen outside of it and is not compared"
+        notes.append(Note(words, left_out=True))
         a, b = a.replace(output_order="time"), b.replace(output_order="time")
     return a, b, notes
 
 
 def _whole(
     rewrite: Rewrite[Recurrent, [], Recurrent], wanted: Callable[[Recurrent, Recurrent], bool],
-    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+    own: Recurrent, model: Recurrent, side: str, notes: list[Note],
 ) -> Recurrent:  # fmt: skip
     """Rewrite a stack to be like another, where this is wanted and the rewrite applies."""
     if not wanted(own, model) or rewrite.applies(own):
         return own
-    notes.append(f"{side}: {rewrite.name}")
+    notes.append(Note(f"{side}: {rewrite.name}", rounds=_may_round(rewrite)))
     return rewrite.apply(own)
 
 
 def _each(
     rewrite: Rewrite[Direction, ..., Direction], differs: Callable[[Direction, Direction], Arguments | None],
-    own: Recurrent, model: Recurrent, side: str, notes: list[str],
+    own: Recurrent, model: Recurrent, side: str, notes: list[Note],
 ) -> Recurrent:  # fmt: skip
     """Rewrite a stack's directions to be like their counterparts, each where the rewrite applies."""
     beside = {(index, number): direction for index, number, direction in model.directions()}
@@ -74,8 +92,12 @@ def _each(
         layers.append(Layer(tuple(directions), layer.merge))
     if not changed:
         return own
-    notes.append(f"{side}: {rewrite.name}")
+    notes.append(Note(f"{side}: {rewrite.name}", rounds=_may_round(rewrite)))
     return own.replace(layers=tuple(layers))
+
+
+def _may_round(rewrite: Rewrite[Any, ..., Any]) -> bool:
+    return not rewrite.bit_exact or rewrite.rounds is not None
 
 
 def like(own: Direction, model: Direction) -> Direction:
@@ -87,14 +109,14 @@ def like(own: Direction, model: Direction) -> Direction:
     return own
 
 
-def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
     """Fold a stack's projections; drop the matrix on the output, too, where the other side has it outside the layer."""
     projected = any(d.projection_size for *_, d in own.directions())
     if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(own):
         return own
     folded = FOLD_PROJECTION.apply(own)
     outside = "" if model.readout else ", whose matrix on the output is outside the other's layer and is not compared"
-    notes.append(f"{side}: {FOLD_PROJECTION.name}{outside}")
+    notes.append(Note(f"{side}: {FOLD_PROJECTION.name}{outside}", rounds=True, left_out=bool(outside)))
     return folded if model.readout else folded.replace(readout=())
 
 
@@ -105,9 +127,10 @@ def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
     return both and ours.merge in ("sum", "mul", "ave") and theirs.merge in ("concat", "none")
 
 
-def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[str]) -> Recurrent:
+def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
     last = own.layers[-1]
-    notes.append(f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared")
+    words = f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared"
+    notes.append(Note(words, left_out=True))
     return own.replace(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
 
 

@@ -2,27 +2,34 @@
 
 What two formats write differently but compute alike is brought into one form first, by the exact rewrites, and
 reported. Two biases on one side and one on the other are compared by their sum, wherever only the sum counts.
+
+Rounding is computed, not allowed: where the element types differ, each number must be within one unit in the last place of
+the coarser type of its counterpart; where they are the same, numbers are equal to the last bit, unless a rewrite computed
+them: then each is within the rounding of what it was computed from. The size of other numbers excuses none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from rnnconvert.comparison.common_form import to_common_form
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import BIAS_PARTS, Direction, Recurrent, gates_of
+from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Recurrent, gates_of
 from rnnconvert.judging.measure import distance
-from rnnconvert.rewrites import SUM_BIASES
+from rnnconvert.rewrites import SUM_BIASES, each
 
 ROUNDING = 4
-"""How many units in the last place of the largest value two weights may differ and count as rounded."""
+"""How many units in the last place of the largest value arrays may be apart in the search for a cause: nothing is proved by it."""
 
-Kind = Literal["weights", "shape", "feature", "rewrite"]
+REWRITTEN = 2
+"""How many units in the last place a number may be off that a rewrite computed: the factor and the product round."""
+
+Kind = Literal["weights", "shape", "feature", "rewrite", "outside"]
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,8 @@ class Difference:
     """What two layers have, equal or not, in one array or one feature.
 
     kind       "weights": numbers of one shape; "shape": arrays of several shapes, or absent on one side; "feature": what the
-               cell computes; "rewrite": not a difference, what was brought into one form to compare it
+               cell computes; "rewrite": not a difference, what was brought into one form to compare it; "outside": what is
+               left to the caller of one of the layers, and was not compared
     layer      index of the layer, -1 for what concerns all
     direction  likewise
     part       part of the weights, "bias" for a sum of biases, or what the feature is called
@@ -39,7 +47,7 @@ class Difference:
     relative   the same in parts of the largest value of A
     where      index of the largest difference
     expected   A's number there, and `found`, B's
-    rounded    whether it is no more than rounding
+    rounded    whether every number is off by no more than its rounding
     words      the whole in words
     """
 
@@ -59,25 +67,61 @@ class Difference:
     @property
     def equal(self) -> bool:
         """Whether nothing differs but by rounding."""
-        return self.kind == "rewrite" or self.rounded or self.error == 0
+        return self.kind in ("rewrite", "outside") or self.rounded or self.error == 0
 
 
-def differences(a: Recurrent, b: Recurrent) -> list[Difference]:
+def differences(a: Recurrent, b: Recurrent, *, outside: bool = True) -> list[Difference]:
     """Return everything that two layers have, part by part: what is equal and what is not.
 
     Each array of each direction is one entry, in the order of A's layers; the entries for the whole come first.
+
+    outside  as `to_common_form` has it
     """
-    a, b, notes = to_common_form(a, b)
-    made = [Difference("rewrite", -1, -1, "form", words=note) for note in notes]
-    made += _wholes(a, b)
-    theirs = {(index, number): direction for index, number, direction in b.directions()}
-    for index, number, ours in a.directions():
-        other = theirs.pop((index, number), None)
-        if other is None:
+    one, other, notes = to_common_form(a, b, outside=outside)
+    scales = _scales(a, b, one, other, outside) if any(note.rounds for note in notes) else None
+    made = [Difference("outside" if note.left_out else "rewrite", -1, -1, "form", words=note.words) for note in notes]
+    made += _wholes(one, other)
+    theirs = {(index, number): direction for index, number, direction in other.directions()}
+    for index, number, ours in one.directions():
+        beside = theirs.pop((index, number), None)
+        if beside is None:
             made.append(_absent(index, number, "B"))
         else:
-            made += _directions(index, number, ours, other)
+            sizes = None if scales is None else scales.get((index, number), {})
+            made += _directions(index, number, ours, beside, sizes)
     return made + [_absent(index, number, "A") for index, number in theirs]
+
+
+Scales = Mapping[Key, Array]
+"""How large what each number was computed from is, by array; those that no rewrite computed are absent."""
+
+
+def _scales(
+    a: Recurrent, b: Recurrent, one: Recurrent, other: Recurrent, outside: bool
+) -> dict[tuple[int, int], dict[Key, Array]]:
+    """Return the scales of a rewritten pair, by layer and direction: what the rewrites make of the weights' magnitudes.
+
+    a, b        the layers, and one, other the same in one form
+    """
+    large = to_common_form(each(a, _magnitudes), each(b, _magnitudes), outside=outside)[:2]
+    found: dict[tuple[int, int], dict[Key, Array]] = {}
+    for rewritten, sizes in zip((one, other), large, strict=True):
+        wide = {(index, number): d for index, number, d in sizes.directions()}
+        for index, number, direction in rewritten.directions():
+            for key, source in direction.arrays.items():
+                beside = wide[index, number].get(*key) if (index, number) in wide else None
+                size = np.abs(np.asarray(source).astype(np.float64))
+                if beside is not None and beside.shape == size.shape:
+                    size = np.maximum(size, np.abs(beside.astype(np.float64)))
+                known = found.setdefault((index, number), {}).get(key)
+                if known is not None and known.shape == size.shape:
+                    size = np.maximum(known, size)
+                found[index, number][key] = size
+    return found
+
+
+def _magnitudes(direction: Direction) -> Direction:
+    return direction.with_arrays({key: np.abs(np.asarray(source)) for key, source in direction.arrays.items()})
 
 
 def _absent(index: int, number: int, side: str) -> Difference:
@@ -125,21 +169,25 @@ def same_features(ours: Direction, theirs: Direction) -> bool:
     return all(of(ours) == of(theirs) for of in _FEATURES.values())
 
 
-def _directions(index: int, number: int, ours: Direction, theirs: Direction) -> Iterator[Difference]:
+def _directions(
+    index: int, number: int, ours: Direction, theirs: Direction, scales: Scales | None
+) -> Iterator[Difference]:
     for name, of in _FEATURES.items():
         if of(ours) != of(theirs):
             yield _feature(index, number, name, of(ours), of(theirs))
     if ours.cell.kind != theirs.cell.kind:
         return
-    summed = _sums(ours, theirs)
+    summed = _sums(index, number, ours, theirs)
     parts = dict.fromkeys(part for d in (ours, theirs) for part, _ in d.arrays)
     for part in ("input", "recurrent", *BIAS_PARTS, "peephole", "projection", "initial_hidden", "initial_cell"):
         for gate in gates_of(ours.cell.kind, part) if part in parts else ():
             if not (part in BIAS_PARTS and gate in summed):
-                yield from _arrays(_Which(index, number, part, gate), ours.get(part, gate), theirs.get(part, gate))
+                scale = None if scales is None else scales.get((part, gate))
+                which = _Which(index, number, part, gate)
+                yield from _arrays(which, ours.get(part, gate), theirs.get(part, gate), scale)
     for gate in summed:
         one, other = total_bias(ours, gate), total_bias(theirs, gate)
-        found = _numbers(_Which(index, number, "bias", gate), one, other, _eps(ours, theirs))
+        found = _numbers(_Which(index, number, "bias", gate), one, other, _sum_rounds(ours, theirs, gate))
         yield _worded(found, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
 
 
@@ -148,7 +196,7 @@ def _have(d: Direction) -> str:
     return words + "".join(f", {value:+g} on {gate} at run time" for gate, value in d.cell.constants.items() if value)
 
 
-def _sums(ours: Direction, theirs: Direction) -> list[str]:
+def _sums(index: int, number: int, ours: Direction, theirs: Direction) -> list[str]:
     """Return the gates whose biases are compared by their sum: only the sum counts, and the terms differ."""
     if ours.hidden_size != theirs.hidden_size:
         return []
@@ -158,17 +206,32 @@ def _sums(ours: Direction, theirs: Direction) -> list[str]:
             continue
         terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
         constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]
-        if constants[0] == constants[1] and all(close(*pair) for pair in terms):
+        which = _Which(index, number, "bias", gate)
+        if constants[0] == constants[1] and all(_numbers(which, *pair).equal for pair in terms):
             continue
         alike = ours.biases == theirs.biases and constants[0] == constants[1]
-        if not alike or close(total_bias(ours, gate), total_bias(theirs, gate), _eps(ours, theirs)):
+        totals = total_bias(ours, gate), total_bias(theirs, gate)
+        if not alike or _numbers(which, *totals, _sum_rounds(ours, theirs, gate)).equal:
             found.append(gate)
     return found
 
 
-def close(one: Array, other: Array, eps: float = 0.0) -> bool:
-    """Return whether two arrays of one shape are equal but for rounding; eps: of the coarser element type."""
-    return _numbers(_Which(0, 0, ""), one, other, eps).equal
+def _sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
+    """Return what rounding makes of each sum of biases: one unit in the last place of the largest term, in the coarser type."""
+    terms = [_or_zeros(d, part, gate).astype(np.float64) for d in (ours, theirs) for part in BIAS_PARTS]
+    constants = [np.full_like(terms[0], d.cell.constants.get(gate, 0.0)) for d in (ours, theirs)]
+    largest = np.abs([*terms, *constants, total_bias(ours, gate), total_bias(theirs, gate)]).max(axis=0)
+    return np.asarray(np.max([spacing(largest, d.dtype) for d in (ours, theirs)], axis=0))
+
+
+def close(one: Array, other: Array, eps: float) -> bool:
+    """Return whether two arrays of one shape may be the same for the search for a cause: as far apart as rounding of their
+    largest value.
+
+    eps  of the coarser element type
+    """
+    largest = float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
+    return float(distance(other, one, None).max(initial=0.0)) <= ROUNDING * eps * largest
 
 
 def _or_zeros(d: Direction, part: str, gate: str) -> Array:
@@ -191,7 +254,7 @@ class _Which(NamedTuple):
     gate: str = ""
 
 
-def _arrays(which: _Which, one: Array | None, other: Array | None) -> Iterator[Difference]:
+def _arrays(which: _Which, one: Array | None, other: Array | None, scale: Array | None) -> Iterator[Difference]:
     if one is None or other is None:
         there = one if one is not None else other
         if there is None:
@@ -209,25 +272,50 @@ def _arrays(which: _Which, one: Array | None, other: Array | None) -> Iterator[D
         words = f"shape {one.shape} in A, {other.shape} in B"
         yield Difference("shape", *which, np.inf, np.inf, words=words)
     else:
-        yield _numbers(which, one, other)
+        if scale is None or scale.shape != one.shape:
+            yield _numbers(which, one, other)
+        else:
+            # What a rewrite computed may round even between arrays of one type.
+            rounds = np.max([spacing(scale, array.dtype) for array in (one, other)], axis=0)
+            yield _numbers(which, one, other, REWRITTEN * rounds)
 
 
-def _eps(*arrays: Array | Direction) -> float:
-    return max(float(ml_dtypes.finfo(array.dtype).eps) for array in arrays)
+def spacing(values: Array, dtype: Any) -> Array:
+    """Return the distance from each number to the next one of a type, subnormal numbers included."""
+    info = ml_dtypes.finfo(dtype)
+    size = np.maximum(np.abs(values.astype(np.float64)), float(info.smallest_normal))
+    found: Array = np.exp2(np.floor(np.log2(size))) * float(info.eps)
+    return found
 
 
-def _numbers(which: _Which, one: Array, other: Array, eps: float = 0.0) -> Difference:
+def _rounds(one: Array, other: Array) -> Array | float:
+    """Return how far each number may be off its counterpart because it is held in another type: one unit in the last place."""
+    if one.dtype.newbyteorder("=") == other.dtype.newbyteorder("="):
+        return 0.0
+    larger = np.maximum(np.abs(one.astype(np.float64)), np.abs(other.astype(np.float64)))
+    return np.asarray(np.max([spacing(larger, array.dtype) for array in (one, other)], axis=0))
+
+
+def _numbers(which: _Which, one: Array, other: Array, rounds: Array | None = None) -> Difference:
+    """Compare two arrays of one shape.
+
+    rounds  how far rounding leads for each number; what the element types explain if None
+    """
     if one.size and one.dtype == other.dtype and np.array_equal(one, other):
         first = (0,) * one.ndim
         return Difference("weights", *which, where=first, expected=float(one[first]), found=float(one[first]))
-    eps = eps or _eps(one, other)
-    wide, gap = one.astype(np.float64), distance(other, one, None)
-    at = tuple(int(i) for i in np.unravel_index(int(gap.argmax()), gap.shape)) if gap.size else ()
+    with np.errstate(all="ignore"):
+        wide, gap = one.astype(np.float64), distance(other, one, None)
+        allowed = _rounds(one, other) if rounds is None else rounds
+        # What a type cannot hold, and becomes infinite in it, is not rounded.
+        beyond = np.where(np.isfinite(gap) & (gap <= allowed), 0.0, gap)
+    worst = beyond if beyond.any() else gap
+    at = tuple(int(i) for i in np.unravel_index(int(worst.argmax()), gap.shape)) if gap.size else ()
     error = float(gap.max(initial=0.0))
     largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
     relative = 0.0 if not error else (error / largest if largest else np.inf)
     expected, found = (float(wide[at]), float(other[at])) if gap.size else (None, None)
-    rounded = 0 < error <= ROUNDING * eps * largest
+    rounded = error > 0 and not beyond.any()
     return Difference("weights", *which, error, relative, at, expected, found, rounded)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.voice import spoken
 
 _SHOWN: dict[str, str] = {}
@@ -79,6 +80,16 @@ class NoSuchLayerError(UsageError, IndexError):
     """A layer or direction, by its number, that a stack does not have: Python's IndexError, too."""
 
 
+def not_written(target: object, report: Any) -> str:
+    """Say why a converted file was not kept, and what to do where its layers alone are equal."""
+    if report.verdict != BY_LAYER:
+        return f"{target} was not written: its outputs are {report.verdict} to the source's"
+    return (
+        f"{target} was not written: its layers are equal one by one, but what lies between those that were joined was not run. "
+        "Convert without --verify, and compare the outputs of both whole models"
+    )
+
+
 class NotEqualError(RnnConvertError):
     """A converted file that did not compute what its source does, or could not be proved; it was not kept.
 
@@ -88,7 +99,7 @@ class NotEqualError(RnnConvertError):
     def __init__(self, target: object, report: Any) -> None:
         self.report = report
         self.exit_code = report.exit_code
-        super().__init__(f"{target} was not written: its outputs are {report.verdict} to the source's\n{report}")
+        super().__init__(f"{not_written(target, report)}\n{report}")
 
 
 class UnreadableError(RnnConvertError):

@@ -238,8 +238,8 @@ class _Steps:
             for number, direction in enumerate(layer.directions):
                 source = below[number] if stack.join == "end" or index == 0 else below[0]
                 arrays = self.numbers[len(finals)]
-                h = hidden[len(finals)] if hidden is not None else _initial(xp, direction, arrays, "hidden", x)
-                c = cell[len(finals)] if cell is not None else _initial(xp, direction, arrays, "cell", x)
+                h = hidden[len(finals)] if hidden is not None else initial(xp, direction, arrays, "hidden", x)
+                c = cell[len(finals)] if cell is not None else initial(xp, direction, arrays, "cell", x)
                 y, h, c = self._run_direction(direction, arrays, source, h, c, order)
                 outputs.append(y)
                 finals.append((h, c))
@@ -266,7 +266,7 @@ class _Steps:
 
         step = stepper(xp, direction, arrays, self.readings)
         outputs = []
-        for t, given in enumerate(_products(xp, direction, arrays, turned(x))):
+        for t, given in enumerate(products(xp, direction, arrays, turned(x))):
             new_h, new_c = step(given, h, c)
             if order is None:
                 h, c = new_h, new_c
@@ -282,7 +282,8 @@ def held(xp: Any, value: Any, like: Any) -> Any:
     return value if xp is not np or value.dtype == like.dtype else value.astype(like.dtype)
 
 
-def _initial(xp: Any, direction: Direction, arrays: Mapping[Key, Any], which: str, x: Any) -> Any:
+def initial(xp: Any, direction: Direction, arrays: Mapping[Key, Any], which: str, x: Any) -> Any:
+    """Return a direction's learned initial state, "hidden" or "cell", or zeros, for each sequence of x (time, batch, in)."""
     learned = arrays.get((f"initial_{which}", ""))
     width = direction.output_size if which == "hidden" else direction.hidden_size
     zero = xp.zeros((x.shape[1], width), dtype=x.dtype)
@@ -317,7 +318,7 @@ _AT_ONCE = 1 << 23
 """The most numbers of the inputs' products in memory at a time: those of a long sequence would fill it."""
 
 
-def _products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
+def products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -> Iterator[Any]:
     """Yield, for each step, all that does not depend on the state, (batch, gates * hidden): W x, biases and constants."""
     cell = direction.cell
     bias: Any = 0.0
@@ -351,7 +352,7 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
-    """Return the function of one time step: (what `_products` yields, h, c) to the new (h, c), each (batch, width)."""
+    """Return the function of one time step: (what `products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = [arrays["recurrent", gate].T for gate in cell.gates]

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.comparison.common_form import to_common_form
+from rnnconvert.comparison.common_form import Note, to_common_form
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.stating import unshared
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
@@ -27,10 +29,12 @@ class Compared:
 
     pair         which layers
     differences  of their weights and cells
+    stated       what only one of the files states about the layer
     """
 
     pair: Pair
     differences: tuple[Difference, ...]
+    stated: tuple[Limit, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -39,8 +43,24 @@ class Compared:
 
     @property
     def exact(self) -> bool:
-        """Whether they are equal to the last bit, without a rewrite."""
-        return all(one.error == 0 and one.kind != "rewrite" for one in self.differences)
+        """Whether they are equal to the last bit, without a rewrite, and nothing was left out."""
+        return not self.stated and all(
+            one.error == 0 and one.kind not in ("rewrite", "outside") for one in self.differences
+        )
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What "equal" does not cover of this layer."""
+        name = self.pair.name
+        rounded = [one for one in self.differences if one.rounded]
+        found = [Limit("merge", name, one.words) for one in self.differences if one.kind == "outside"]
+        if rounded:
+            numbers = sum(one.kind == "weights" for one in self.differences)
+            worst = max(one.error for one in rounded)
+            found.append(
+                Limit("rounding", name, f"rounding in {len(rounded)} of {numbers} arrays, at most {worst:.2g}")
+            )
+        return (*found, *self.stated)
 
 
 def cause(compared: Compared) -> str:
@@ -81,7 +101,16 @@ def compare_files(
     Raises UsageError if the pairs of layers are not certain, UnreadableError if A has none.
     """
     found = pair(select(a, layers), b, chosen, selected=bool(layers))
-    return [Compared(one, tuple(differences(one.stack, one.counterpart))) for one in found]
+    # Files of one format say the same things of a layer: what one leaves to its caller, the other does, too.
+    outside = a.format != b.format
+    return [
+        Compared(
+            one,
+            tuple(differences(one.stack, one.counterpart, outside=outside)),
+            tuple(unshared(a, one.own, b, one.names)),
+        )
+        for one in found
+    ]
 
 
 def diagnose_files(
@@ -96,7 +125,7 @@ def diagnose_files(
 
 def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
     a, b = compared.pair.stack, compared.pair.counterpart
-    notes: list[str] = []
+    notes: list[Note] = []
     # Only what must be: a coupled gate that is written out is no longer one whose coupling can have been dropped.
     if _sizes(a) != _sizes(b):
         a, b, notes = to_common_form(a, b)
@@ -116,9 +145,9 @@ def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
     return Diagnosed(compared, replace(found, sentences=said), equal)
 
 
-def _compared_as(notes: Sequence[str]) -> Iterator[str]:
+def _compared_as(notes: Sequence[Note]) -> Iterator[str]:
     if notes:
-        yield "compared in one form: " + "; ".join(notes)
+        yield "compared in one form: " + "; ".join(note.words for note in notes)
 
 
 def _sizes(stack: Recurrent) -> list[tuple[object, ...]]:

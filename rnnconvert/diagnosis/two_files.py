@@ -11,6 +11,7 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.pairing import Pair
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
+from rnnconvert.core.verdict import NOT_EQUAL, Limit, Verdict, not_chosen
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause, compare_files, diagnose_files
 from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
@@ -30,17 +31,27 @@ class _TwoFiles(Generic[Found]):
     layers: tuple[Found, ...]
 
     @property
+    def verdict(self) -> Verdict:
+        """The verdict, with all that it does not cover."""
+        chosen = {name for one in self.layers for name in self._pair(one).own}
+        left = [name for name in self.a.layers if name not in chosen]
+        limits = [not_chosen(left, self.a.path)] if left else []
+        limits += [limit for one in self.layers for limit in self._limits(one)]
+        return Verdict.of(equal=all(one.equal for one in self.layers), compared=bool(self.layers), limits=limits)
+
+    @property
     def equal(self) -> bool:
-        """Whether all layers are equal, but for rounding."""
-        return all(one.equal for one in self.layers)
+        """Whether all layers are equal, and nothing was left out."""
+        return bool(self.verdict)
+
+    def __bool__(self) -> bool:
+        return self.equal
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         layers = [self._document(one) for one in self.layers]
-        return {
-            key: finite(value)
-            for key, value in {"a": self.a.path, "b": self.b.path, "equal": self.equal, "layers": layers}.items()
-        }
+        whole = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
+        return {key: finite(value) for key, value in whole.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
@@ -65,6 +76,12 @@ class _TwoFiles(Generic[Found]):
     def _verdict(self) -> str:
         raise NotImplementedError
 
+    def _pair(self, one: Found) -> Pair:
+        raise NotImplementedError
+
+    def _limits(self, one: Found) -> Sequence[Limit]:
+        raise NotImplementedError
+
     def _headline(self, one: Found) -> str:
         raise NotImplementedError
 
@@ -84,7 +101,13 @@ class Comparison(_TwoFiles[Compared]):
     """
 
     def _verdict(self) -> str:
-        return "are equal" if self.equal else "are not equal"
+        return f"are {self.verdict}"
+
+    def _pair(self, one: Compared) -> Pair:
+        return one.pair
+
+    def _limits(self, one: Compared) -> Sequence[Limit]:
+        return one.limits
 
     def _headline(self, one: Compared) -> str:
         return _headline(one.pair)
@@ -104,7 +127,15 @@ class Findings(_TwoFiles[Diagnosed]):
     """
 
     def _verdict(self) -> str:
-        return "compute the same" if self.equal else "do not compute the same"
+        verdict = self.verdict
+        left = "".join(f"; {one}" for one in verdict.limits)
+        return f"compute the same{left}" if verdict.word != NOT_EQUAL else "do not compute the same"
+
+    def _pair(self, one: Diagnosed) -> Pair:
+        return one.compared.pair
+
+    def _limits(self, one: Diagnosed) -> Sequence[Limit]:
+        return [limit for limit in one.compared.limits if limit.kind != "rounding"]
 
     def _headline(self, one: Diagnosed) -> str:
         return _headline(one.compared.pair)
@@ -276,7 +307,9 @@ def _document(compared: Compared, equal: bool) -> dict[str, Any]:
         "description": [pair.stack.describe(), pair.counterpart.describe()],
         "equal": equal,
         "differences": [
-            {**asdict(one), "equal": one.equal} for one in compared.differences if one.error or one.kind == "rewrite"
+            {**asdict(one), "equal": one.equal}
+            for one in compared.differences
+            if one.error or one.kind in ("rewrite", "outside")
         ],
     }
 
@@ -286,6 +319,8 @@ def _differences(compared: Compared) -> Iterator[str]:
     if why := cause(compared):
         yield f"cause: {why}"
     yield from (f"compared in one form: {one.words}" for one in found if one.kind == "rewrite")
+    yield from (f"not compared: {one.words}" for one in found if one.kind == "outside")
+    yield from (one.words for one in compared.stated)
     for one in found:
         if one.kind in ("feature", "shape") and not one.equal:
             where, part = _place(one), f"{one.part}{f' of gate {one.gate}' if one.gate else ''}"

@@ -15,7 +15,7 @@ from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through
 from rnnconvert.graphs.alone import standing_alone
 from rnnconvert.graphs.elements import BITS, Elements, Source, canonical
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
-from rnnconvert.graphs.operators import Casts, Measures, Moves
+from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
@@ -34,12 +34,15 @@ Place: TypeAlias = "tuple[Reads, bool]"
 """What a call reads, and whether all operators took the lengths that were tried."""
 
 
-def calls(graph: Graph) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph."""
+def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph.
+
+    parts  whether layers that stand alone in it may be parts of a model that the graph does not state
+    """
     if not graph.layers:
         return {}
     reads = _settled(graph)
-    alone = standing_alone(graph)
+    alone = standing_alone(graph) if parts else []
     reads |= {call: _LEFT for call in alone if isinstance(reads[call], Input)}
     received: dict[str, list[Call]] = {}
     for call in graph.layers:
@@ -247,9 +250,15 @@ class _Before:
                     f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own
                 }
             elif own.node is not None and own.constant is None:
-                self.operators[own.node] = None
+                if own.node not in trace.chosen:
+                    self.operators[own.node] = None
                 if not isinstance(graph.dialect.get(own.node.kind), Measures):
-                    fresh = [read for read in own.node.inputs if read is not None and read not in seen]
+                    reads = own.node.inputs
+                    if isinstance(graph.dialect.get(own.node.kind), Chooses):
+                        # What decides is named by the operator, wherever that comes from.
+                        chosen = trace.chosen.get(own.node)
+                        reads = reads[1:] if chosen is None else (reads[chosen],)
+                    fresh = [read for read in reads if read is not None and read not in seen]
                     seen |= set(fresh)
                     waiting += fresh
         self._followed = not waiting

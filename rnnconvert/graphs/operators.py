@@ -111,7 +111,15 @@ class Computes:
     shape: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]] = lambda shapes: np.broadcast_shapes(*shapes)
 
 
-Operator: TypeAlias = "Moves | Measures | Casts | Computes"
+@dataclass(frozen=True)
+class Chooses:
+    """An operator that gives the input behind its first by the number that the first is, 0 for the next one.
+
+    Where that number is not known, it gives what all of them are, if they are the same.
+    """
+
+
+Operator: TypeAlias = "Moves | Measures | Casts | Computes | Chooses"
 
 Dialect: TypeAlias = Mapping[Hashable, Operator]
 """What each operator of a framework does, by its kind."""

@@ -2,14 +2,16 @@
 
 The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
 reference makes in the model's own element type, or with each weight one unit in the last place off (Case.rough), and
-the error of the source in its own framework, once that has itself passed. An output passes at a time step if its error
-there is at most
+the error of the source in its own framework, once that has itself passed. A unit of an output passes at a time step if its
+error there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
-with eps of the element type: the mean, since at a single step the reference may be lucky; the last term, since all of
+with eps of the element type, the floor and the truth those of this unit and of all that are at most PEERS times as large:
+one large unit excuses no other. The mean, since at a single step the reference may be lucky; the last term, since all of
 it may be; the 1 in it, since libraries take tanh to within a unit in the last place of 1, however small its value is
-(onnxruntime's by a polynomial); not of gradients, which may be of any size. Elements at which the floor itself is not
+(onnxruntime's by a polynomial); for gradients the largest slope, from which a slope of that tanh comes. Elements at which the
+floor itself is not
 finite, as where an element type overflows, are not judged: anything would pass. And where rounding leads as far as the
 values themselves, passing proves nothing (`Comparison.telling`).
 """
@@ -33,6 +35,10 @@ FACTOR = 8
 ULPS = 4
 """How many units in the last place of the largest value are allowed in addition."""
 
+PEERS = 10
+"""How many times larger than a unit others may be whose rounding is allowed to it, too: it may itself have been lucky. What
+is larger by far is another matter, and hides nothing."""
+
 
 @dataclass(frozen=True)
 class Tolerance:
@@ -40,6 +46,14 @@ class Tolerance:
 
     atol: float = 0.0
     rtol: float = 0.0
+
+
+def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
+    """Return the user's own tolerance for an output: by its name, by its first word ("gradient"), or for all."""
+    for name in (output, output.partition(" ")[0].rstrip(",")):
+        if name in tolerances:
+            return tolerances[name]
+    return tolerances.get("")
 
 
 @dataclass(frozen=True)
@@ -183,34 +197,21 @@ def compare(output: Output, found: Array, truth: Array, allowance: Allowance) ->
     if found.shape != truth.shape:
         raise UsageError(f"{output.name} has the shape {found.shape}, expected {truth.shape}")
     axes, tolerance = output.axes, allowance.tolerance
-    counts = np.ones(truth.shape, bool) if output.mask is None else output.mask
     with np.errstate(all="ignore"):
-        error, rough = _distance(found, truth), [_distance(floor, truth) for floor in allowance.floors]
-        if tolerance is None:
-            counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
-        error, *rough = [np.where(counts, gap, 0.0) for gap in (error, *rough)]
-        floor = np.max([np.zeros(truth.shape), *rough], axis=0)
-        eps = float(ml_dtypes.finfo(allowance.dtype).eps)
-        size = np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
+        counts, floor, size = _rough(output, truth, allowance)
+        error = np.where(counts, _distance(found, truth), 0.0)
         by_step = bool(axes) and axes[0] == "time"
-        unit = 0.0 if output.name.startswith("gradient") else 1.0  # of what comes out of tanh, and not of slopes
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
         else:
-            at_step = (
-                floor.max(axis=tuple(range(1, floor.ndim)), keepdims=True) if by_step else floor.max(keepdims=True)
-            )
-            typical = np.maximum(at_step, at_step.mean() if at_step.size else 0.0)
-            allowed = np.broadcast_to(FACTOR * typical + eps * max(ULPS * size.max(initial=0.0), unit), truth.shape)
+            allowed = np.broadcast_to(_by_unit(output, floor, size, _eps(allowance)), truth.shape)
         # Where nothing is allowed and nothing is off, 0 / 0 is no fault.
         ratio = np.where(error == 0, 0.0, error / allowed)
         ratio = np.where(np.isnan(ratio), np.inf, ratio)
         relative = np.where(error == 0, 0.0, error / np.abs(truth))
         ulps = np.where(error == 0, 0.0, error / _spacing(truth, allowance.dtype))
         # Zeros are told from the truth; or they are the truth.
-        telling = (
-            counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0) | (tolerance is not None))
-        )
+        telling = counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0))
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
     made = Comparison(
         output.case, output.name, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
@@ -220,6 +221,50 @@ def compare(output: Output, found: Array, truth: Array, allowance: Allowance) ->
         _steps(error, allowed, floor) if by_step else None, telling=bool(telling.any()),
     )  # fmt: skip
     return made if made.passed else _explained(made)
+
+
+def allowed(output: Output, truth: Array, allowance: Allowance) -> Array:
+    """Return how far each element may be off, as an array that is broadcast to the output's shape."""
+    with np.errstate(all="ignore"):
+        _, floor, size = _rough(output, truth, allowance)
+        return _by_unit(output, floor, size, _eps(allowance))
+
+
+def _eps(allowance: Allowance) -> float:
+    return float(ml_dtypes.finfo(allowance.dtype).eps)
+
+
+def _rough(output: Output, truth: Array, allowance: Allowance) -> tuple[Array, Array, Array]:
+    """Return which elements count, and the floor and the magnitude of each, zero where it does not count."""
+    counts = np.ones(truth.shape, bool) if output.mask is None else output.mask
+    rough = [_distance(floor, truth) for floor in allowance.floors]
+    if allowance.tolerance is None:
+        counts = counts & np.isfinite([np.zeros(truth.shape), *rough]).all(axis=0)
+    floor = np.max([np.zeros(truth.shape), *(np.where(counts, gap, 0.0) for gap in rough)], axis=0)
+    return counts, floor, np.where(counts & np.isfinite(truth), np.abs(truth), 0.0)
+
+
+def _by_unit(output: Output, floor: Array, size: Array, eps: float) -> Array:
+    """Return how far each unit may be off at each step: what rounding explains of it, and of those that are not much larger.
+
+    floor, size  of each element, zero where it does not count
+    """
+    axes = output.axes
+    steps = {0} if axes[:1] == ("time",) else set()
+    unit = {axes.index("unit")} if "unit" in axes else set()
+    shape = [length if axis in steps | unit else 1 for axis, length in enumerate(floor.shape)]
+    rest = tuple(axis for axis in range(floor.ndim) if axis not in steps | unit)
+    at = floor.max(axis=rest, initial=0.0, keepdims=True)
+    at = at.reshape(shape[0] if steps else 1, int(np.prod(shape[1:] if steps else shape)))  # (time, unit)
+    sizes = size.max(axis=tuple(axis for axis in range(size.ndim) if axis not in unit), initial=0.0).reshape(-1)
+    order = np.argsort(sizes, kind="stable")
+    peers = np.searchsorted(sizes[order], PEERS * sizes, side="right") - 1
+    at = np.maximum.accumulate(at[:, order], axis=1)[:, peers]
+    typical = np.maximum(at, at.mean(axis=0, keepdims=True) if at.size else 0.0)
+    # What comes out of tanh is as exact as numbers of 1 are, and slopes as those of the largest one.
+    least = float(sizes.max(initial=0.0)) if output.name.startswith("gradient") else 1.0
+    found = FACTOR * typical + eps * np.maximum(ULPS * sizes[order][peers], least)
+    return np.asarray(found.reshape(shape))
 
 
 def _distance(found: Array, truth: Array) -> Array:

@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, solved
-from rnnconvert.judging.judging import Allowance, Output, compare, parts
+from rnnconvert.judging.judging import Allowance, Output, allowed, parts
 from rnnconvert.rewrites import each
 
 FAR = 1000
@@ -45,13 +45,8 @@ class Measure:
         self.allowed: dict[str, Array] = {}
         for name, values, mask, axes in parts(self.truth, case.lengths):
             self.masks[name] = mask
-            # Judged against itself, it says what is allowed: for each step, or everywhere.
             allowance = Allowance([floors[name]], self.dtype)
-            judged = compare(Output(case.name, name, axes, mask), values, values, allowance)
-            steps = judged.steps
-            self.allowed[name] = np.asarray(judged.allowed if steps is None else steps.allowed).reshape(
-                () if steps is None else (-1, 1, 1)
-            )
+            self.allowed[name] = allowed(Output(case.name, name, axes, mask), values, allowance)
 
     @classmethod
     def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:

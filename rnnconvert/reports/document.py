@@ -10,8 +10,9 @@ from typing import Any
 from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL, Verdict
 from rnnconvert.reports.schema import NAME, ordered, problems
-from rnnconvert.reports.words import DIFFERENT, EQUAL, Document, blocks, every_run, tally
+from rnnconvert.reports.words import DIFFERENT, Document, blocks, every_run, tally
 
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
 _REMEDY = "Give the JSON report that `rnnconvert verify --report FILE.json` wrote."
@@ -53,11 +54,13 @@ def _contradiction(document: Document) -> str:
         failed = sum(not comparison["passed"] for comparison in run["comparisons"])
         if failed and run["verdict"] != DIFFERENT:
             return f"{run['executor']} in layer {layer['name']!r} failed {failed} comparisons, but is called equal"
-        if blocks(run) and document["verdict"] == EQUAL:
-            return f"the verdict is equal, but {run['executor']} in layer {layer['name']!r} is not"
-    if document["verdict"] == EQUAL and not tally(document).passed:
-        return "the verdict is equal, but nothing was compared"
-    return ""
+        if blocks(run) and document["verdict"] not in (NOT_EQUAL, NOT_COMPARED):
+            return f"the verdict is {document['verdict']}, but {run['executor']} in layer {layer['name']!r} is not"
+    if document["verdict"] not in (NOT_EQUAL, NOT_COMPARED) and not tally(document).passed:
+        return f"the verdict is {document['verdict']}, but nothing was compared"
+    if document.get("reasons") and document["verdict"] != NOT_EQUAL:
+        return f"the verdict is {document['verdict']}, but it has reasons why it is not"
+    return Verdict.read(document).contradiction
 
 
 def _text(value: Any, indent: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from rnnconvert.reports.words import EQUAL, Document, clean, headline, pair
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL
+from rnnconvert.reports.words import Document, clean, headline, pair
 
 
 def wanted() -> bool:
@@ -13,18 +14,19 @@ def wanted() -> bool:
 
 
 def of_report(document: Document) -> list[str]:
-    """Return the workflow commands for a report: none where it is equal."""
+    """Return the workflow commands for a report: none where it is equal; a warning where something was left out."""
     if document["verdict"] == EQUAL:
         return []
     path = document["models"][-1]["path"] if document["models"] else ""
-    return [annotation(headline(document), f"{document['verdict']}: {pair(document)}", path)]
+    level = "warning" if document["verdict"] in (BUT_FOR, BY_LAYER) else "error"
+    return [annotation(headline(document), f"{document['verdict']}: {pair(document)}", path, level)]
 
 
-def annotation(text: str, title: str, path: str = "") -> str:
-    """Return one error as a workflow command."""
+def annotation(text: str, title: str, path: str = "", level: str = "error") -> str:
+    """Return one error, or warning, as a workflow command."""
     fields = {"file": _relative(path), "title": f"rnnconvert, {title}"}
     told = ",".join(f"{name}={_property(clean(field))}" for name, field in fields.items() if field)
-    return f"::error {told}::{_data(clean(text, 4000))}"
+    return f"::{level} {told}::{_data(clean(text, 4000))}"
 
 
 def _relative(path: str) -> str:

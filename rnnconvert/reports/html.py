@@ -38,7 +38,8 @@ from rnnconvert.reports.words import (
     worst,
 )
 
-_TONES = {EQUAL: "good", DIFFERENT: "bad"}
+_TONES: dict[str, str] = {EQUAL: "good", DIFFERENT: "bad"}
+"""What is neither is neutral: the colour of success is that of "equal" alone."""
 _ROWS, _PLOTS = 2_500, 60
 """The most comparisons and plots with which a page shows those of passing runs, too."""
 _WHY = 12

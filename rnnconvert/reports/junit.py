@@ -1,15 +1,17 @@
 """A report as JUnit XML, which CI systems show with their other tests.
 
 A test suite for each layer; a test case for each output in each case of each run. What did not run is skipped, or an
-error if it was asked for by name. The names and their order are those that the schemas of Ant and of Jenkins share.
+error if it was asked for by name. A suite of its own is the verdict: it passes only where everything is equal. The names
+and their order are those that the schemas of Ant and of Jenkins share.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
 
+from rnnconvert.core.verdict import Verdict
 from rnnconvert.reports.words import (
     DIFFERENT,
     Document,
@@ -36,6 +38,7 @@ def to_junit(document: Document) -> str:
     root = ElementTree.Element("testsuites")
     for number, layer in enumerate(document["layers"]):
         root.append(_suite(document, layer, number))
+    root.append(_verdict(document, len(document["layers"])))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -46,6 +49,27 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
     cases = [case for run in layer["runs"] for case in _cases(group, layer, run, told)]
     cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out")
               for case in layer["cases"] if case["skipped"]]  # fmt: skip
+    output = f"{layer['description']}\nAgain: {document['command']}"
+    return _suite_of(document, group, number, cases, _properties(document, layer), output)
+
+
+def _verdict(document: Document, number: int) -> ElementTree.Element:
+    """Return a suite of one test case, which passes only where everything is equal."""
+    group, verdict = clean(pair(document)), Verdict.read(document)
+    case = _element("testcase", name="verdict", classname=group, time="0.000")
+    if not verdict:
+        text = headline(document)
+        kind = "failure" if verdict.word == DIFFERENT else "error"
+        case.append(_element(kind, text, message=clean(text), type=verdict.word))
+    limits = [(f"left out: {one.kind}", str(one)) for one in verdict.limits]
+    return _suite_of(document, group, number, [case], limits, str(verdict))
+
+
+def _suite_of(
+    document: Document, group: str, number: int, cases: Sequence[ElementTree.Element],
+    properties: Iterable[tuple[str, str]], output: str,
+) -> ElementTree.Element:  # fmt: skip
+    """Return a suite of test cases, counted."""
     moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
     suite = _element(
         "testsuite",
@@ -60,12 +84,12 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
         skipped=str(sum(case.find("skipped") is not None for case in cases)),
         time=_seconds(sum(float(case.attrib["time"]) for case in cases)),
     )
-    properties = _element("properties")
-    for name, text in _properties(document, layer):
-        properties.append(_element("property", name=clean(name) or "(no name)", value=clean(text)))
-    suite.append(properties)
+    listed = _element("properties")
+    for name, text in properties:
+        listed.append(_element("property", name=clean(name) or "(no name)", value=clean(text)))
+    suite.append(listed)
     suite.extend(cases)
-    suite.append(_element("system-out", f"{layer['description']}\nAgain: {document['command']}"))
+    suite.append(_element("system-out", output))
     suite.append(_element("system-err", "\n".join(document["warnings"])))
     return suite
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rnnconvert.reports.words import (
+    BUT_FOR,
+    BY_LAYER,
     DIFFERENT,
     EQUAL,
     UNCOMPARED,
@@ -43,7 +45,13 @@ LIMIT = 60_000
 
 _MESSAGE = 2_000
 _LISTED = 8
-_SIGNS = {EQUAL: "\N{WHITE HEAVY CHECK MARK}", DIFFERENT: "\N{CROSS MARK}", UNCOMPARED: "\N{WHITE CIRCLE}"}
+_SIGNS: dict[str, str] = {
+    EQUAL: "\N{WHITE HEAVY CHECK MARK}",
+    BUT_FOR: "\N{WARNING SIGN}",
+    BY_LAYER: "\N{WARNING SIGN}",
+    DIFFERENT: "\N{CROSS MARK}",
+    UNCOMPARED: "\N{WHITE CIRCLE}",
+}
 _SPECIAL = {char: f"&#{ord(char)};" for char in "&<>|`*~[]\\$"} | {char: f"{char}<!-- -->" for char in "@#"}
 
 
@@ -116,7 +124,7 @@ def _verdict(document: Document) -> str:
     verdict = document["verdict"]
     names = safe(" and ".join(clean(model["path"], 120) for model in document["models"]), 300)
     text = f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n"
-    if verdict != EQUAL:
+    if verdict != EQUAL or document.get("limits"):
         fix, command = remedy(document)
         text += f"**{safe(finding(document), 1000)}** {safe(fix)}"
         text += f":\n\n{_fenced(clean(command))}\n" if command else "\n\n"

@@ -8,13 +8,19 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rnnconvert.reports.words import EQUAL, Document, called, causes, clean, failures, figures, headline, worst
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, NOT_COMPARED, NOT_EQUAL
+from rnnconvert.reports.words import Document, called, causes, clean, failures, figures, headline, worst
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_RULES = {
-    "not-equal": "Two models do not compute the same.",
-    "not-compared": "Nothing proves that two models compute the same.",
+_RULES: dict[str, tuple[str, str]] = {
+    NOT_EQUAL: ("not-equal", "Two models do not compute the same."),
+    NOT_COMPARED: ("not-compared", "Nothing proves that two models compute the same."),
+    BUT_FOR: ("equal-but-for", "Two models compute the same, but for what was left out."),
+    BY_LAYER: ("not-run-whole", "Layer by layer two models compute the same; the whole source was not run."),
 }
+"""The rule of each verdict that is less than equal: its name and what it says."""
+_LEVELS = {NOT_EQUAL: "error", NOT_COMPARED: "error"}
+"""How bad the findings are; any other is a warning."""
 
 
 def to_sarif(document: Document) -> str:
@@ -25,32 +31,33 @@ def to_sarif(document: Document) -> str:
 def merged(documents: Sequence[Document]) -> str:
     """Return several reports as one SARIF file."""
     version = documents[0]["rnnconvert"] if documents else ""
-    rules = [{"id": name, "shortDescription": {"text": text}} for name, text in _RULES.items()]
+    rules = [{"id": name, "shortDescription": {"text": text}} for name, text in _RULES.values()]
     driver = {"name": "rnnconvert", "version": version, "rules": rules}
     run = {"tool": {"driver": driver}, "results": [one for document in documents for one in _results(document)]}
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
 
 
 def _results(document: Document) -> list[dict[str, Any]]:
-    if document["verdict"] == EQUAL:
+    verdict = document["verdict"]
+    if verdict not in _RULES:
         return []
     path = document["models"][-1]["path"] if document["models"] else ""
-    rule = document["verdict"].replace(" ", "-")
-    found = [_result(rule, headline(document), path, "")]
+    rule, level = _RULES[verdict][0], _LEVELS.get(verdict, "warning")
+    found = [_result(rule, level, headline(document), path, "")]
     for one in failures(document):
         comparison = worst(one.run)
         numbers = f" {comparison['output']} is off by {figures(comparison)}." if comparison else f" {one.run['reason']}"
         cause = next((diagnosis["cause"] for diagnosis in causes(one.layer)), "")
         text = f"{called(one.layer)}, {', '.join(one.names)}:{numbers}" + (f" Cause: {cause}." if cause else "")
-        found.append(_result(rule, text, path, called(one.layer)))
+        found.append(_result(rule, level, text, path, called(one.layer)))
     return found
 
 
-def _result(rule: str, text: str, path: str, layer: str) -> dict[str, Any]:
+def _result(rule: str, level: str, text: str, path: str, layer: str) -> dict[str, Any]:
     place: dict[str, Any] = {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}}}
     if layer:
         place["logicalLocations"] = [{"name": clean(layer), "kind": "module"}]
-    return {"ruleId": rule, "level": "error", "message": {"text": clean(text)}, "locations": [place]}
+    return {"ruleId": rule, "level": level, "message": {"text": clean(text)}, "locations": [place]}
 
 
 def _uri(path: str) -> str:

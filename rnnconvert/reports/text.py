@@ -5,7 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 
+from rnnconvert.core.verdict import Verdict
 from rnnconvert.reports.words import (
+    BUT_FOR,
+    BY_LAYER,
     DIFFERENT,
     EQUAL,
     UNCOMPARED,
@@ -36,8 +39,22 @@ from rnnconvert.reports.words import (
 Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
 
-_LETTERS = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
-_COLOURS = {EQUAL: "green", DIFFERENT: "red", UNCOMPARED: "yellow"}
+_LETTERS: dict[str, str] = {
+    EQUAL: "=",
+    DIFFERENT: "X",
+    UNCOMPARED: "?",
+    "refused": "r",
+    "failed": "f",
+    "absent": "-",
+    "": " ",
+}
+_COLOURS: dict[str, str] = {
+    EQUAL: "green",
+    BUT_FOR: "yellow",
+    BY_LAYER: "yellow",
+    DIFFERENT: "red",
+    UNCOMPARED: "yellow",
+}
 _SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
@@ -88,7 +105,8 @@ def _strip(layer: Document, paint: Style) -> Iterator[str]:
 def verdict_line(document: Document, style: Style | None = None) -> str:
     """Return the verdict with its summary, on one line."""
     paint = style or (lambda text, colour: text)
-    return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'])}"
+    remarks = "".join(f"; {one}" for one in Verdict.read(document).remarks)
+    return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'] + remarks, 2000)}"
 
 
 def _models(document: Document) -> Iterator[str]:

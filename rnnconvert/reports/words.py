@@ -9,15 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.core import verdict as verdicts
+from rnnconvert.core.verdict import Verdict
+
 Document = dict[str, Any]
 """A report, or a part of one, as `schema.json` describes it."""
 
-EQUAL, DIFFERENT, UNCOMPARED = "equal", "not equal", "not compared"
-SYMBOLS = {
-    EQUAL: "\N{CHECK MARK}", DIFFERENT: "\N{BALLOT X}", UNCOMPARED: "\N{MIDDLE DOT}",
+EQUAL, BUT_FOR, BY_LAYER = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER
+DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
+SYMBOLS: dict[str, str] = {
+    EQUAL: "\N{CHECK MARK}", BUT_FOR: "\N{ALMOST EQUAL TO}", BY_LAYER: "\N{ALMOST EQUAL TO}", DIFFERENT: "\N{BALLOT X}",
+    UNCOMPARED: "\N{MIDDLE DOT}",
     "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",
 }  # fmt: skip
-"""One sign for each state of a run, always shown with its word or a legend."""
+"""One sign for each verdict and state of a run, always shown with its word or a legend."""
 
 
 @dataclass(frozen=True)
@@ -267,25 +272,49 @@ def remedy(document: Document) -> tuple[str, str]:
 
 def finding(document: Document) -> str:
     """Say in one sentence what is wrong, with the files' names; what was proved, where nothing is."""
-    if document["verdict"] == EQUAL:
-        return _equal_line(document)
+    verdict = Verdict.read(document)
+    if verdict.word in (EQUAL, BUT_FOR, BY_LAYER):
+        return _proved(document, verdict)
     wrong = [layer for layer in document["layers"] if not good(layer)]
-    if document["verdict"] == DIFFERENT and wrong:
-        return _cause(document, wrong)
+    if verdict.word == DIFFERENT:
+        named = any(causes(layer) for layer in wrong)
+        stated = document.get("reasons") or []
+        return (
+            _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
+        )
     missing = next((one.run for one in failures(document) if one.run["status"] != "ran"), None)
     if missing is not None:
         return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
     if any(layer["differences"] for layer in document["layers"]):
         return f"{subject(document)} state something different, and no input that ran shows whether it matters."
-    return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
+    return _uncompared(document)
 
 
-def _equal_line(document: Document) -> str:
+def _proved(document: Document, verdict: Verdict) -> str:
+    """Say what was proved, and all that the proof does not cover."""
     named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
+    said = "; ".join(map(str, verdict.exceptions))
+    beside = "".join(f" {one}." for one in verdict.remarks)
+    if verdict.word == BY_LAYER:
+        return (
+            f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
+        )
+    left = f", but for this: {said}" if said else ""
     if len(document["models"]) < 2:
-        return f"{subject(document)} computes what its weights say{on}."
-    return f"{subject(document)} compute the same{on}."
+        return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
+    return f"{subject(document)} compute the same{on}{left}.{beside}"
+
+
+def _uncompared(document: Document) -> str:
+    """Say why nothing was compared: nothing ran, or what ran could not be judged."""
+    last = document["models"][-1]["label"] if document["models"] else ""
+    for layer, run in every_run(document):
+        judged = any(one["output"] == "y" for one in run["comparisons"])
+        if run["model"] == last and run["executor"] != "reference" and run["status"] == "ran" and not judged:
+            why = "; ".join(f"{what}: {reason}" for what, reason in run["left_out"].items()) or "it gave no outputs"
+            return f"{subject(document)}: {run['executor']} ran {called(layer)}, but its outputs could not be judged: {why}"
+    return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
 
 
 def _cause(document: Document, wrong: list[Document]) -> str:

@@ -16,6 +16,7 @@ and the framework can run it, however old (rnnconvert.running.child). It has
                       no framework
     answer(request)   runs layers of a file
     versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
+    witness(request)  if it is there, runs the model of a file whole: see below
 
 Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
 
@@ -46,6 +47,11 @@ and so is the answer:
                 of JAX's libraries have the paths under the cell's own: "ii/kernel"
     notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}; of cuDNN
                 "bytes" and "offsets", the layout that the library itself reports (rnnconvert.formats.cudnn.run.layout)
+
+The request of `witness` has variant, file and "witness", a Witness (rnnconvert/running/witness.py). `witness` draws the model's
+inputs with its `draw`, lets it run the model `twice`, and hands each call of the layers that it names in `layers` to `record`:
+what the layer reads and gives there, in the axes above, its mask and its states. A layer whose calls it cannot record it
+explains. An executor without `witness` runs no model whole: what lies between joined layers is then not run, and said to be so.
 
 float16 and bfloat16 outputs are given as float32. `answer` raises NotImplementedError for what the framework
 does not do, its message saying what and why; any other error is a failure.

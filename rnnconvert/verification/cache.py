@@ -1,7 +1,8 @@
 """Proofs that are kept: what was compared and proved equal is not run again until something of it changes.
 
 A proof is the report, under a hash of all that decides it: both files, their weights as they were read, the plan, the tolerances,
-every executor with its versions, and the code of rnnconvert itself. Only what was equal is kept: a failure is shown again.
+every executor with its versions, and the code of rnnconvert itself. Only what does not differ is kept, with all that was left
+out: a failure is shown again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rnnconvert import reports
 from rnnconvert.containers.files import replacing
 from rnnconvert.core import version
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running import registry
 from rnnconvert.verification.lanes import Prepared
@@ -52,14 +54,14 @@ class Cache:
             document = reports.read(path)
         except UnreadableError:
             return None
-        if document["verdict"] != "equal":
+        if document["verdict"] in (NOT_EQUAL, NOT_COMPARED):
             return None
         document["summary"] += f"; proved on {document['created'][:10]}, and nothing has changed since"
         return document
 
     def keep(self, key: str, document: Document) -> None:
-        """Keep a report that is equal. Raises UsageError if it cannot be written."""
-        if document["verdict"] != "equal":
+        """Keep a report in which nothing differs. Raises UsageError if it cannot be written."""
+        if document["verdict"] in (NOT_EQUAL, NOT_COMPARED):
             return
         with replacing(self.folder / f"{key}.json") as file:
             file.write(reports.encoded(reports.render(document, ".json")))

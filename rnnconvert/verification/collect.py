@@ -7,18 +7,22 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.stating import unshared
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.verdict import Limit, not_chosen
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load, load_pair, select
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import Case, Draw, Skipped
+from rnnconvert.judging.cases import USUAL, Case, Draw, Skipped
+from rnnconvert.judging.power import power
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
@@ -28,6 +32,8 @@ from rnnconvert.verification.results import LayerResults, Model, Results, hash_f
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import made_for, outlined
 from rnnconvert.verification.truths import Truths
+from rnnconvert.verification.weighing import cost, weigh
+from rnnconvert.verification.witness import judge
 
 
 def collect(
@@ -59,9 +65,10 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
         first, second = load_pair(
             (a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b)
         )
-    first = select(first, plan.layers)
+    every, first = first, select(first, plan.layers)
     models = [first] if second is None else [first, second]
     subjects: list[Subject] = []
+    stated: list[Limit] = []
     if second is None:
         subjects = list(_alone(first, plan.given))
     else:
@@ -69,7 +76,9 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
+            stated += unshared(first, found.own, second, found.names)
     results.warnings = list(_assumed(models))
+    results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
     start = time.perf_counter()
     watch("hashing files and weights")
@@ -90,28 +99,43 @@ def proceed(
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
     known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
     present = [executor for executor in known if not executor.absent]
-    with Lanes(lanes_of(prepared, known, present, results), steady, watch, jobs, plan.timeout) as lanes:
+    with Lanes(lanes_of(prepared, known, present, results), subjects, plan, steady, watch, jobs) as lanes:
         # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
         watch("making inputs")
         for subject in subjects:
             if subject.model == "A":
-                results.layers[subject.stack.name] = with_cases(subject, plan)
+                layer = results.layers[subject.stack.name] = with_cases(subject, plan)
+                # The user's own inputs, and cases that the user chose, are left as they are.
+                ours = plan.given is None and plan.inputs is None and set(USUAL) <= set(plan.cases)
+                layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
+                layer.cases += more
             else:
                 results.layers[subject.stack.name].counterpart = subject.pieces
                 results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
+                model = _model_of(subjects, subject)
+                if not identical(model, subject.stack):
+                    weigh(results.layers[subject.stack.name], model, subject.stack)
                 if plan.given is None:
                     _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
         lanes.begin(results)
         models = [subject.stack for subject in subjects if subject.model == "A"]
-        with Truths(results.layers, models, types(subjects, present), watch) as truths:
+        judged = {subject.stack.name: [subject] for subject in subjects if subject.model == "A"}
+        casts = [one for one in subjects if one.model == "B" and results.layers[one.stack.name].cast is not None]
+        for subject in subjects:
+            if subject.model == "B" and subject not in casts:
+                judged[subject.stack.name].append(subject)
+        with Truths(
+            results.layers, models, types([one for some in judged.values() for one in some], present), watch
+        ) as truths:
             meanwhile()
             single = truths.collected()
+        _of_casts(results, casts, present, watch)
         lanes.judge()
         for subject in subjects:
             if subject.model == "B":
                 layer = results.layers[subject.stack.name]
-                model = next(stack for stack in models if stack.name == subject.stack.name)
+                model = _model_of(subjects, subject)
                 same = identical(model, subject.stack)
                 layer.runs.append(by_reference(subject, layer.cases, single[model.name] if same else None))
         results.seconds["reference"] = time.perf_counter() - start
@@ -120,12 +144,29 @@ def proceed(
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
         results.seconds["wait"] = time.perf_counter() - start
+        judge(results, subjects, lanes.recordings, prepared.tolerances)
+
+
+def _model_of(subjects: Sequence[Subject], own: Subject) -> Recurrent:
+    """Return A's layer of which this is the counterpart."""
+    return next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
+
+
+def _of_casts(results: Results, casts: Sequence[Subject], present: Sequence[Executor], watch: Watch) -> None:
+    """Compute what B's own weights give, where rounding changed them, and what that costs."""
+    own = {one.stack.name: replace(results.layers[one.stack.name], truth={}, floors={}) for one in casts}
+    with Truths(own, [one.stack for one in casts], types(casts, present), watch) as truths:
+        truths.collected()
+    for name, layer in own.items():
+        cast = results.layers[name].cast
+        assert cast is not None
+        cast.truth, cast.floors = layer.truth, layer.floors
+        cost(results.layers[name])
 
 
 def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
     """Add a case for what two layers state differently, if the other cases would not show it."""
-    model = next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
-    case = made_for(model, own.stack, layer.cases, seed)
+    case = made_for(_model_of(subjects, own), own.stack, layer.cases, seed)
     if case is not None:
         layer.cases.append(case)
 
@@ -242,6 +283,13 @@ def _given(plan: Plan, subject: Subject) -> Case:
     if plan.gradients and made.hidden is not None:
         return given_cases.weighed(made, subject.stack, plan.seed)
     return made
+
+
+def left_out(every: Checkpoint, chosen: Checkpoint) -> Iterator[Limit]:
+    """Yield the layers of a model that were not chosen."""
+    names = [name for name in every.layers if name not in chosen.layers]
+    if names:
+        yield not_chosen(names, every.path)
 
 
 def executors_named(names: Iterable[str]) -> list[Executor] | None:

@@ -70,7 +70,7 @@ class Claim:
 
     def check(
         self, watch: Watch = lambda text, done=0, total=0: None, *, explain: bool = True, jobs: int | None = None,
-        cache: str | Path | None = None,
+        cache: str | Path | None = None, strict: bool = False,
     ) -> Report:  # fmt: skip
         """Verify it, as `rnnconvert.verify` does with these choices; raises what it does."""
         return verify(
@@ -83,6 +83,7 @@ class Claim:
             explain=explain,
             jobs=jobs,
             cache=cache,
+            strict=strict,
         )
 
 

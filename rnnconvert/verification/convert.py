@@ -54,6 +54,6 @@ def convert(
 
     words, plan = (*as_settings(options), *settings), None if verify is True else verify
     summary, report = convert_verified(source, source_format, written, words, plan)
-    if not report.equal:
+    if report.exit_code:
         raise NotEqualError(target, report)
     return replace(summary, report=report)

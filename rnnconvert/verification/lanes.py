@@ -7,7 +7,7 @@ import contextvars
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +16,13 @@ import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import Run, Subject, rounding, run
+from rnnconvert.verification.witness import Recording, record, wanted
 
 Steady = Callable[[LayerResults, Run], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -34,6 +36,7 @@ class Prepared:
     subjects  the layers in canonical form
     chosen    the executors that are asked for by name; None for the usual ones
     alone     whether there is one model only
+    tolerances  the user's own, by output
     """
 
     plan: Plan
@@ -41,6 +44,7 @@ class Prepared:
     subjects: list[Subject]
     chosen: list[Executor] | None
     alone: bool
+    tolerances: Mapping[str, Tolerance] = field(default_factory=dict)
 
 
 @dataclass
@@ -83,9 +87,15 @@ class Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
     def __init__(
-        self, lanes: list[_Lane], steady: Steady, watch: Watch, jobs: int | None, timeout: float | None = None
+        self,
+        lanes: list[_Lane],
+        subjects: Sequence[Subject],
+        plan: Plan,
+        steady: Steady,
+        watch: Watch,
+        jobs: int | None,
     ) -> None:
-        self._timeout = timeout
+        self._timeout = plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready, self._known = threading.Event(), threading.Event()
         self._stopped, self._ran, self._telling = False, 0, False
@@ -94,6 +104,11 @@ class Lanes:
         self._processes: list[Process] = []
         self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
         self._waiting: list[Future[None]] = []
+        self._subjects = subjects
+        self._seed = plan.seed
+        self._recordings: dict[str, Recording] = {}
+        self._unrecorded: dict[str, list[str]] = {}
+        self._recorded_now: set[str] = set()
 
     def __enter__(self) -> Lanes:
         # A context of their own: numpy's error states are those of the thread that asks.
@@ -143,6 +158,31 @@ class Lanes:
                 layer = results.layers[subject.stack.name]
                 layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
         return {"start": sum(lane.seconds for lane in self._lanes)}
+
+    @property
+    def recordings(self) -> dict[str, Recording | str]:
+        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor that ran
+        takes its file.
+        """
+        return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
+
+    def _record(self, process: Process, folder: Path) -> None:
+        """Run whole the models whose own files an executor takes, once each."""
+        executor = process.executor
+        for label in dict.fromkeys(subject.model for subject in self._subjects):
+            own = [one for one in self._subjects if one.model == label and one.checkpoint.format == executor.format]
+            own = [subject for subject in own if wanted(subject)]
+            with self._lock:
+                if not own or label in self._recordings or label in self._recorded_now or self._stopped:
+                    continue
+                self._recorded_now.add(label)
+            self._watch(f"{executor.name}: running {label} whole")
+            try:
+                self._recordings[label] = record(process, own, folder, self._seed)
+            except ExecutorError as error:
+                self._unrecorded.setdefault(label, []).append(f"{executor.name}: {error.problem}")
+            finally:
+                self._recorded_now.discard(label)
 
     def _run(self, lane: _Lane) -> None:
         waiting = lane.subjects
@@ -196,6 +236,7 @@ class Lanes:
                     refused.append(subject)
                 elif made.status == "ran" and "own file" in made.notes:
                     strange.append(subject)
+            self._record(process, Path(folder))
         return refused, strange
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
+from rnnconvert.verification.witness import worst
 
 
 def merged(one: Results, other: Results) -> Results:
@@ -30,7 +32,7 @@ def merged(one: Results, other: Results) -> Results:
     same = _same_model(one, other)
     found = Results(
         one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
-        list(dict.fromkeys([*one.warnings, *other.warnings])),
+        list(dict.fromkeys([*one.warnings, *other.warnings])), list(dict.fromkeys([*one.limits, *other.limits])),
     )  # fmt: skip
     if not same:
         found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
@@ -48,24 +50,35 @@ def merged(one: Results, other: Results) -> Results:
         else:
             # What the second file's truth was is not asked: the first model's is the truth.
             runs, floors = [replace(run_, model="B") for run_ in beside.runs], layer.floors
+            own = {run_.dtype for run_ in layer.runs}
             for run_ in runs:
-                if run_.rounding not in floors:
+                if run_.rounding not in floors or (own and run_.dtype not in own):
                     raise UsageError(
                         f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
                         f"kept in the first. Run both models together: rnnconvert verify A B"
                     )
-        stated = dict(layer.stated)
+        stated, wholes = dict(layer.stated), [made.whole for made in (layer, beside) if made.whole is not None]
         if not same:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
+        limits = [*layer.limits, *beside.limits, *([] if same else _unweighed(name, one, other, beside))]
         found.layers[name] = replace(
-            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs]
-        )
+            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
+            whole=worst(wholes), limits=limits,
+        )  # fmt: skip
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
         raise UsageError(
             f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with --layer"
         )
     return found
+
+
+def _unweighed(name: str, one: Results, other: Results, beside: LayerResults) -> Iterator[Limit]:
+    """Yield that weights were not compared, where their hashes differ: results do not hold them, and outputs hide small ones."""
+    hashes = one.models[0].weights.get(name), other.models[0].weights.get(beside.name)
+    if hashes[0] is None or hashes[0] != hashes[1]:
+        words = "the weights are not the same bits, results do not hold them, and outputs do not show small ones: verify both files"
+        yield Limit("weights", name, words)
 
 
 def _beside(name: str, one: Results, other: Results) -> LayerResults:

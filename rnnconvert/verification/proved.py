@@ -10,6 +10,7 @@ from pathlib import Path
 from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
+from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.convert import Target, convert_file
 from rnnconvert.files.in_memory import Source, path_of
@@ -32,7 +33,8 @@ def convert_verified(
     plan: Plan | None = None,
     watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
-    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if it is equal.
+    """Convert like `rnnconvert.convert`, then verify the result like `rnnconvert.verify`; keep it only if nothing differs, and
+    what was joined was run whole.
 
     settings  options of both, "KEY=VALUE" or "LAYER:KEY=VALUE"
     plan      how it is verified; its layers, pairs and settings are those of the conversion
@@ -60,7 +62,9 @@ def convert_verified(
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][0]["path"] = shown(str(source))
         report.document["models"][-1]["path"] = str(path)
-        if report.equal:
+        # What was joined and not run whole is not proved: nothing is kept that only its layers vouch for.
+        report.strict = report.verdict == BY_LAYER
+        if not report.exit_code:
             for file in sorted(Path(folder).iterdir()):
                 only_replace(path.with_name(file.name), target.force)
             before = old_data(path)
@@ -70,7 +74,9 @@ def convert_verified(
                 move(file, path.with_name(file.name))
             remove_old_data(before, moved[0].name)
     recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
-    return replace(summary, source=shown(summary.source), target=str(path), written=report.equal, recipe=recipe), report
+    return replace(
+        summary, source=shown(summary.source), target=str(path), written=not report.exit_code, recipe=recipe
+    ), report
 
 
 @contextlib.contextmanager

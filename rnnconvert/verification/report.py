@@ -13,6 +13,7 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import EQUAL, NOT_COMPARED, NOT_EQUAL, Verdict
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import (
@@ -25,43 +26,54 @@ from rnnconvert.judging.judging import (
     compare,
     joined,
     parts,
+    tolerance,
     unlike,
 )
+from rnnconvert.verification.evidence import concluded, reasons, zeros_would_pass
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import REFERENCE, Run
 
 SCHEMA = "rnnconvert-report-1"
-EQUAL, NOT_EQUAL, NOT_COMPARED = "equal", "not equal", "not compared"
 
 
 @dataclass(repr=False)
 class Report:
-    """What was compared, and the verdict: "equal", "not equal" or "not compared".
+    """What was compared, and the verdict; true only where everything is equal.
 
     document  all of it as JSON can hold it (rnnconvert.reports)
+    strict    whether its exit code is 0 only where everything is equal
     """
 
     document: dict[str, Any]
+    strict: bool = False
+
+    @property
+    def conclusion(self) -> Verdict:
+        """The verdict, with all that was left out."""
+        return Verdict.read(self.document)
 
     @property
     def verdict(self) -> str:
-        """equal, not equal, or not compared."""
-        return str(self.document["verdict"])
+        """ "equal", "equal but for", "equal layer by layer, not run whole", "not equal" or "not compared"."""
+        return self.conclusion.word
 
     @property
     def equal(self) -> bool:
-        """Whether something was compared and all of it passed."""
-        return self.verdict == EQUAL
+        """Whether everything was compared and all of it passed."""
+        return bool(self.conclusion)
+
+    def __bool__(self) -> bool:
+        return self.equal
 
     @property
     def exit_code(self) -> int:
-        """0 equal; 1 not equal, a run failed, or a stated difference was not shown.
-
-        4 where an executor that was asked for does not do this, 5 where none ran.
+        """0 equal, or without `strict` equal with something left out; 1 not equal, a run failed, or a stated difference was not
+        shown; 4 where an executor that was asked for does not do this; 5 where none ran; 6 equal but for what is named;
+        7 equal layer by layer, and not run whole.
         """
         if self.verdict != NOT_COMPARED:
-            return 0 if self.equal else 1
+            return self.conclusion.exit_code(self.strict)
         if any(layer["differences"] for layer in self.document["layers"]):
             return 1
         runs = [run for layer in self.document["layers"] for run in layer["runs"] if run["executor"] != REFERENCE]
@@ -78,7 +90,7 @@ class Report:
         reports.write(self.document, path)
 
     def __repr__(self) -> str:
-        return f"<Report: {self.verdict}. {self.document['summary']}>"
+        return f"<Report: {self.conclusion}. {self.document['summary']}>"
 
     def _repr_html_(self) -> str:
         """Return the whole page, in a frame of its own, for a notebook."""
@@ -99,13 +111,15 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
     source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
     """
     found: list[Comparison] = []
-    dtype = FLOATS[run.rounding]
+    dtype, basis = FLOATS[run.rounding], layer.basis(run.model)
     for case in layer.cases:
         if case.name in run.outputs:
-            floors = [layer.floors[run.rounding][case.name]]
-            if source is not None and source is not run and case.name in source.outputs:
+            floors = [basis.floors[run.rounding][case.name]]
+            # The source shows a rounding error of its own numbers, not of those that a cast made of them.
+            shared = source is not None and source is not run and basis is layer
+            if shared and source is not None and case.name in source.outputs:
                 floors.append(source.outputs[case.name])
-            found += _outputs(case, run.outputs[case.name], layer.truth[case.name], floors, dtype, tolerances)
+            found += _outputs(case, run.outputs[case.name], basis.truth[case.name], floors, dtype, tolerances)
         if case.name in run.gradients:
             found += _gradients(case, run.gradients[case.name], dtype, tolerances)
     return found
@@ -169,14 +183,6 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
     return {"; ".join(names): why for why, names in found.items()}
 
 
-def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
-    """Return the user's own tolerance for an output: by its name, by its first word ("gradient"), or for all."""
-    for name in (output, output.partition(" ")[0].rstrip(",")):
-        if name in tolerances:
-            return tolerances[name]
-    return tolerances.get("")
-
-
 def _gradients(
     case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
 ) -> Iterator[Comparison]:
@@ -213,19 +219,23 @@ def _gradients(
 
 def document(results: Results, tolerances: Mapping[str, Tolerance], command: str = "") -> dict[str, Any]:
     """Return the report of results, as JSON can hold it; the cause of a difference is not searched here."""
-    layers = [_layer(layer, tolerances) for layer in results.layers.values()]
+    judgements = {layer.name: _judgements(layer, tolerances) for layer in results.layers.values()}
+    layers = [_layer(layer, judgements[layer.name]) for layer in results.layers.values()]
     runs = [run for layer in layers for run in layer["runs"]]
     comparisons = [comparison for run in runs for comparison in run["comparisons"]]
     passed = sum(comparison["passed"] for comparison in comparisons)
-    _known(tolerances, {comparison["output"] for comparison in comparisons})
-    verdict = _verdict([layer["runs"] for layer in layers], len(results.models))
+    all_judged = {name: [one for found in each for one in found] for name, each in judgements.items()}
+    _known(tolerances, {one.output for found in all_judged.values() for one in found})
+    tolerated = [limit for name, found in all_judged.items() for limit in zeros_would_pass(name, found, tolerances)]
+    verdict = concluded(results, [layer["runs"] for layer in layers], tolerated)
     executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
     found = {
         "schema": SCHEMA,
         "rnnconvert": results.rnnconvert,
         "created": results.created,
         "command": command,
-        "verdict": verdict,
+        **verdict.as_dict(),
+        "reasons": list(reasons(results)),
         "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}",
         "models": [asdict(model) for model in results.models],
         "settings": {
@@ -239,10 +249,15 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
     return {key: finite(value) for key, value in found.items()}
 
 
-def _layer(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> dict[str, Any]:
+def _judgements(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> list[list[Comparison]]:
+    """Return the comparisons of each run of a layer."""
     source = next((run for run in layer.runs if run.model == "A" and run.own_file and run.executor != REFERENCE), None)
     if source is not None and not passes(layer, source):
         source = None
+    return [judged(layer, run, tolerances, source) for run in layer.runs]
+
+
+def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[str, Any]:
     cases = [{"name": case.name, "what": case.what, "skipped": ""} for case in layer.cases]
     cases += [{"name": skipped.name, "what": "", "skipped": skipped.why} for skipped in layer.skipped]
     return {
@@ -250,7 +265,7 @@ def _layer(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> dict[str
         "description": layer.description,
         "counterpart": list(layer.counterpart),
         "cases": cases,
-        "runs": [_run(layer, run, judged(layer, run, tolerances, source)) for run in layer.runs],
+        "runs": [_run(layer, run, found) for run, found in zip(layer.runs, judgements, strict=True)],
         "mutations": {"caught": [], "missed": []},
         "diagnoses": [],
         "differences": [],
@@ -283,27 +298,6 @@ def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
             raise UsageError(
                 f"a tolerance is given for {name!r}, which is not an output. Choose from: {', '.join(sorted(outputs))}"
             )
-
-
-def _verdict(layers: Sequence[Sequence[Mapping[str, Any]]], models: int) -> str:
-    """Return the verdict: equal only if a framework ran every layer of the last model, and all runs asked for ran and
-    agree.
-    """
-    runs = [run for layer in layers for run in layer]
-    if any(run["verdict"] == NOT_EQUAL for run in runs):
-        return NOT_EQUAL
-    label = "B" if models > 1 else "A"
-    proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
-    missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
-    # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
-    idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
-    return EQUAL if proved and not missing and not idle else NOT_COMPARED
-
-
-def _proves(run: Mapping[str, Any], label: str) -> bool:
-    """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
-    own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
-    return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
 
 
 def _warnings(results: Results) -> Iterator[str]:

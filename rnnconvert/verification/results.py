@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.judging.power import Power
 from rnnconvert.language import outline
 from rnnconvert.verification.running import Run
 
@@ -46,9 +48,49 @@ class Model:
 
 
 @dataclass
+class Whole:
+    """What a run of the whole source, from the first of the layers that were joined to the last, showed of the joined layer.
+
+    status    "equal"; "not equal"; or "not run": layer by layer they may be equal, and what lies between them was not run
+    reason    why it is not equal, or was not run
+    error     the largest absolute error
+    allowed   what was allowed where that is
+    executor  what ran the source
+    notes     what a reader should know of the run
+    """
+
+    status: Literal["equal", "not equal", "not run"]
+    reason: str = ""
+    error: float = 0.0
+    allowed: float = 0.0
+    executor: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Cast:
+    """What B's own weights give, where they are A's, each rounded to another element type or as a rewrite rounds it.
+
+    dtype   B's element type
+    truth   outputs of the float64 reference on B's weights, by case; floors as those of a layer
+    error   how far they are from those of A's weights at the most: what the type costs
+    """
+
+    dtype: str
+    truth: dict[str, Outputs] = field(default_factory=dict)
+    floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
+    error: float = 0.0
+
+
+@dataclass
 class LayerResults:
     """A layer: its cases, the truth, what rounding explains, and what every executor gave.
 
+    whole    what a run of the whole source showed, where layers of a file were joined; None for a single layer of its file
+    refuted  why it is not equal, whatever its outputs: weights that are not the other model's
+    power    what the inputs exercise; None where that is not known
+    cast     what B's own weights give, where rounding changed them; None where its runs are compared with A's truth
+    limits   what the comparison of this layer left out or leaves open
     stated   what the layer of each model states, without its numbers, by the model's label (rnnconvert.language.outline)
     truth    outputs of the float64 reference, by case
     floors   outputs of the reference in each element type that was run, by type and case
@@ -63,11 +105,23 @@ class LayerResults:
     truth: dict[str, Outputs] = field(default_factory=dict)
     floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
+    whole: Whole | None = None
+    refuted: list[str] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
+    cast: Cast | None = None
+    power: Power | None = None
+
+    def basis(self, model: str) -> LayerResults | Cast:
+        """Return what the runs of a model are compared with."""
+        return self if self.cast is None or model != "B" else self.cast
 
 
 @dataclass
 class Results:
-    """Runs of the layers of one model, or of two."""
+    """Runs of the layers of one model, or of two.
+
+    limits  what was left out of the files
+    """
 
     created: str
     rnnconvert: str
@@ -76,6 +130,7 @@ class Results:
     layers: dict[str, LayerResults] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    limits: list[Limit] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""
@@ -176,12 +231,16 @@ def _cohere(results: Results) -> None:
             fits = case.x.ndim == truth.y.ndim == 3 and case.x.shape[:2] == truth.y.shape[:2]
             fits = fits and (case.lengths is None or case.lengths.shape == case.x.shape[1:2])
             _agree(fits, f"the case {case.name!r} and its truth have other sizes")
-        for kind, floors in layer.floors.items():
-            _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
-        for run in layer.runs:
-            known = (
-                run.dtype in FLOATS and run.rounding in layer.floors and set(run.outputs) | set(run.gradients) <= names
+        for basis in (layer, layer.cast):
+            _agree(
+                basis is None or set(basis.truth) == names,
+                f"the truth of {quoted(layer.name)} does not match its cases",
             )
+            for kind, floors in () if basis is None else basis.floors.items():
+                _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
+        for run in layer.runs:
+            known = run.dtype in FLOATS and run.rounding in layer.basis(run.model).floors
+            known = known and set(run.outputs) | set(run.gradients) <= names
             _agree(known, f"the outputs of {run.executor} do not match the cases")
             for graded in run.gradients.values():
                 shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]
@@ -199,13 +258,18 @@ def _shapes(gradients: Gradients) -> list[Any]:
 
 
 def hash_of(stack: Recurrent) -> str:
-    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
+    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in.
+
+    Biases, peepholes and states that are all zeros are as good as none: formats differ on whether they store them.
+    """
     digest = hashlib.sha256()
     digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():
         digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
         for key in sorted(direction.arrays):
             numbers = np.asarray(direction.arrays[key])
+            if key[0] not in ("input", "recurrent", "projection") and not numbers.any():
+                continue
             digest.update(f"{key} {numbers.shape} {numbers.dtype.newbyteorder('=')}".encode())
             for piece in pieces(numbers):
                 digest.update(piece.astype(numbers.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)

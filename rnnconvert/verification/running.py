@@ -100,7 +100,7 @@ def run(
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
-            own = _Ready(process, _own_file(subject, folder), subject.pieces, part)
+            own = _Ready(process, own_file(subject, folder), subject.pieces, part)
             reason = (
                 _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
@@ -128,7 +128,7 @@ def run(
     return made
 
 
-def _own_file(subject: Subject, folder: Path) -> str:
+def own_file(subject: Subject, folder: Path) -> str:
     """Return the model's file; where its ending is in capitals, which frameworks do not know, a link with an ending that they
     know.
     """

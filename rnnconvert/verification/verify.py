@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
 from rnnconvert.judging.cases import Case
@@ -74,6 +75,7 @@ def verify(
     command: str = "",
     jobs: int | None = None,
     cache: PathLike | None = None,
+    strict: bool = False,
     **choices: Any,
 ) -> Report:
     """Decide whether models compute the same: one on several executors, or two compared; files or saved results.
@@ -88,6 +90,7 @@ def verify(
     watch       receives what is being done, in words
     jobs        how many executors run at the same time; as many as there are processors if None
     cache       a folder of proofs: only what changed since is run again
+    strict      whether the report's exit code is 0 only where everything is equal, and nothing was left out
 
     Raises what reading the models raises, UsageError for models that cannot be compared, AbsentExecutorError
     for an absent executor that was asked for.
@@ -101,11 +104,12 @@ def verify(
     proofs, key, scores = None, "", _Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
+        prepared.tolerances = tolerances
         if cache is not None and plan.given is None and save is None and save_inputs is None:
             proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
             found = proofs.find(key)
             if found is not None:
-                return Report({**found, "command": command})
+                return Report({**found, "command": command}, strict)
         results, subjects = prepared.results, prepared.subjects
         meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
         proceed(prepared, report.passes, watch, jobs, meanwhile)
@@ -131,7 +135,7 @@ def verify(
     document["seconds"] = {**_seconds(results), **spent}
     if proofs is not None:
         proofs.keep(key, document)
-    return Report(document)
+    return Report(document, strict)
 
 
 def _nothing(*_: object) -> None:
@@ -294,7 +298,7 @@ def _explained(
     name = layer["name"] or "the module itself"
     cases, dtype = _judged(layer, kept)
     found: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == report.NOT_EQUAL]
+    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
         beside = None
@@ -322,7 +326,7 @@ def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[di
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
     """Withdraw the verdict "equal" where two layers state something else, and no input shows whether it matters."""
-    if document["verdict"] != report.EQUAL or len(results.models) < 2:
+    if document["verdict"] in (NOT_EQUAL, NOT_COMPARED) or len(results.models) < 2:
         return
     own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
     for layer in document["layers"]:
@@ -338,7 +342,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
                 "called equal. If it never matters, remove it from one of them (a clip: --set-a clip=none)"
             )  # fmt: skip
         if said:
-            document["verdict"] = report.NOT_COMPARED
+            document["verdict"] = NOT_COMPARED
             layer["differences"] = finite([asdict(one) for one in found])
             document["warnings"].append(f"{name}: {said}")
 
@@ -396,10 +400,11 @@ def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], A
 
 def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None) -> dict[str, Any]:
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
-    dtype, floors = FLOATS[one.dtype], kept.floors.get(one.rounding, {})
+    basis = kept.basis(one.model)
+    dtype, floors = FLOATS[one.dtype], basis.floors.get(one.rounding, {})
 
     def solved(case: Case) -> Callable[[Any], Outputs]:
-        return lambda kind: kept.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
+        return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
 
     # What the reference gave is known, and how far rounding leads.
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None

@@ -59,7 +59,7 @@ class View:
 
     def page(self) -> str:
         """Return one self-contained page of HTML."""
-        return _compared(self.other) if self.other else _single(self.checkpoint)
+        return _compared(self.other) if self.other is not None else _single(self.checkpoint)
 
     def write(self, path: PathLike, *, force: bool = False) -> None:
         """Write the page, or by the path's ending a picture: .html, .svg, .png or .pdf.
@@ -81,7 +81,7 @@ class View:
         return [stack for one in self.other.layers for stack in (one.pair.stack, one.pair.counterpart)]
 
     def __repr__(self) -> str:
-        other = f" beside {self.other.b.path}" if self.other else ""
+        other = f" beside {self.other.b.path}" if self.other is not None else ""
         return f"<View of {repr(self.checkpoint)[1:-1]}{other}>"
 
     def _repr_html_(self) -> str:
@@ -192,7 +192,7 @@ def _compared(found: Comparison) -> str:
         )
     differing = sum(not one.equal for one in found.layers)
     facts = [("layers compared", f"{len(pairs):,}"), ("not equal", f"{differing:,}")]
-    lead = "The weights are equal, but for rounding." if found.equal else "The weights are not equal."
+    lead = f"The weights are {found.verdict}."
     return page.to_page(
         f"{found.a.path} and {found.b.path}", lead, facts,
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),

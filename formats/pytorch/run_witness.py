@@ -1,0 +1,280 @@
+"""A TorchScript archive or an exported program run whole: each call of torch's recurrent functions is recorded.
+
+torch.nn.LSTM, in whatever file, ends in aten::lstm, and an LSTMCell in aten::lstm_cell. While the model runs, these operators
+have kernels of ours, which compute by torch's own decomposition and record; the weights that they receive tell which layer it
+is. Sources: aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/library.py; torch/export (2.13).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+Array = np.ndarray
+
+_SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_CELLS = ("lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+_WRAPPERS = ("module", "_orig_mod")
+"""What DataParallel and torch.compile put before the names of a module's own parameters."""
+
+_TRIES = 64
+"""How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""
+
+
+def witness(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None:
+    """Run a model whole; see rnnconvert.running. Raises NotImplementedError for a file without a model.
+
+    array  makes numpy's arrays of tensors
+    """
+    import torch
+
+    file, seen = request["file"], request["witness"]
+    with torch.no_grad():
+        if _is_program(file):
+            model, inputs = _program(file, seen)
+            named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
+        else:
+            model = _archive(file)
+            named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
+            inputs = _accepted(model, named, seen)
+        with _kernels(_Recorder(seen, named, array)):
+            seen.twice(lambda: model(*inputs[0], **inputs[1]))
+
+
+def _is_program(file: str) -> bool:
+    if not zipfile.is_zipfile(file):
+        return False
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+    return any("serialized_exported_program" in name or "/models/" in f"/{name}" for name in names)
+
+
+def _archive(file: str) -> Any:
+    """Return the module of a TorchScript archive, which torch loads without executing a pickle of Python's."""
+    import torch
+
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            names = archive.namelist()
+        if any("/code/" in f"/{name}" for name in names) and any(name.endswith("constants.pkl") for name in names):
+            return torch.jit.load(file, map_location="cpu").eval()
+    raise NotImplementedError(f"{Path(file).name} holds weights alone, and no model around them")
+
+
+def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]]]:
+    """Return the module of an exported program, and inputs for it."""
+    import torch
+
+    with zipfile.ZipFile(file) as archive:
+        for name in archive.namelist():
+            config = (
+                json.loads(archive.read(name))
+                if name.endswith(("weights_config.json", "constants_config.json"))
+                else {}
+            )
+            entries = config.get("config", {}) if isinstance(config, dict) else {}
+            pickled = [key for key, one in entries.items() if not isinstance(one, dict) or one.get("use_pickle")]
+            if pickled:
+                raise NotImplementedError(f"{pickled[0]!r} is stored as a pickle, which is not executed")
+    load = torch.load
+    with mock.patch.object(torch, "load", lambda *given, **named: load(*given, **{**named, "weights_only": True})):
+        program = torch.export.load(file)
+    values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"}
+    limits = getattr(program, "range_constraints", {})
+
+    def drawn(spec: Any) -> Any:
+        if spec.arg.__class__.__name__ == "ConstantArgument":
+            return spec.arg.value
+        value = values[spec.arg.name]
+        if not isinstance(value, torch.Tensor):
+            raise NotImplementedError(f"its input {spec.arg.name} is a {type(value).__name__}")
+        dims = [_length(dim, limits, seen) for dim in value.shape]
+        return _tensor(seen.draw(dims, str(value.dtype).rpartition(".")[2]), value.dtype)
+
+    specs = [one for one in program.graph_signature.input_specs if one.kind.name == "USER_INPUT"]
+    flat = [drawn(spec) for spec in specs]
+    positional, named = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
+    return program.module(), (list(positional), dict(named))
+
+
+def _length(dim: Any, limits: Mapping[Any, Any], seen: Any) -> int:
+    """Return the length of an axis of an exported program, within the limits that it states."""
+    if isinstance(dim, int):
+        return dim
+    symbol = dim.node.expr
+    length = int(seen.length(str(symbol)))
+    stated = limits.get(symbol)
+    if stated is not None:
+        most = int(stated.upper) if getattr(stated.upper, "is_Integer", False) else length
+        length = max(int(stated.lower), min(length, most))
+    return length
+
+
+def _tensor(array: Array, dtype: Any) -> Any:
+    import torch
+
+    return torch.as_tensor(array).to(dtype)
+
+
+def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return inputs that an archive runs on: it states how many it takes, and not their shapes.
+
+    Raises NotImplementedError if it runs on none of those that are tried.
+    """
+    import torch
+
+    kinds = [str(one.type()) for one in itertools.islice(model.forward.graph.inputs(), 1, None)]
+    defaults = [one.has_default_value() for one in model.forward.schema.arguments[1:]]
+    needed = [kind for kind, optional in zip(kinds, defaults) if not optional]
+    tensors = [kind == "Tensor" for kind in needed]
+    if not needed or not all(tensors):
+        strange = next((kind for kind, is_tensor in zip(needed, tensors) if not is_tensor), "nothing")
+        raise NotImplementedError(f"it takes {strange}, and does not state which values")
+    batch, time = seen.length("batch"), seen.length("time")
+    matrices = [value for value in (*named.values(), *_constants(model)) if value.ndim >= 2]
+    dtype = next((value.dtype for value in matrices if value.is_floating_point()), torch.float32)
+    # An archive's own order: what is used first stands first.
+    widths = dict.fromkeys(int(value.shape[1]) for value in matrices if value.is_floating_point())
+    rows = min((int(value.shape[0]) for value in matrices), default=3)
+    element = str(dtype).rpartition(".")[2]
+
+    def floats(*dims: int) -> Callable[[], Any]:
+        return lambda: _tensor(seen.draw(dims, element), dtype)
+
+    first = [floats(batch, time, width) for width in widths]
+    first.append(lambda: torch.as_tensor(seen.draw((batch, time), "int64", rows)))
+    first += [floats(time, width) for width in widths]
+    first += [floats(batch, width, time) for width in widths]
+    others: list[Callable[[], Any]] = [
+        lambda: torch.full((batch,), time), *(floats(1, batch, width) for width in widths), *(floats(batch, width) for width in widths),
+        *first,
+    ]  # fmt: skip
+    error = ""
+    for made in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
+        inputs = [one() for one in made]
+        try:
+            model(*inputs)
+        except Exception as problem:  # a shape that it does not take
+            error = " ".join(str(problem).split())[-200:]
+            continue
+        return inputs, {}
+    raise NotImplementedError(f"it runs on no inputs that were tried, and does not state which it takes: {error}")
+
+
+def _constants(model: Any) -> Iterator[Any]:
+    """Yield the tensors that are written into the code of an archive, as freezing leaves its weights."""
+    graph = model.inlined_graph  # its nodes end with it
+    for node in graph.findAllNodes("prim::Constant", True):
+        if node.hasAttribute("value") and node.kindOf("value") == "t":
+            yield node.t("value")
+
+
+class _Recorder:
+    """Records the calls of recurrent functions under the names of the layers whose weights they receive."""
+
+    def __init__(self, seen: Any, named: Mapping[str, Any], array: Callable[[Any], Array]) -> None:
+        self.seen, self.array = seen, array
+        self._names: dict[int, list[str]] = {}
+        for name, value in named.items():
+            self._names.setdefault(value.data_ptr(), []).append(name)
+        self._nameless: dict[tuple[int, ...], str] = {}
+
+    def layers(self, function: str, weights: Sequence[Any]) -> list[str]:
+        """Return the names of the layers that are asked for and have these weights."""
+        full = self._names.get(weights[0].data_ptr(), ())
+        found = [_plain(name) for name in full]
+        return [
+            name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers
+        ]
+
+    def _numbered(self, function: str, weights: Sequence[Any]) -> str:
+        """Return the name of a layer whose weights have none, as freezing leaves them: its function, and a number."""
+        key = tuple(one.data_ptr() for one in weights)
+        if key not in self._nameless:
+            base = function.split("_")[0] + ("_cell" if function in _CELLS else "")
+            same = sum(one == base or one.removeprefix(f"{base}_").isdecimal() for one in self._nameless.values())
+            self._nameless[key] = f"{base}_{same + 1}" if same else base
+        return self._nameless[key]
+
+    def record(self, function: str, packed: bool, given: Sequence[Any], outputs: Any) -> None:
+        """Record a call by its operator's arguments."""
+        weights = given[3 if packed else 2] if function in _SEQUENCES else given[2:4]
+        for name in self.layers(function, weights):
+            if function in _CELLS:
+                self._cell(name, given, outputs)
+            elif packed:
+                self._packed(name, given, outputs)
+            else:
+                self._sequence(name, given, outputs)
+
+    def _sequence(self, name: str, given: Sequence[Any], outputs: Any) -> None:
+        batch_first = bool(given[8])
+        x, y = (self.array(value.transpose(0, 1) if batch_first else value) for value in (given[0], outputs[0]))
+        self.seen.record(name, x, y, states=self._states(given[1]), finals=self._states(outputs[1:]))
+
+    def _packed(self, name: str, given: Sequence[Any], outputs: Any) -> None:
+        """Record sequences that are packed: the first steps of all, then the second steps of those that have one."""
+        sizes = [int(size) for size in given[1]]
+        starts = np.cumsum([0, *sizes])
+        mask = np.arange(sizes[0])[None] < np.asarray(sizes)[:, None]
+        both = []
+        for values in (self.array(given[0]), self.array(outputs[0])):
+            padded = np.zeros((len(sizes), sizes[0], values.shape[1]), values.dtype)
+            for step, size in enumerate(sizes):
+                padded[step, :size] = values[starts[step] : starts[step] + size]
+            both.append(padded)
+        x, y = both
+        self.seen.record(name, x, y, mask=mask, states=self._states(given[2]), finals=self._states(outputs[1:]))
+
+    def _cell(self, name: str, given: Sequence[Any], outputs: Any) -> None:
+        several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        before = list(given[1]) if isinstance(given[1], (list, tuple)) else [given[1]]
+        states, finals = (
+            [[self.array(one)] for one in values] + [[]] * (2 - len(values)) for values in (before, several)
+        )
+        y = self.array(several[0])[None]
+        self.seen.record(name, self.array(given[0])[None], y, states=states, finals=finals)
+
+    def _states(self, states: Any) -> list[list[Array]]:
+        several = list(states) if isinstance(states, (list, tuple)) else [states]
+        return [list(self.array(one)) for one in several] + [[] for _ in range(2 - len(several))]
+
+
+def _plain(name: str) -> str:
+    """Return a layer's name from that of one of its parameters."""
+    return ".".join(part for part in name.split(".")[:-1] if part not in _WRAPPERS)
+
+
+@contextlib.contextmanager
+def _kernels(recorder: _Recorder) -> Iterator[None]:
+    """Let torch's recurrent operators record their calls."""
+    import torch
+
+    library = torch.library.Library("aten", "IMPL")
+    overloads = [(one, f"{one}.{kind}") for one in _SEQUENCES for kind in ("input", "data")]
+    for function, name in [*overloads, *((one, one) for one in _CELLS)]:
+        base, _, overload = name.partition(".")
+        operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+        library.impl(name, _recording(function, operator, recorder), "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _recording(function: str, operator: Any, recorder: _Recorder) -> Callable[..., Any]:
+    def kernel(*given: Any, **named: Any) -> Any:
+        outputs = operator.decompose(*given, **named)
+        arguments = [*given, *named.values()]
+        recorder.record(function, operator._overloadname == "data", arguments, outputs)
+        return outputs
+
+    return kernel

@@ -1,0 +1,141 @@
+"""The verdict of a comparison: one word, and everything that the word does not cover.
+
+Nothing else says that two things are equal: reports, exit codes, exceptions and truth values are read off a Verdict, which is
+made from the evidence alone, so that what was left out cannot be dropped on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Word = Literal["equal", "equal but for", "equal layer by layer, not run whole", "not equal", "not compared"]
+
+EQUAL: Word = "equal"
+BUT_FOR: Word = "equal but for"
+BY_LAYER: Word = "equal layer by layer, not run whole"
+NOT_EQUAL: Word = "not equal"
+NOT_COMPARED: Word = "not compared"
+
+Kind = Literal[
+    "chosen",
+    "caller",
+    "cast",
+    "rounding",
+    "merge",
+    "mask",
+    "precision",
+    "stated",
+    "weights",
+    "units",
+    "tolerance",
+    "whole",
+]
+
+_ASIDE = ("chosen", "caller", "cast")
+"""Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
+the layer, and what an element type costs that holds each weight as nearly as it can."""
+
+EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
+"""What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that a comparison left out or leaves open.
+
+    kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "cast": what the
+           element type costs that weights were rounded to; "rounding": a difference that rounding explains; "merge": how
+           directions are joined; "mask", "precision" and "stated": what one model states and the other does not; "weights":
+           a difference too small for any output to show; "units": units that no input exercised; "tolerance": the user's
+           own, which would let zeros pass; "whole": layers that were joined, and whose source was not run whole
+    layer  the layer it is about; "" for the module itself, or for all
+    words  the whole in words
+    """
+
+    kind: Kind
+    layer: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.layer}: {self.words}" if self.layer else self.words
+
+
+def not_chosen(names: Iterable[str], path: str) -> Limit:
+    """Return the limit of a comparison in which a file's layers were left out with --layer."""
+    quoted = [repr(name) if name else "the module itself" for name in names]
+    return Limit("chosen", "", f"{', '.join(quoted)} of {path} {'was' if len(quoted) == 1 else 'were'} not compared")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison has shown; true only where everything is equal.
+
+    word    one of five
+    limits  what it does not cover
+    """
+
+    word: Word
+    limits: tuple[Limit, ...] = ()
+
+    @classmethod
+    def of(cls, *, equal: bool, compared: bool, limits: Iterable[Limit] = ()) -> Verdict:
+        """Return the verdict that evidence allows.
+
+        equal     whether nothing was found to differ
+        compared  whether everything that was to be compared was
+        limits    what was left out or is left open
+        """
+        found = tuple(dict.fromkeys(limits))
+        if not equal:
+            return cls(NOT_EQUAL, found)
+        if not compared:
+            return cls(NOT_COMPARED, found)
+        if any(one.kind == "whole" for one in found):
+            return cls(BY_LAYER, found)
+        return cls(BUT_FOR if any(one.kind not in _ASIDE for one in found) else EQUAL, found)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Verdict:
+        """Return the verdict that a report holds."""
+        limits = (Limit(one["kind"], one["layer"], one["words"]) for one in document.get("limits", ()))
+        return cls(document["verdict"], tuple(limits))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as the fields of a report."""
+        return {"verdict": self.word, "limits": [asdict(one) for one in self.limits]}
+
+    def __bool__(self) -> bool:
+        return self.word == EQUAL
+
+    @property
+    def exceptions(self) -> tuple[Limit, ...]:
+        """The limits that make it less than equal."""
+        return tuple(one for one in self.limits if one.kind not in _ASIDE)
+
+    @property
+    def remarks(self) -> tuple[Limit, ...]:
+        """The limits that are named with the word and leave it unchanged."""
+        return tuple(one for one in self.limits if one.kind in _ASIDE)
+
+    def exit_code(self, strict: bool = False) -> int:
+        """Return the exit code of a command; strict: whether anything less than equal fails."""
+        return EXIT_CODES[self.word] if strict or self.word in (NOT_EQUAL, NOT_COMPARED) else 0
+
+    @property
+    def contradiction(self) -> str:
+        """How the word contradicts the limits, or ""."""
+        allowed = Verdict.of(equal=self.word != NOT_EQUAL, compared=self.word != NOT_COMPARED, limits=self.limits).word
+        return "" if allowed == self.word else f"the verdict is {self.word!r}, but what was left out allows {allowed!r}"
+
+    @property
+    def short(self) -> str:
+        """The word, with what makes it less than equal."""
+        exceptions = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.exceptions
+        return f"{self.word}: {'; '.join(map(str, exceptions))}" if exceptions else str(self.word)
+
+    def __str__(self) -> str:
+        """Return the whole in words: "equal but for ...", with all that was left out."""
+        remarks = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.remarks
+        return "; ".join([self.short, *map(str, remarks)])

@@ -1,0 +1,79 @@
+"""What results show, as a verdict takes it: whether anything differs, whether all was compared, and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.core.printable import called
+from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Verdict
+from rnnconvert.judging.judging import Comparison, Tolerance, tolerance
+from rnnconvert.verification.results import LayerResults, Results
+from rnnconvert.verification.running import REFERENCE
+
+Runs = Sequence[Mapping[str, Any]]
+
+
+def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limit] = ()) -> Verdict:
+    """Return the verdict that results allow: equal only if a framework ran every layer of the last model, all runs that were
+    asked for ran and agree, and nothing was left out.
+
+    layers     the runs of each layer, as the report has them
+    tolerated  outputs that the user's own tolerances leave uncompared
+    """
+    runs = [run for layer in layers for run in layer]
+    equal = not any(run["verdict"] == NOT_EQUAL for run in runs) and not any(reasons(results))
+    label = "B" if len(results.models) > 1 else "A"
+    proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
+    missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
+    # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
+    idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
+    limits = [*results.limits, *tolerated]
+    for layer, found in zip(results.layers.values(), layers, strict=True):
+        compared = {one["case"] for run in found if run["model"] == label for one in run["comparisons"]}
+        limits += _limits(layer, compared)
+    return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits)
+
+
+def _proves(run: Mapping[str, Any], label: str) -> bool:
+    """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
+    own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
+    return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
+
+
+def reasons(results: Results) -> Iterator[str]:
+    """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
+    for layer in results.layers.values():
+        yield from (f"{called(layer.name)}: {reason}" for reason in layer.refuted)
+        if layer.whole is not None and layer.whole.status == "not equal":
+            yield f"{called(layer.name)}: run whole, the source gives something else: {layer.whole.reason}"
+
+
+def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
+    """Yield what was left out of one layer.
+
+    compared  the cases in which the last model was
+    """
+    yield from layer.limits
+    lacking = [] if layer.power is None else [case for case in layer.power.cases if case not in compared]
+    if layer.power is not None and layer.power.words:
+        yield Limit("units", layer.name, layer.power.words)
+    elif lacking:
+        yield Limit(
+            "units", layer.name, f"units that only these cases exercise were not compared: {', '.join(lacking)}"
+        )
+    if layer.whole is not None and layer.whole.status == "not run":
+        yield Limit("whole", layer.name, f"what lies between its layers was not run: {layer.whole.reason}")
+
+
+def zeros_would_pass(
+    name: str, comparisons: Iterable[Comparison], tolerances: Mapping[str, Tolerance]
+) -> Iterator[Limit]:
+    """Yield the outputs of a layer that nothing was compared of because the user's tolerances are as large as they are."""
+    found: dict[str, list[str]] = {}
+    for one in comparisons:
+        if one.passed and not one.telling and tolerance(one.output, tolerances) is not None:
+            found.setdefault(one.output, []).append(one.case)
+    for output, cases in found.items():
+        where = ", ".join(dict.fromkeys(cases))
+        yield Limit("tolerance", name, f"zeros in place of {output} would pass with the tolerance given ({where})")

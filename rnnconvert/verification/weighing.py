@@ -1,0 +1,72 @@
+"""Whether B's weights are A's: to the last bit, as a cast to another element type or a rewrite rounds them, or not.
+
+Outputs in a short element type tell little of small weights: what rounds to 11 bits or 8 hides them. So where one of two models
+is held in such a type, its weights are compared number by number, and its outputs with those of its own weights: what the
+type costs is a number of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnnconvert.comparison.difference import Difference, differences
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import Limit
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.judging import parts
+from rnnconvert.verification.results import Cast, LayerResults
+
+SHORT = ("float16", "bfloat16")
+"""Element types in which outputs do not show what becomes of small weights."""
+
+
+def weigh(layer: LayerResults, a: Recurrent, b: Recurrent) -> None:
+    """Record in the results of a layer how B's weights are those of A.
+
+    Weights of other numbers refute the layer where an element type is short; where both are long the outputs decide, and the
+    difference limits what equal outputs prove. Weights that were rounded to another type get a truth of their own.
+    """
+    # What only one of them has, and what they compute of it, is exercised: rnnconvert.verification.stated.
+    found = [one for one in differences(a, b) if one.kind == "weights" and "absent in" not in one.words]
+    apart = [one for one in found if not one.equal]
+    types = {str(stack.dtype.newbyteorder("=")) for stack in (a, b)}
+    short = bool(types & set(SHORT))
+    if apart and short:
+        held = (
+            f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
+        )
+        layer.refuted.append(f"B's weights are not A's{held}: {_largest(apart, found)}")
+    elif apart:
+        words = f"weights differ by more than rounding, which no output that ran shows: {_largest(apart, found)}"
+        layer.limits.append(Limit("weights", layer.name, words))
+    elif (short or len(types) > 1) and any(one.rounded for one in found):
+        layer.cast = Cast(str(b.dtype))
+
+
+def _largest(apart: Sequence[Difference], every: Sequence[Difference]) -> str:
+    """Return which weights differ most, and in how many arrays they do."""
+    worst = max(apart, key=lambda one: one.relative)
+    gate = f" of gate {worst.gate}" if worst.gate else ""
+    numbers = f" at {worst.where}: {worst.expected:.6g} in A, {worst.found:.6g} in B" if worst.found is not None else ""
+    place = f", layer {worst.layer}, {('forward', 'backward')[worst.direction]}" if worst.direction >= 0 else ""
+    return f"{worst.part}{gate}{place}{numbers} ({len(apart)} of {len(every)} arrays differ)"
+
+
+def cost(layer: LayerResults) -> None:
+    """Record what a cast costs: how far the outputs of the rounded weights are from those of A's, in every case."""
+    cast = layer.cast
+    if cast is None:
+        return
+    for case in layer.cases:
+        truths: tuple[Outputs, Outputs] = layer.truth[case.name], cast.truth[case.name]
+        beside = {name: values for name, values, *_ in parts(truths[1], case.lengths)}
+        for name, values, mask, _ in parts(truths[0], case.lengths):
+            if name in beside and beside[name].shape == values.shape:
+                counts = np.isfinite(values) & np.isfinite(beside[name]) & (True if mask is None else mask)
+                with np.errstate(all="ignore"):
+                    gap = np.where(counts, np.abs(values - beside[name]), 0.0)
+                cast.error = max(cast.error, float(gap.max(initial=0.0)))
+    words = f"held in {cast.dtype}, its weights cost up to {cast.error:.2g} in the outputs"
+    layer.limits.append(Limit("cast", layer.name, words))

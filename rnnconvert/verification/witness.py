@@ -1,0 +1,502 @@
+"""The model run whole: what its layers read and give while the model itself runs decides whether joined layers are its own.
+
+Executors run layers by name, one after the other, as the conversion joined them: what lies between the layers, a second call,
+states that another layer gives, or randomness is never met on that way. Here each model's own file runs, on random inputs of
+the model, and every call of its layers is recorded (rnnconvert.running). Then the other model's stack, computed by the
+reference on what the first of the layers read, must give what the last of them gave.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import ExecutorError, RefusedError
+from rnnconvert.core.printable import quoted
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import Limit
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.cases import Case, shaken, state_widths, worse
+from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
+from rnnconvert.running.parent import Process
+from rnnconvert.verification.results import Results, Whole
+from rnnconvert.verification.running import Subject, own_file, rounding
+
+SMALL = 1 << 20
+"""Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
+
+Calls = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The calls of a model's layers while it ran whole, twice on the same inputs.
+
+    executor  what ran it
+    runs      in each run, the calls of each layer by its name (rnnconvert.running.witness.Witness.record)
+    reasons   why a layer's calls are not recorded, by its name
+    inputs    the inputs of the model
+    rounding  the element types that the executor rounds like, by that of the weights
+    """
+
+    executor: str
+    runs: Sequence[Mapping[str, Calls]]
+    reasons: Mapping[str, str]
+    inputs: Sequence[Array]
+    rounding: Mapping[str, str]
+
+
+def wanted(subject: Subject) -> bool:
+    """Return whether the model of a layer is run whole: where layers were joined, or where it takes next to no time."""
+    path = Path(subject.checkpoint.file)
+    return len(subject.pieces) > 1 or (path.is_file() and path.stat().st_size <= SMALL)
+
+
+def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
+    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
+    names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
+    executor = process.executor
+    answer = process.ask(file=own_file(subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
+    try:
+        runs = [
+            {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
+        ]
+        inputs = [np.asarray(one) for one in answer["inputs"]]
+        reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ExecutorError(executor.name, f"its recording is not one: {type(error).__name__} {error}") from None
+    types = {str(subject.stack.dtype) for subject in subjects}
+    return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
+
+
+def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call whose arrays have the axes that they should have. Raises ValueError for others."""
+    made: dict[str, Any] = {}
+    for name, axes in (("x", 3), ("y", 3), ("last", 2), ("mask", 2)):
+        made[name] = None if call[name] is None else np.asarray(call[name])
+        if made[name] is not None and made[name].ndim != axes:
+            raise ValueError(f"{name} of the shape {made[name].shape}")
+    if made["x"] is None:
+        raise ValueError("no x")
+    for name in ("hidden", "cell", "h_n", "c_n"):
+        made[name] = None if call[name] is None else [np.asarray(one) for one in call[name]]
+    return made
+
+
+def judge(
+    results: Results, subjects: Sequence[Subject], recordings: Mapping[str, Recording | str],
+    tolerances: Mapping[str, Tolerance],
+) -> None:  # fmt: skip
+    """Add to each layer what its models showed when they ran whole.
+
+    recordings  by the model's label; or why there is none; nothing where no executor that ran takes its file
+    """
+    for layer in results.layers.values():
+        own = [subject for subject in subjects if subject.stack.name == layer.name]
+        found: list[Whole] = []
+        for subject in own:
+            other = next((one for one in own if one.model != subject.model), subject)
+            judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
+            found += [judged] if judged is not None else []
+            layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
+        layer.whole = worst([*([] if layer.whole is None else [layer.whole]), *found])
+
+
+def worst(found: Sequence[Whole]) -> Whole | None:
+    """Return what several runs of whole models show together."""
+    for status in ("not equal", "not run", "equal"):
+        for one in found:
+            if one.status == status:
+                notes = dict.fromkeys(note for other in found for note in other.notes)
+                executors = dict.fromkeys(other.executor for other in found if other.executor)
+                return replace(one, notes=tuple(notes), executor=", ".join(executors))
+    return None
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a run of a whole model shows of a layer, and what it leaves to the caller."""
+
+    whole: Whole
+    limits: tuple[Limit, ...] = ()
+
+
+_Judged = tuple[Whole | None, tuple[Limit, ...]]
+
+
+def _judged(
+    subject: Subject, stack: Recurrent, found: Recording | str | None, tolerances: Mapping[str, Tolerance]
+) -> _Judged:
+    """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
+    where it is a single layer and nothing ran, and for layers that the caller joins.
+    """
+    if found is None and subject.model == "B":
+        return None, ()  # that no framework ran the second model's file is a warning of its own
+    found = found or f"no executor that ran takes {subject.checkpoint.format} files"
+    if isinstance(found, str):
+        stated = any(subject.checkpoint.layers[name].calls for name in subject.pieces)
+        return _unrun(subject, found, connected=stated)
+    own = _unconnected(subject, found)
+    if own:
+        return _unrun(subject, f"{own!r} reads an input of the model of its own", connected=False)
+    try:
+        with np.errstate(all="ignore"):
+            # What a short element type of the other model hides shows beside the model's own weights.
+            outcome = _Judge(subject, subject.stack, found, tolerances).outcome()
+            if outcome.whole.status == "equal" and stack is not subject.stack:
+                outcome = _Judge(subject, stack, found, tolerances).outcome()
+    except RefusedError as error:
+        outcome = _not_run(str(error))
+    if outcome.whole.status == "not run":
+        return _unrun(subject, outcome.whole.reason, connected=True)
+    return replace(outcome.whole, executor=found.executor), outcome.limits
+
+
+def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
+    """Return what is known of layers whose model did not run, or not as one.
+
+    connected  whether a model connects them: where the second file has none, its caller joins them, and where they are two
+               directions of one layer
+    """
+    if len(subject.pieces) == 1:
+        return None, ()
+    if not connected and (subject.model == "B" or _stand_apart(subject)):
+        names = ", ".join(map(quoted, subject.pieces))
+        return None, (Limit("caller", "", f"its file keeps {names} apart: what calls them hands on what each gives"),)
+    return Whole("not run", why), ()
+
+
+def _unconnected(subject: Subject, found: Recording) -> str:
+    """Return a later layer that reads an input of the model that the first does not read, or ""."""
+    first, *later = ([call["x"] for call in found.runs[0].get(name, ())] for name in subject.pieces)
+    for name, sequences in zip(subject.pieces[1:], later, strict=True):
+        for x in sequences:
+            given = any(_is_input(x, one) for one in found.inputs)
+            if given and not any(np.array_equal(x, one) or np.array_equal(x, one[::-1]) for one in first):
+                return name
+    return ""
+
+
+def _stand_apart(subject: Subject) -> bool:
+    """Return whether the layers are directions that stand side by side."""
+    return sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces) != subject.stack.num_layers
+
+
+class _Judge:
+    """One compared layer, and the calls of what it consists of."""
+
+    def __init__(
+        self, subject: Subject, stack: Recurrent, found: Recording, tolerances: Mapping[str, Tolerance]
+    ) -> None:
+        self.pieces, self.stack, self.found, self.tolerances = subject.pieces, stack, found, tolerances
+        self.side_by_side = _stand_apart(subject)
+        self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
+        types = [str(subject.stack.dtype), str(stack.dtype)]
+        types += [found.rounding.get(one, one) for one in types]
+        self.dtype = max((FLOATS[one] for one in types), key=lambda one: float(ml_dtypes.finfo(one).eps))
+        self.runs = [{name: _carried_on(run.get(name, ())) for name in self.pieces} for run in found.runs]
+
+    def outcome(self) -> _Outcome:
+        """Return what the calls show."""
+        unseen = [name for name in self.pieces if name in self.found.reasons]
+        if unseen:
+            return _not_run(self.found.reasons[unseen[0]])
+        if self.side_by_side and len(self.pieces) % 2:
+            return _not_run("its layers stand side by side, and are more than two directions")
+        counts = {name: len(self.runs[0][name]) for name in self.pieces}
+        idle = [name for name, count in counts.items() if not count]
+        if idle:
+            return _not_run(f"the model does not call {idle[0]!r} when it runs")
+        if any(len(run[name]) != counts[name] for run in self.runs for name in self.pieces):
+            return _not_run("the model calls its layers another number of times when it runs again")
+        if len(set(counts.values())) > 1:
+            words = ", ".join(f"{name!r} {_times(count)}" for name, count in counts.items())
+            return _Outcome(
+                Whole("not equal", f"the model calls {words}: one layer in their place computes something else")
+            )
+        loop = self._loop()
+        if loop:
+            return _differs(loop)
+        best: _Outcome | None = None
+        for number in range(len(self.runs)):
+            for call in range(next(iter(counts.values()))):
+                found = self._call(number, [self.runs[number][name][call] for name in self.pieces], call)
+                if found.whole.status != "equal":
+                    return found
+                if best is None or found.whole.error > best.whole.error:
+                    best = found
+        assert best is not None
+        times = next(iter(counts.values()))
+        notes = (f"the model calls it {_times(times)}; each call is equal",) if times > 1 else ()
+        return replace(best, whole=replace(best.whole, notes=notes))
+
+    def _loop(self) -> str:
+        """Return what a model does round a layer that it calls step by step, or ""."""
+        for name, calls in self.runs[0].items():
+            steps = [call for call in calls if len(call["x"]) == 1 and call["hidden"] and call["h_n"]]
+            if 1 < len(steps) == len(calls):
+                pairs = itertools.pairwise(steps)
+                if any(any(map(np.any, call["hidden"])) and not _follows(before, call) for before, call in pairs):
+                    return f"the model changes the states of {name!r} from one step to the next"
+            for call in calls:
+                if call.get("steps", 1) > 1 and any(
+                    map(functools.partial(_is_input, call["x"][::-1]), self.found.inputs)
+                ):
+                    return f"the model calls {name!r} step by step, from the last step to the first"
+        return ""
+
+    def _call(self, number: int, calls: Calls, place: int) -> _Outcome:
+        lengths, problem = self._lengths(calls)
+        if problem is not None:
+            return problem
+        x = calls[0]["x"]
+        if x.shape[2] != self.stack.input_size:
+            return _differs(
+                f"{self.pieces[0]!r} reads {x.shape[2]} values in the model, and {self.stack.input_size} here"
+            )
+        case = Case("whole", "what the model hands to the layer", x, lengths=lengths)
+        problem = self._strange(case, calls)
+        if problem is not None:
+            return problem
+        limits = []
+        if lengths is not None:
+            words = (
+                "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
+            )
+            limits.append(Limit("mask", "", words))
+        plain = self._off(case, calls)
+        if plain is None:
+            return _not_run(f"the model keeps nothing of {self.pieces[-1]!r} that can be compared")
+        if plain.passed:
+            return _Outcome(_equal(plain), tuple(limits))
+        states = self._states(calls)
+        if states is not None:
+            given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
+            from_caller = all(self._is_input(one) for pair in states for one in pair or () if np.any(one))
+            bare = [
+                name
+                for name, call in zip(self.pieces, calls, strict=True)
+                if not any(map(np.any, call["hidden"] or ()))
+            ]
+            if given is not None and given.passed:
+                if bare and from_caller:
+                    return self._unequal(
+                        plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not"
+                    )
+                if len(self.pieces) > 1 and not from_caller:
+                    return self._unequal(
+                        plain, f"{self._with_states(calls)!r} starts from states that the model computes"
+                    )
+                return _Outcome(_equal(given), (*limits, _of_states(from_caller)))
+        return self._unequal(plain, self._why(number, place, calls))
+
+    def _unequal(self, comparison: Comparison, why: str) -> _Outcome:
+        return _Outcome(Whole("not equal", why, comparison.error, comparison.allowed))
+
+    def _lengths(self, calls: Calls) -> tuple[Array | None, _Outcome | None]:
+        """Return how many steps of each sequence count, None for all; or what stands against it."""
+        masks = [call["mask"] for call in calls]
+        masks = [
+            np.ones(call["x"].shape[:2], bool) if mask is None else mask
+            for call, mask in zip(calls, masks, strict=True)
+        ]
+        if all(mask.all() for mask in masks):
+            return None, None
+        for name, mask in zip(self.pieces[1:], masks[1:], strict=True):
+            if mask.shape != masks[0].shape or (mask != masks[0]).any():
+                words = f"{self.pieces[0]!r} and {name!r} leave out other steps in the model (a mask)"
+                return None, _Outcome(Whole("not equal", words))
+        lengths = masks[0].sum(0)
+        if (masks[0] != (np.arange(len(masks[0]))[:, None] < lengths)).any():
+            return None, _not_run(f"{self.pieces[0]!r} leaves out steps that are not the last ones (a mask)")
+        return lengths.astype(np.int64), None
+
+    def _strange(self, case: Case, calls: Calls) -> _Outcome | None:
+        """Return what the shapes of a call rule out."""
+        if self.side_by_side:
+            others = [calls[1]["x"], calls[1]["x"][::-1]]
+            if not any(np.array_equal(case.x, other) for other in others):
+                return _differs(f"{self.pieces[0]!r} and {self.pieces[1]!r} do not read the same")
+        y, width = _output(calls, self.side_by_side, self.stack), self.stack.layers[-1].output_size
+        width = sum(matrix.shape[0] for matrix in self.stack.readout) or width
+        if y is not None and y.shape != (*case.x.shape[:2], width):
+            return _differs(
+                f"from what {self.pieces[0]!r} reads, {case.x.shape[:2]}, to what {self.pieces[-1]!r} gives, {y.shape}, the "
+                "model changes the steps or the values"
+            )
+        if y is not None and not np.isfinite(y).any():
+            return _not_run("the model gives no finite number on random inputs")
+        return None
+
+    def _off(self, case: Case, calls: Calls) -> Comparison | None:
+        """Return the output that is furthest off, in units of what rounding explains; None where nothing can be compared."""
+        truth = case.solve(self.stack)
+        moved = case.solve(shaken(self.stack, self.dtype))
+        floor = worse(truth, case.solve(self.stack, self.dtype), moved)
+        floors = {name: values for name, values, *_ in parts(floor, case.lengths)}
+        given = {name: values for name, values, *_ in parts(self._outputs(calls, truth), case.lengths)}
+        found = []
+        for name, values, mask, axes in parts(truth, case.lengths):
+            if name in given and given[name].shape == values.shape and name != "y, padded steps":
+                allowance = Allowance([floors[name]], self.dtype, tolerance(name, self.tolerances))
+                found.append(compare(Output("whole", name, axes, mask), given[name], values, allowance))
+        return max(found, key=lambda one: one.ratio, default=None)
+
+    def _outputs(self, calls: Calls, truth: Outputs) -> Outputs:
+        """Return what the model gave; nothing stands in the place of what it keeps to itself."""
+        nothing = np.zeros((0, 0))
+        y = _output(calls, self.side_by_side, self.stack)
+        states = {}
+        for name, expected in (("h_n", truth.hidden), ("c_n", truth.cell)):
+            every = [one for call in calls for one in call[name] or ()]
+            fits = len(every) == len(expected) and not self.side_by_side
+            states[name] = every if fits else [nothing] * len(expected)
+        last = calls[-1]["last"]
+        if last is not None and not self.side_by_side:
+            ways = self.stack.layers[-1].directions
+            if len(ways) == 1 or self.stack.layers[-1].merge in ("concat", "none"):
+                cuts = np.cumsum([way.output_size for way in ways])[:-1]
+                states["h_n"][len(truth.hidden) - len(ways) :] = np.split(last, cuts, axis=-1)
+        return Outputs(
+            np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"])
+        )
+
+    def _states(self, calls: Calls) -> tuple[tuple[Array, ...], tuple[Array, ...] | None] | None:
+        """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack
+        takes.
+        """
+        if self.side_by_side or not any(call["hidden"] for call in calls):
+            return None
+        batch, found = calls[0]["x"].shape[1], []
+        for name, widths in zip(("hidden", "cell"), state_widths(self.stack), strict=True):
+            sizes = iter(widths)
+            filled: list[Array] = []
+            for call, ways in zip(calls, self.ways if widths else (), strict=False):
+                zeros = [np.zeros((batch, next(sizes, 0))) for _ in range(ways)]
+                filled += call[name] or zeros
+            if [one.shape for one in filled] != [(batch, width) for width in widths]:
+                return None
+            found.append(tuple(filled))
+        return found[0], found[1] or None
+
+    def _with_states(self, calls: Calls) -> str:
+        """Return the last layer that receives states."""
+        return [name for name, call in zip(self.pieces, calls, strict=True) if any(map(np.any, call["hidden"] or ()))][
+            -1
+        ]
+
+    def _is_input(self, state: Array) -> bool:
+        """Return whether a state is, row by row, what a caller of the model passes."""
+        rows = {row.tobytes() for one in self.found.inputs for row in _rows(one, state.shape[1])}
+        return all(row.tobytes() in rows for row in _rows(state, state.shape[1]))
+
+    def _why(self, number: int, place: int, calls: Calls) -> str:
+        """Return why the whole model gives something else, as far as the recording shows it."""
+        beside = [self.runs[1 - number][name][place] for name in self.pieces]
+        if np.array_equal(calls[0]["x"], beside[0]["x"]) and _apart(calls[-1], beside[-1]):
+            return "the model gives other numbers when it runs again on the same inputs: something in it is random"
+        if not self.side_by_side:
+            pairs = zip(self.pieces, calls, self.pieces[1:], calls[1:], strict=False)
+            for name, call, next_name, next_call in pairs:
+                gap = _gap(call, next_call)
+                if gap:
+                    return f"{next_name!r} does not read what {name!r} gives: {gap}"
+        if any(any(map(np.any, call["hidden"] or ())) for call in calls):
+            return "it starts from states that the model computes, and changes"
+        return "the model gives other numbers there"
+
+
+def _rows(values: Array, width: int) -> Iterator[Array]:
+    if width and values.size % width == 0:
+        yield from np.ascontiguousarray(values, np.float32).reshape(-1, width)
+
+
+def _gap(call: Mapping[str, Any], reader: Mapping[str, Any]) -> str:
+    """Return how far what a layer reads is from what the one before it gives; "" for not at all."""
+    if call["y"] is None:
+        return "that is its last step alone"
+    if call["y"].shape != reader["x"].shape:
+        return f"{call['y'].shape} becomes {reader['x'].shape}"
+    live = np.ones(reader["x"].shape[:2], bool) if call["mask"] is None else call["mask"]
+    off = float(np.nan_to_num(np.abs(call["y"] - reader["x"]))[live].max(initial=0.0))
+    return f"it is off by {off:.2g}" if off else ""
+
+
+def _apart(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two calls gave other numbers."""
+    for name in ("y", "last"):
+        one, two = call[name], other[name]
+        if one is not None and two is not None and not np.array_equal(one, two, equal_nan=True):
+            return True
+    return False
+
+
+def _output(calls: Calls, side_by_side: bool, stack: Recurrent) -> Array | None:
+    """Return what the last layer gives at each step, or both directions together; None where the model does not keep it."""
+    last = calls[-1]["y"]
+    if not side_by_side or last is None:
+        return last  # type: ignore[no-any-return]
+    forward = calls[-2]["y"]
+    if forward is None or stack.layers[-1].merge not in ("concat", "none") or forward.shape[:2] != last.shape[:2]:
+        return None
+    turned = not np.array_equal(calls[-2]["x"], calls[-1]["x"])
+    return np.concatenate([forward, last[::-1] if turned else last], axis=-1)
+
+
+def _carried_on(calls: Calls) -> list[Mapping[str, Any]]:
+    """Return calls of a layer; those that begin with the states at the end of the one before are one call."""
+    found: list[Mapping[str, Any]] = []
+    for call in calls:
+        if found and _follows(found[-1], call):
+            before = found[-1]
+            steps = {name: np.concatenate([before[name], call[name]]) for name in ("x", "y")}
+            count = before.get("steps", 1) + 1
+            found[-1] = {**before, **steps, "h_n": call["h_n"], "c_n": call["c_n"], "steps": count}
+        else:
+            found.append(call)
+    return found
+
+
+def _follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    pairs = [(before["h_n"], call["hidden"]), (before["c_n"] or [], call["cell"] or [])]
+    whole = all(one["mask"] is None and one["y"] is not None for one in (before, call))
+    if not whole or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
+        return False
+    return all(len(one) == len(two) and all(map(np.array_equal, one, two)) for one, two in pairs)
+
+
+def _is_input(x: Array, given: Array) -> bool:
+    """Return whether a sequence is an input of the model, with either axis first; turned around it is another."""
+    return given.ndim == 3 and any(np.array_equal(x, one) for one in (given, given.swapaxes(0, 1)))
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _not_run(why: str) -> _Outcome:
+    return _Outcome(Whole("not run", why))
+
+
+def _differs(why: str) -> _Outcome:
+    return _Outcome(Whole("not equal", why))
+
+
+def _equal(comparison: Comparison) -> Whole:
+    return Whole("equal", "", comparison.error, comparison.allowed)
+
+
+def _of_states(from_caller: bool) -> Limit:
+    if from_caller:
+        return Limit("caller", "", "its initial states are inputs of the model: pass them at each call")
+    return Limit(
+        "stated", "", "the model gives it initial states of its own: it is equal where they are passed at each call"
+    )

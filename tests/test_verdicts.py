@@ -1,0 +1,376 @@
+"""Equal means equal: weights that are not the other's are never called so, whatever their size, type and place; honest ones are."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, NOT_COMPARED, NOT_EQUAL
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.diagnosis.mutations import same_numbers
+from rnnconvert.judging.cases import Draw, cases
+from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.judging.power import power
+from rnnconvert.language.layout import Sizes
+from rnnconvert.rewrites import each
+from rnnconvert.running import registry
+from rnnconvert.verification.results import LayerResults, Whole, read
+from tests.drawn import LONG, SEED, looped
+from tests.requirements import need
+from tests.stacks import BOTH, random_stack
+from tests.test_cli import call
+
+TYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def write(path: Path, **layers: Recurrent) -> Path:
+    """A file of some layers, in place of any other."""
+    named = {name: stack.replace(name=name) for name, stack in layers.items()}
+    rc.save(rc.Checkpoint("memory", "memory", named), path, force=True)
+    return path
+
+
+def cast(stack: Recurrent, dtype: str) -> Recurrent:
+    """A stack in another element type, each number rounded to the nearest."""
+    kind = FLOATS[dtype]
+    return each(stack, lambda d: d.with_arrays({key: np.asarray(a).astype(kind) for key, a in d.arrays.items()}))
+
+
+def changed(stack: Recurrent, change: Callable[[dict[tuple[str, str], Array]], None], at: int = 0) -> Recurrent:
+    """A stack with one of its directions changed."""
+    count = iter(range(stack.num_layers * stack.num_directions))
+
+    def of(direction: Direction) -> Direction:
+        arrays = {key: np.array(a) for key, a in direction.arrays.items()}
+        if next(count) == at:
+            change(arrays)
+        return direction.with_arrays(dict(arrays))
+
+    return each(stack, of)
+
+
+def judged(folder: Path, a: Recurrent, b: Recurrent, **choices: Any) -> rc.Report:
+    """What the reference alone says of two stacks, each in a file; no framework runs."""
+    files = [write(folder / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", b))]
+    return rc.verify(*files, on=["reference"], explain=False, **choices)
+
+
+def nothing_against(report: rc.Report) -> bool:
+    """Whether a framework that computes what B's file holds would make the verdict "equal"."""
+    fine = report.verdict == NOT_COMPARED and not report.document["reasons"] and not report.conclusion.exceptions
+    return fine and all(run["verdict"] == EQUAL for layer in report.document["layers"] for run in layer["runs"])
+
+
+def ulps(values: Array, count: float) -> Array:
+    """Numbers that many units in the last place of their type away, at least the smallest number of the type."""
+    info = ml_dtypes.finfo(values.dtype)
+    size = np.maximum(np.abs(values.astype(np.float64)), float(info.smallest_normal))
+    step = np.exp2(np.floor(np.log2(size))) * float(info.eps)
+    return np.asarray((values.astype(np.float64) + count * step).astype(values.dtype))
+
+
+def one_weight(draw: random.Random) -> Callable[[dict[tuple[str, str], Array]], None]:
+    def change(arrays: dict[tuple[str, str], Array]) -> None:
+        array = arrays[draw.choice(sorted(key for key in arrays if key[0] in ("input", "recurrent")))]
+        at = tuple(draw.randrange(length) for length in array.shape)
+        array[at] = ulps(np.asarray(array[at]), draw.choice([-40, -4, 4, 40]))
+
+    return change
+
+
+def one_row(draw: random.Random) -> Callable[[dict[tuple[str, str], Array]], None]:
+    def change(arrays: dict[tuple[str, str], Array]) -> None:
+        array = arrays[draw.choice(sorted(key for key in arrays if key[0] in ("input", "recurrent")))]
+        array[draw.randrange(len(array))] *= np.asarray(draw.choice([-1, 0, 2]), array.dtype)
+
+    return change
+
+
+def one_gate(draw: random.Random) -> Callable[[dict[tuple[str, str], Array]], None]:
+    def change(arrays: dict[tuple[str, str], Array]) -> None:
+        array = arrays[draw.choice(sorted(key for key in arrays if key[0] in ("input", "recurrent")))]
+        array *= np.asarray(1 + draw.choice([-8, 8, 64]) * float(ml_dtypes.finfo(array.dtype).eps), array.dtype)
+
+    return change
+
+
+def drawn_stack(draw: random.Random) -> Recurrent:
+    kind = draw.choice(["rnn", "gru", "lstm"])
+    form = Sizes(kind, draw.randint(1, 5), draw.randint(1, 9), num_layers=draw.randint(1, 2), num_directions=draw.randint(1, 2),
+                 parts=BOTH)  # fmt: skip
+    stack = random_stack(form, draw.randrange(10**6), np.float64, Cell(kind, True if kind == "gru" else None))
+    # Columns and rows of other sizes than the largest, as trained weights have.
+    small = 2.0 ** -draw.randint(0, 9)
+
+    def scaled(arrays: dict[tuple[str, str], Array]) -> None:
+        for (part, _), array in arrays.items():
+            if part == "input":
+                array[:, 0] *= small
+
+    return changed(stack, scaled)
+
+
+@looped(number=range(400 if LONG else 10))
+def test_a_change_above_rounding_is_never_equal_and_a_cast_always_is(number: int, tmp_path: Path) -> None:
+    draw = random.Random(f"{SEED} {number}")
+    types = draw.choice(TYPES), draw.choice(TYPES)
+    a = cast(drawn_stack(draw), types[0])
+    b = cast(a, types[1])
+    honest = judged(tmp_path, a, b)
+    assert nothing_against(honest), (types, honest.document["reasons"], honest.conclusion, str(honest))
+    coarser, finer = (float(ml_dtypes.finfo(FLOATS[one]).eps) for one in reversed(types))
+    if coarser > finer:
+        assert any(one.kind == "cast" and types[1] in one.words for one in honest.conclusion.remarks)
+    assert rc.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").verdict.word != NOT_EQUAL
+    # Where B is the wider one, a unit in its last place is less than one of A's, whose cast back it may be.
+    wider = float(ml_dtypes.finfo(FLOATS[types[1]]).eps) < float(ml_dtypes.finfo(FLOATS[types[0]]).eps)
+    right = a if wider else b
+    change = draw.choice([one_weight, one_row, one_gate])(draw)
+    wrong = changed(right, change, draw.randrange(a.num_layers * a.num_directions))
+    if same_numbers(right, wrong):
+        return  # a row of zeros, or a number that was rounded away
+    wrong = cast(wrong, types[1])
+    report = judged(tmp_path, a, wrong)
+    assert not nothing_against(report), (types, str(report))
+
+
+# Specimens ----------------------------------------------------------------------------------------------
+
+
+def lstm(seed: int = 0, inputs: int = 6, units: int = 16, scale: float = 0.3) -> Recurrent:
+    return random_stack(Sizes("lstm", inputs, units, parts=BOTH), seed, np.float32, scale=scale)
+
+
+def small_column(arrays: dict[tuple[str, str], Array]) -> None:
+    for (part, _), array in arrays.items():
+        if part == "input":
+            array[:, 0] *= np.float32(1e-3)
+
+
+def without_column(arrays: dict[tuple[str, str], Array]) -> None:
+    for (part, _), array in arrays.items():
+        if part == "input":
+            array[:, 0] = 0
+
+
+def small_negated(arrays: dict[tuple[str, str], Array]) -> None:
+    for array in arrays.values():
+        array[np.abs(array) < 0.03 * np.abs(array).max()] *= np.asarray(-1, array.dtype)
+
+
+def larger(arrays: dict[tuple[str, str], Array]) -> None:
+    for key, array in arrays.items():
+        arrays[key] = (array.astype(np.float32) * np.float32(1 + 3 / 128)).astype(array.dtype)
+
+
+@pytest.mark.parametrize(
+    ("types", "change"),
+    [
+        (("float32", "float16"), without_column), (("float32", "float16"), small_negated),
+        (("bfloat16", "bfloat16"), larger), (("bfloat16", "bfloat16"), small_negated), (("float16", "float16"), larger),
+    ],
+)  # fmt: skip
+def test_small_weights_of_a_short_type_are_judged(types: tuple[str, str], change: Any, tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    a = cast(changed(lstm(), small_column), types[0])
+    b = changed(cast(a, types[1]), change)
+    files = [write(tmp_path / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", b))]
+    report = rc.verify(*files, on=["torch-cpu"], explain=False)
+    assert (report.verdict, report.exit_code) == (NOT_EQUAL, 1)
+    assert "B's weights are not A's" in str(report) and types[1] in str(report)
+    found = rc.diff(*files)
+    assert not found and found.verdict.word == NOT_EQUAL
+    honest = rc.verify(
+        files[0], write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False
+    )
+    assert honest and (types[0] == types[1] or f"held in {types[1]}, its weights cost up to" in str(honest))
+
+
+def relu_with_a_large_unit() -> tuple[Recurrent, Recurrent]:
+    def large(arrays: dict[tuple[str, str], Array]) -> None:
+        arrays["recurrent", "n"][:] = 0
+        arrays["input", "n"][0] *= np.float32(1e7)
+
+    def negated(arrays: dict[tuple[str, str], Array]) -> None:
+        for part in ("input", "input_bias"):
+            arrays[part, "n"][1:] *= np.float32(-1)
+
+    a = changed(random_stack(Sizes("rnn", 3, 4, parts=BOTH), 0, np.float32, Cell("rnn", activation=RELU)), large)
+    return a, changed(a, negated)
+
+
+def test_one_large_unit_hides_no_other(tmp_path: Path) -> None:
+    report = judged(tmp_path, *relu_with_a_large_unit(), settings=["nonlinearity=relu"])
+    assert report.verdict == NOT_EQUAL and "unit 0:" not in str(report)
+
+
+def test_a_unit_is_judged_by_those_of_its_size() -> None:
+    truth = np.tile(np.float64([1e6, 0.5, 0.4]), (5, 2, 1))
+    floor = truth * (1 + 1e-7)
+    output, allowance = Output("c", "y", ("time", "batch", "unit")), Allowance([floor], np.dtype(np.float32))
+    assert compare(output, floor, truth, allowance).passed
+    off = truth.copy()
+    off[3, 1, 2] += 1e-3
+    found = compare(output, off, truth, allowance)
+    assert (found.passed, found.worst.index, found.mismatched) == (False, (3, 1, 2), 1)
+    lucky = floor.copy()
+    lucky[..., 1] = truth[..., 1]  # a unit without any error of its own may have that of those of its size
+    assert compare(output, floor, truth, Allowance([lucky], np.dtype(np.float32))).passed
+
+
+def saturated() -> tuple[Recurrent, Recurrent]:
+    a = random_stack(Sizes("lstm", 3, 4), 0, np.float32)
+    a = changed(a, lambda arrays: [array.__imul__(np.float32(1e6)) if key[0] == "input" else array.fill(0)
+                                   for key, array in arrays.items()] and None)  # fmt: skip
+    return a, changed(a, lambda arrays: [array.__imul__(np.float32(2)) for array in arrays.values()] and None)
+
+
+def tiny(factor: float) -> tuple[Recurrent, Recurrent]:
+    a = changed(random_stack(Sizes("lstm", 3, 4), 0, np.float32),
+                lambda arrays: [array.__imul__(np.float32(1e-9)) for array in arrays.values()] and None)  # fmt: skip
+    return a, changed(a, lambda arrays: [array.__imul__(np.float32(factor)) for array in arrays.values()] and None)
+
+
+@pytest.mark.parametrize(
+    "pair", [saturated(), tiny(0), tiny(-1)], ids=["saturated", "against zeros", "against negatives"]
+)
+def test_scaled_inputs_exercise_what_usual_ones_do_not(pair: tuple[Recurrent, Recurrent], tmp_path: Path) -> None:
+    a, b = pair
+    report = judged(tmp_path, a, b)
+    assert report.verdict == NOT_EQUAL
+    assert any("times 2^" in case["name"] for case in report.document["layers"][0]["cases"])
+    before, _ = cases(a, Draw())
+    assert power(a, before)[0].words.startswith("4 of 4 units were not exercised")
+    assert nothing_against(judged(tmp_path, a, a))
+
+
+def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    a = random_stack(Sizes("gru", 3, 4, parts=BOTH), 0, np.float32, Cell("gru", True))
+
+    def negated(arrays: dict[tuple[str, str], Array]) -> None:
+        for gate in "rzn":
+            arrays["input", gate] *= np.float32(-1)
+
+    files = [
+        write(tmp_path / name, enc=stack)
+        for name, stack in (("a.safetensors", a), ("b.safetensors", changed(a, negated)))
+    ]
+    np.savez(tmp_path / "x.npz", x=np.zeros((5, 2, 3), np.float32))
+    words = ["verify", *files, "--on", "torch-cpu", "--inputs", tmp_path / "x.npz", "--no-explain"]
+    assert call(*words).exit_code == 0
+    strict = call(*words, "--strict", "--json")
+    document = json.loads(strict.stdout)
+    assert (strict.exit_code, document["verdict"]) == (6, BUT_FOR)
+    assert {one["kind"] for one in document["limits"]} == {"units", "weights"}
+    assert "4 of 4 units were not exercised" in str(document["limits"])
+    with pytest.warns(UserWarning, match="units were not exercised"):
+        from rnnconvert.pytest_plugin import Equivalence
+
+        assert not Equivalence().assert_equivalent(files[0], files[0], on=["torch-cpu"], inputs=str(tmp_path / "x.npz"))
+
+
+@looped(kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
+def test_ordinary_layers_are_exercised_by_the_usual_inputs(
+    kind: str, layers: int, directions: int, units: int, dtype: str
+) -> None:
+    for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
+        form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)
+        stack = cast(random_stack(form, 1, np.float64, cell), dtype)
+        found, added = power(stack, cases(stack, Draw())[0], 0)
+        assert not found.words and not added and found.cases
+
+
+def test_two_models_of_no_numbers_are_not_green_anywhere(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+
+    def broken(arrays: dict[tuple[str, str], Array]) -> None:
+        arrays["input_bias", "i"][:] = np.nan
+
+    a = changed(lstm(), broken)
+    files = [write(tmp_path / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", a))]
+    result = call(
+        "verify", *files, "--on", "torch-cpu", "--report", tmp_path / "r.xml", "--report", tmp_path / "r.sarif"
+    )
+    assert result.exit_code == 5
+    assert ElementTree.parse(tmp_path / "r.xml").getroot().findall(".//error")
+    text = (tmp_path / "r.sarif").read_text()
+    assert (
+        "torch-cpu ran (the module itself), but its outputs could not be judged" in text
+        and "no framework here ran it" not in text
+    )
+
+
+def test_layers_that_were_not_chosen_are_named(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    a = write(tmp_path / "a.safetensors", a=lstm(1), b=lstm(2))
+    b = write(tmp_path / "b.safetensors", a=lstm(1), b=lstm(3))
+    report = rc.verify(a, b, layers=["a"], on=["torch-cpu"], explain=False)
+    assert report and "'b' of" in str(report.conclusion) and "was not compared" in str(report)
+    found = rc.diff(a, b, layers=["a"])
+    assert found and "'b' of" in str(found)
+
+
+def test_a_tolerance_that_lets_zeros_pass_proves_nothing(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    file = write(tmp_path / "a.safetensors", enc=lstm())
+    report = rc.verify(file, file, on=["torch-cpu"], atol=10, explain=False)
+    assert report.verdict == NOT_COMPARED and not report
+    compared = [one for layer in report.document["layers"] for run in layer["runs"] for one in run["comparisons"]]
+    assert {one["output"] for one in compared} == {"y, padded steps"}  # which are zeros
+    some = rc.verify(file, file, on=["torch-cpu"], atol={"c_n": 10}, explain=False)
+    assert some.verdict == BUT_FOR and "zeros in place of c_n would pass" in str(some)
+
+
+def test_what_a_run_of_the_whole_source_showed_is_kept_and_decides(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    file = write(tmp_path / "a.safetensors", enc=lstm())
+    for whole, word, code in (
+        (Whole("equal", executor="torch-cpu"), EQUAL, 0),
+        (Whole("not run", "no framework here runs it whole"), BY_LAYER, 7),
+        (Whole("not equal", "its outputs are off by 0.2", 0.2, 1e-6, "torch-cpu", ("one note",)), NOT_EQUAL, 1),
+    ):  # fmt: skip
+        results = rc.run(file, on=["torch-cpu"], cases=["states"])
+        (layer,) = results.layers.values()
+        layer.whole = whole
+        results.save(tmp_path / "r.safetensors")
+        kept = read(tmp_path / "r.safetensors")
+        assert kept is not None and [one.whole for one in kept.layers.values()] == [whole]
+        report = rc.verify(kept, strict=True)
+        assert (report.verdict, report.exit_code, bool(report)) == (word, code, word == EQUAL)
+        assert whole.reason in str(report)
+    assert LayerResults("x", "").whole is None
+
+
+def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
+    form = Sizes("lstm", 3, 4, num_directions=2, parts=BOTH)
+    both = random_stack(form, 0, np.float32).replace(name="a")
+    summed = both.replace(layers=(rc.Layer(both.layers[0].directions, "sum"),))
+
+    def of(stack: Recurrent, format: str = "keras", *said: str) -> rc.Checkpoint:
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(f"a: {one}" for one in said))
+
+    assert rc.diff(of(both), of(both)).verdict.word == EQUAL
+    found = rc.diff(of(both), of(summed))
+    assert found.verdict.word == NOT_EQUAL and "how directions are joined: concat in A, sum in B" in str(found)
+    across = rc.diff(of(both), of(summed, "onnx"))
+    assert across.verdict.word == BUT_FOR and not across and "joining directions by sum" in str(across.verdict)
+    mixed = rc.diff(of(both), of(both, "keras", "it computes in float16 there (mixed_float16)"))
+    assert (
+        mixed.verdict.word == BUT_FOR and not mixed and "mixed_float16" in str(mixed) and mixed.verdict.exit_code() == 0
+    )
+    half = rc.diff(of(both), of(cast(both, "float16")))
+    assert half.verdict.word == BUT_FOR and "are equal but for: a: rounding in" in str(half)
+    zeroed = rc.diff(of(both, "keras", "its outputs are zero where its input is masked"), of(both))
+    assert [one.kind for one in zeroed.verdict.limits] == ["mask"]
