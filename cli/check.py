@@ -130,10 +130,12 @@ def _make(folder: Path | None) -> None:
 def _tell(report: Any, models: str, quiet: bool) -> None:
     from rnnconvert.reports.text import to_text
 
-    limits = "".join(f"\n  left out: {one}" for one in report.conclusion.limits)
-    if report.equal:
-        say(f"{styled(report.verdict, 'green')}: {models}: {report.document['summary']}{limits}", quiet)
-    elif not report.exit_code:
-        put_lines(f"{styled(report.verdict, 'yellow')}: {models}: {report.document['summary']}{limits}")
-    else:
+    verdict, summary = report.conclusion, report.document["summary"]
+    if report.exit_code:
         put_lines(to_text(report.document, styled))
+        return
+    silent = quiet and report.equal
+    say(f"{styled(report.verdict, 'green' if verdict else 'yellow')}: {models}: {summary}", silent)
+    for word, limits in (("but for", verdict.exceptions), ("note", verdict.remarks)):
+        for limit in limits:
+            say(f"  {word}: {limit}", silent)

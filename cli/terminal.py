@@ -342,7 +342,7 @@ def finish(report: Any, paths: Sequence[str], quiet: bool, remark: str = "", err
     for path in paths:
         report.write(path)
     reports.summary_to_github(report.document)
-    put_lines(str(report.conclusion) if quiet else to_text(report.document, styled), err=err)
+    put_lines(report.conclusion.short if quiet else to_text(report.document, styled), err=err)
     if remark:
         say(remark)
     if report.exit_code:

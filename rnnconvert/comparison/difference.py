@@ -221,7 +221,7 @@ def _sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
     terms = [_or_zeros(d, part, gate).astype(np.float64) for d in (ours, theirs) for part in BIAS_PARTS]
     constants = [np.full_like(terms[0], d.cell.constants.get(gate, 0.0)) for d in (ours, theirs)]
     largest = np.abs([*terms, *constants, total_bias(ours, gate), total_bias(theirs, gate)]).max(axis=0)
-    return np.max([spacing(largest, d.dtype) for d in (ours, theirs)], axis=0)
+    return np.asarray(np.max([spacing(largest, d.dtype) for d in (ours, theirs)], axis=0))
 
 
 def close(one: Array, other: Array, eps: float) -> bool:

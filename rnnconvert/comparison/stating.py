@@ -11,6 +11,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[str]) -> Iterator[Limit]:
     """Yield what only one of two files states about a layer: a mask, a precision, states that the model passes.
 
+    Files of one format say the same things of equal layers. Another format may have no word for what it does, too: there it
+    is a remark, unless it is the precision.
+
     own, names  the layer's names in A and in B: several where its pieces are stored apart
     """
     ours, theirs = _stated(a, own), _stated(b, names)
@@ -18,7 +21,10 @@ def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[s
     for label, texts, others in (("A", ours, theirs), ("B", theirs, ours)):
         for text in texts:
             if text not in others:
-                yield Limit(_kind(text), layer, f"only {label} states this: {text}")
+                kind = _kind(text)
+                if a.format != b.format and kind != "precision":
+                    kind = "caller"
+                yield Limit(kind, layer, f"only {label} states this: {text}")
 
 
 def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
@@ -30,8 +36,8 @@ def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
 
 def _kind(text: str) -> Kind:
     words = text.casefold()
-    if "mask" in words:
-        return "mask"
     if "computes in" in words:
         return "precision"
-    return "caller" if "pass it" in words else "stated"
+    if "pass it" in words or "pass the" in words:
+        return "caller"
+    return "mask" if "mask" in words else "stated"

@@ -34,7 +34,7 @@ Kind = Literal[
 ]
 
 _ASIDE = ("chosen", "caller", "cast")
-"""Limits that leave the word "equal" as it is, and are said beside it: what the user chose not to compare, what is an input of
+"""Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
 the layer, and what an element type costs that holds each weight as nearly as it can."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
@@ -116,7 +116,7 @@ class Verdict:
 
     @property
     def remarks(self) -> tuple[Limit, ...]:
-        """The limits that are said beside the word and leave it as it is."""
+        """The limits that are named with the word and leave it unchanged."""
         return tuple(one for one in self.limits if one.kind in _ASIDE)
 
     def exit_code(self, strict: bool = False) -> int:
@@ -129,9 +129,13 @@ class Verdict:
         allowed = Verdict.of(equal=self.word != NOT_EQUAL, compared=self.word != NOT_COMPARED, limits=self.limits).word
         return "" if allowed == self.word else f"the verdict is {self.word!r}, but what was left out allows {allowed!r}"
 
+    @property
+    def short(self) -> str:
+        """The word, with what makes it less than equal."""
+        exceptions = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.exceptions
+        return f"{self.word}: {'; '.join(map(str, exceptions))}" if exceptions else str(self.word)
+
     def __str__(self) -> str:
         """Return the whole in words: "equal but for ...", with all that was left out."""
-        if self.word in (NOT_EQUAL, NOT_COMPARED):
-            return str(self.word)
-        words = f"{self.word}: {'; '.join(map(str, self.exceptions))}" if self.exceptions else str(self.word)
-        return "; ".join([words, *map(str, self.remarks)])
+        remarks = () if self.word in (NOT_EQUAL, NOT_COMPARED) else self.remarks
+        return "; ".join([self.short, *map(str, remarks)])

@@ -1,8 +1,8 @@
 """Which rows of a layer's matrices its inputs exercise, and inputs that exercise the others.
 
 A unit whose gates are saturated for every input, or whose weights are too small to move it, gives the same outputs with other
-weights: a comparison that passes says nothing of them. So each row of each gate, the part that acts on the input and the one
-that acts on the state, is negated and doubled in turn, and the unit that it belongs to is looked at after one step from the
+weights: a comparison that passes does not show them. So each row of each gate, the part that acts on the input and the one
+that acts on the state, is negated and doubled in turn, and the unit that it belongs to is examined after one step from the
 true states: what moves it by less than rounding may explain is not exercised. A row of zeros counts as exercised where
 weights in its place would show.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,10 +27,13 @@ MARGIN = 30
 """How many units in the last place of float32 a unit must move to be seen, whatever rounds in it."""
 
 _STEPS, _BATCH = 3, 4
-"""How much of a case is looked at first: in most models it exercises everything."""
+"""How much of a case is examined first: in most models it exercises everything."""
 
 _MORE = 64
-"""How many steps are looked at where the first ones do not exercise everything."""
+"""How many steps are examined where the first ones do not exercise everything."""
+
+_LARGE = 1 << 22
+"""Numbers of a layer from which on only its first steps are examined, unless there is one case only."""
 
 _MOST = 4
 """The most cases that are added to exercise what the others do not."""
@@ -106,13 +109,14 @@ def _scaled(stack: Recurrent, part: Part, exponent: int, seed: int) -> Case:
     """Return a random case with its input, or its states, multiplied by a power of two."""
     (case,), _ = cases(stack, Draw(("states",), seed))
     factor = np.float32(2.0**exponent)
+    changes: dict[str, Any]
     if part == "input":
         name, changes = f"input times 2^{exponent}", {"x": held(case.x * factor)}
     else:
         hidden = tuple(held(state * factor) for state in case.hidden or ())
         name, changes = f"states times 2^{exponent}", {"hidden": hidden}
     what = f"made to exercise units that the other cases do not; the {name.replace('2^', '2 to the power of ')}"
-    return replace(case, name=name, what=what, **changes)  # type: ignore[arg-type]
+    return replace(case, name=name, what=what, **changes)
 
 
 def _wanted(found: dict[Row, Rows]) -> list[tuple[Part, int]]:
@@ -136,7 +140,9 @@ def _seen(stack: Recurrent, given: Sequence[Case]) -> tuple[dict[Row, Rows], lis
     found: dict[Row, Rows] = {}
     used: list[str] = []
     order = sorted(given, key=lambda case: case.hidden is not None)  # not every executor takes states
-    for steps in (_STEPS, _MORE):
+    # Many long looks at a large layer would take as long as the proof; scaled inputs show more than they.
+    looks = (_STEPS,) if len(given) > 1 and stack.parameters > _LARGE else (_STEPS, _MORE)
+    for steps in looks:
         for case in order:
             if found and _exercised(found):
                 return found, used
@@ -160,7 +166,7 @@ def _look(stack: Recurrent, case: Case, found: dict[Row, Rows]) -> None:
     """Add to what was seen what one case exercises."""
     number = 0
     below: list[Array] = [np.asarray(case.x, np.float32)] * stack.num_directions
-    # What stands behind a sequence's end moves nothing: only steps that every sequence has are looked at.
+    # What stands behind a sequence's end moves nothing: only steps that every sequence has are examined.
     if case.lengths is not None:
         steps = max(1, int(case.lengths.min(initial=len(case.x))))
         below = [x[:steps] for x in below]
@@ -249,7 +255,7 @@ class _One:
     def _parts(self, x: Array, given: Array, h: Array) -> Iterator[tuple[str, Part, Array]]:
         """Yield what each matrix adds to each gate, (batch, hidden)."""
         cell, arrays = self.direction.cell, self.arrays
-        state, factor = h, np.float32(1)
+        state, factor = h, np.ones((), np.float32)
         for gate in cell.gates:
             if gate == cell.coupled:
                 continue
@@ -268,7 +274,7 @@ class _One:
 
     def _in_place_of_zeros(self, part: Part, gate: str, own: Array, source: Array) -> Array:
         """Return what a weight in place of zeros would add to the units whose row is all zeros, and 0 to the others."""
-        idle = ~own.any(axis=0)
+        idle: Array = np.logical_not(own.any(axis=0))
         if not idle.any():
             return np.zeros((), np.float32)
         idle[idle] = ~self.arrays[part, gate][idle].any(axis=1)
@@ -279,9 +285,9 @@ class _One:
         eps = float(np.finfo(np.float32).eps)
         allowed = MARGIN * eps * np.maximum(ULPS * np.abs(true), 1.0)
         shown = ~(np.abs(found - true) <= allowed)  # what is not finite moved, too
-        units = shown.any(axis=1)
+        units: Array = shown.any(axis=1)
         # A projection mixes all units.
-        return units if units.shape[1] == self.direction.hidden_size else units.any(axis=1, keepdims=True)
+        return units if units.shape[1] == self.direction.hidden_size else np.asarray(units.any(axis=1, keepdims=True))
 
 
 _LISTED = 6

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.stating import unshared
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.verdict import Limit, not_chosen
@@ -67,6 +68,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     every, first = first, select(first, plan.layers)
     models = [first] if second is None else [first, second]
     subjects: list[Subject] = []
+    stated: list[Limit] = []
     if second is None:
         subjects = list(_alone(first, plan.given))
     else:
@@ -74,8 +76,9 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             _side_by_side(found)
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
+            stated += unshared(first, found.own, second, found.names)
     results.warnings = list(_assumed(models))
-    results.limits = list(left_out(every, first))
+    results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
     start = time.perf_counter()
     watch("hashing files and weights")

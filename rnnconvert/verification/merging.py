@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
+from rnnconvert.verification.weighing import SHORT
 from rnnconvert.verification.witness import worst
 
 
@@ -31,7 +33,7 @@ def merged(one: Results, other: Results) -> Results:
     same = _same_model(one, other)
     found = Results(
         one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
-        list(dict.fromkeys([*one.warnings, *other.warnings])),
+        list(dict.fromkeys([*one.warnings, *other.warnings])), list(dict.fromkeys([*one.limits, *other.limits])),
     )  # fmt: skip
     if not same:
         found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
@@ -59,21 +61,26 @@ def merged(one: Results, other: Results) -> Results:
         stated, wholes = dict(layer.stated), [made.whole for made in (layer, beside) if made.whole is not None]
         if not same:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
+        limits = [*layer.limits, *beside.limits, *([] if same else _unweighed(name, one, other, beside))]
         found.layers[name] = replace(
-            layer,
-            counterpart=() if same else (beside.name,),
-            stated=stated,
-            floors=floors,
-            runs=[*layer.runs, *runs],
-            whole=worst(wholes),
-            limits=[*layer.limits, *beside.limits],
-        )
+            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
+            whole=worst(wholes), limits=limits,
+        )  # fmt: skip
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
         raise UsageError(
             f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with --layer"
         )
     return found
+
+
+def _unweighed(name: str, one: Results, other: Results, beside: LayerResults) -> Iterator[Limit]:
+    """Yield that weights of a short element type were not compared: results do not hold them, and outputs hide small ones."""
+    hashes = one.models[0].weights.get(name), other.models[0].weights.get(beside.name)
+    short = {run.dtype for run in beside.runs} & set(SHORT)
+    if short and (hashes[0] is None or hashes[0] != hashes[1]):
+        words = f"outputs in {', '.join(sorted(short))} do not show small weights, and results do not hold them: verify both files"
+        yield Limit("weights", name, words)
 
 
 def _beside(name: str, one: Results, other: Results) -> LayerResults:

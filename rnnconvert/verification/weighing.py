@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.judging import parts
 from rnnconvert.verification.results import Cast, LayerResults
 
-_SHORT = ("float16", "bfloat16")
+SHORT = ("float16", "bfloat16")
 """Element types in which outputs do not show what becomes of small weights."""
 
 
@@ -32,7 +32,7 @@ def weigh(layer: LayerResults, a: Recurrent, b: Recurrent) -> None:
     found = [one for one in differences(a, b) if one.kind == "weights" and "absent in" not in one.words]
     apart = [one for one in found if not one.equal]
     types = {str(stack.dtype.newbyteorder("=")) for stack in (a, b)}
-    short = bool(types & set(_SHORT))
+    short = bool(types & set(SHORT))
     if apart and short:
         held = (
             f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
