@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.reference import run
-from rnnconvert.formats.keras.config import Entry
 from rnnconvert.formats.keras.keys import KEYS, known
 from rnnconvert.running import registry
 from tests import drawn

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import json
-import logging
 import random
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +18,13 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, SIGMOID, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.core.weights import Directly, Input, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
+from tests.coreml_tools import tools
 from tests.drawn import drawn, each
-from tests.requirements import needed
 from tests.stacks import BOTH, PLAIN, random_stack
 
 GOLDEN = Path(__file__).parent / "golden" / "coreml"
@@ -48,7 +46,7 @@ def chained(found: Checkpoint, x: Array) -> Array:
     """What layers give that read one another in the order of the file."""
     before = None
     for name, layer in found.layers.items():
-        assert layer.reads is None if before is None else layer.reads and layer.reads.layers == (before,)
+        assert layer.reads == (Input() if before is None else Directly((before,)))
         x, before = reference.run(layer, x).y, name
     return x
 
@@ -198,20 +196,6 @@ def test_quantized_weights_of_a_network_are_what_coremltools_makes_of_them(name:
 
 
 # What is written ---------------------------------------------------------------------------------------------
-
-
-def tools() -> Any:
-    """Coremltools, imported without the frameworks that it would load."""
-    kept = {name: sys.modules.get(name) for name in ("tensorflow", "torch")}
-    logging.getLogger("coremltools").setLevel(logging.CRITICAL)
-    try:
-        if "coremltools" not in sys.modules:
-            sys.modules.update({name: None for name, one in kept.items() if one is None})  # type: ignore[misc]
-        return needed("coremltools", "coremltools")
-    finally:
-        for name, one in kept.items():
-            if one is None and sys.modules.get(name, kept) is None:
-                del sys.modules[name]
 
 
 def of(cell: Cell, layers: int = 1, ways: int = 1, more: frozenset[str] = frozenset(), parts: Any = INPUT) -> Recurrent:

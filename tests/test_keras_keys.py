@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.formats.keras.config import Entry
+from rnnconvert.containers.layer_config import Entry
 from rnnconvert.formats.keras.keys import KEYS, TYPES, known
 from rnnconvert.running import registry
 from tests.drawn import drawn

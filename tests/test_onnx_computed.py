@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, RnnConvertError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Directly, Recurrent
 from rnnconvert.formats.onnx.node import Read
 from rnnconvert.models.readers import model_of
 from tests import corpus
@@ -154,7 +154,7 @@ def test_a_stack_says_what_its_layers_read(tmp_path: Path) -> None:
     found = rc.load(path)
     assert list(found.layers) == ["looped", "above"]
     reads = found.layers["above"].reads
-    assert reads is not None and reads.layers == ("looped",) and not reads.through
+    assert reads == Directly(("looped",))
 
 
 def test_a_converted_layer_computes_what_the_loop_does(tmp_path: Path) -> None:

@@ -259,3 +259,27 @@ def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     path = made(tmp_path / "m.xml", of(GRU, 1, 2))
     ends = endings(path, letters=b'0123456789<>"/ -,abc\x00\xff')
     assert ends == {"read", "unreadable"}
+
+
+def test_constants_of_float64_are_computed_in_it(tmp_path: Path) -> None:
+    ov = needed("openvino", "openvino")
+    from openvino import opset13 as op
+
+    random = np.random.default_rng(3)
+    shift = random.uniform(1e6, 2e6, (1, 20, 3))
+    weights = random.normal(size=(1, 20, 3))
+    stored = op.subtract(op.constant(weights + shift), op.constant(shift))  # of which float32 keeps no digit
+    x = op.parameter([2, 6, 3], np.float32, name="x")
+    state = op.constant(np.zeros((2, 1, 5), np.float32))
+    lengths = op.constant(np.full(2, 6, np.int32))
+    w, r, b = (
+        op.convert(stored, "f32"),
+        op.constant(np.zeros((1, 20, 5), np.float32)),
+        op.constant(np.zeros((1, 20), np.float32)),
+    )
+    layer = op.lstm_sequence(x, state, state, lengths, w, r, b, 5, "forward")
+    ov.serialize(ov.Model([layer.output(0)], [x], "m"), str(tmp_path / "m.xml"))
+    (stack,) = rc.load(tmp_path / "m.xml").layers.values()
+    expected = ((weights + shift) - shift).astype(np.float32)[0]
+    for number, gate in enumerate("figo"):  # OpenVINO's order: f, i, c, o
+        np.testing.assert_array_equal(stack.first.get("input", gate), expected[number * 5 : number * 5 + 5])

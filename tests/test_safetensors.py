@@ -175,7 +175,7 @@ def test_truncated_absent_and_empty(tmp_path: Path) -> None:
 @pytest.fixture
 def sharded(tmp_path: Path) -> Path:
     """A folder with two shards and their index."""
-    container.write(tmp_path / "model-1.safetensors", {"a": np.ones(2), "c": np.zeros(1)}, {"format": "pt"})
+    container.write(tmp_path / "model-1.safetensors", {"a": np.ones(2)}, {"format": "pt"})
     container.write(tmp_path / "model-2.safetensors", {"b": np.full(3, 2.0)})
     index(tmp_path, {"a": "model-1.safetensors", "b": "model-2.safetensors"})
     return tmp_path

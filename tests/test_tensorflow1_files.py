@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.containers import npz_file, sorted_table, tensor_bundle, wire
+from rnnconvert.containers import graph_def, npz_file, sorted_table, tensor_bundle, wire
 from rnnconvert.containers.crc32c import crc32c
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1.names import modern, wrappers
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
@@ -545,10 +544,10 @@ def test_a_damaged_graph_is_unreadable_or_read(tmp_path: Path) -> None:
             rc.load(tmp_path / "a.pb", "tensorflow1")
     (tmp_path / "a.pb").write_bytes(b"\x08\x07")
     with pytest.raises(rc.UnreadableError, match="its graph has no nodes"):
-        tensorflow_graph.read(tmp_path / "a.pb")
+        graph_def.read(tmp_path / "a.pb")
     (tmp_path / "a.meta").write_bytes(b"\x08\x07")
     with pytest.raises(rc.UnreadableError, match="holds no graph"):
-        tensorflow_graph.read(tmp_path / "a.meta")
+        graph_def.read(tmp_path / "a.meta")
 
 
 def constant(name: str, shape: tuple[int, ...], numbers: bytes) -> bytes:

@@ -268,7 +268,7 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
     import keras
     import torch
 
-    from rnnconvert.formats.keras.config import entry
+    from rnnconvert.containers.layer_config import entry
     from rnnconvert.formats.keras.flow import Graph
 
     k = keras.layers
@@ -380,6 +380,11 @@ def test_code_of_its_own_is_noted() -> None:
     report = rc.load_into(nn.Sequential(Doubled(4, 3, batch_first=True)), line((7, 4), k.LSTM(3)))
     assert any("forward method of its own" in note and "Doubled" in note for note in report.notes)
     assert not any("of its own" in note for note in rc.load_into(nn.Linear(4, 3), line((4,), k.Dense(3))).notes)
+    for hooked in (nn.LSTM(4, 3, batch_first=True), nn.Linear(4, 3)):
+        hooked.register_forward_pre_hook(lambda module, given: (given[0] * 2, *given[1:]))
+        source = line((7, 4), k.LSTM(3)) if isinstance(hooked, nn.LSTM) else line((4,), k.Dense(3))
+        report = rc.load_into(nn.Sequential(hooked), source)
+        assert any("runs hooks before or after it" in note for note in report.notes)
 
 
 def test_masked_steps_are_noted() -> None:

@@ -273,3 +273,16 @@ def test_models_drawn_from_all_layers(seed: int, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     random = np.random.default_rng(seed)
     agrees(chain(keras, random), [random.normal(size=(2, 9, 4)).astype(np.float32)], tmp_path, seed)
+
+
+@pytest.mark.parametrize("kind", ["MaxPooling1D", "AveragePooling1D", "MaxPooling2D"])
+def test_a_pooling_of_less_than_a_window_stops_as_in_keras(kind: str, tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    axes = int(kind[-2])
+    x = k.Input((*[None] * axes, 2))
+    model = k.Model(x, getattr(k.layers, kind)(5, strides=3)(x))
+    rows = np.random.default_rng(6).normal(size=(2, *[9] * axes, 2)).astype(np.float32)
+    for length in (9, 8, 7, 5):
+        agrees(model, [rows[:, :length]], tmp_path)
+    with pytest.raises(Exception, match="cannot be reshaped"):
+        run(tmp_path / "model.onnx", [rows[:, :3]])

@@ -244,6 +244,54 @@ def test_models_drawn_from_masked_layers(seed: int, tmp_path: Path) -> None:
     agrees(drawn(keras, random), [words(random), words(random)], tmp_path, seed)
 
 
+def layered(k: Any, random: np.random.Generator) -> Any:
+    """A recurrent layer of any kind and setting that reads a masked sequence of a fixed length."""
+    a = k.layers
+    ids = k.Input((7,), dtype="int32")
+    kind = random.choice([a.LSTM, a.GRU, a.SimpleRNN])
+    names = ("unroll", "return_sequences", "return_state", "go_backwards", "zero_output_for_mask")
+    options = {name: bool(random.integers(2)) for name in names}
+    x = a.Embedding(9, 4, mask_zero=bool(random.integers(4)))(ids)
+    mask = {"mask": k.ops.not_equal(ids, 3)} if random.integers(3) == 0 else {}
+    if random.integers(2):
+        options.update(go_backwards=False, return_state=False)
+        mode = [None, "concat", "sum", "mul", "ave"][random.integers(5)]
+        made = a.Bidirectional(kind(3, **options), merge_mode=mode)(x, **mask)
+    else:
+        made = kind(3, **options)(x, **mask)
+    return k.Model(ids, made)
+
+
+MIRRORED = "unroll = True on a masked sequence read from the end"
+
+
+@pytest.mark.drawn(8)
+@pytest.mark.parametrize("seed", range(200))
+def test_layers_drawn_with_every_setting(seed: int, tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    random = np.random.default_rng([7, seed])
+    model = layered(k, random)
+    try:
+        agrees(model, [words(random)], tmp_path, seed)
+    except RefusedError as error:
+        assert MIRRORED in str(error)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_an_unrolled_layer_that_zeroes_other_steps_on_each_backend_is_refused(both: bool, tmp_path: Path) -> None:
+    k = needed("keras", "keras")
+    a, options = k.layers, {"return_sequences": True, "unroll": True}
+
+    def layer() -> Any:
+        plain = a.LSTM(2, go_backwards=True, zero_output_for_mask=True, **options)
+        return a.Bidirectional(a.LSTM(2, **options)) if both else plain
+
+    agrees(k.Sequential([k.Input((4, 2)), layer()]), [np.ones((2, 4, 2), np.float32)], tmp_path)  # without a mask
+    k.Sequential([k.Input((4, 2)), a.Masking(), layer()]).save(tmp_path / "masked.keras")
+    with pytest.raises(RefusedError, match=MIRRORED):
+        export_model(tmp_path / "masked.keras", tmp_path / "masked.onnx")
+
+
 def test_masks_that_nothing_reads_leave_no_nodes(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers

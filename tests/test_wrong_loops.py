@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rnnconvert.containers import graph_def
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx import computed
 from rnnconvert.formats.onnx.computed import Looked
-from rnnconvert.formats.tensorflow1 import loops, tensorflow_graph
+from rnnconvert.formats.tensorflow1 import loops
 from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen"
@@ -115,7 +116,7 @@ def check(graph: Any, path: Path) -> int:
     tensorflow = needed("keras", "tensorflow")
     v1 = tensorflow.compat.v1
     path.write_bytes(graph.SerializeToString())
-    looked = loops.read(path, tensorflow_graph.read(path))
+    looked = loops.read(path, graph_def.read(path))
     compared = 0
     if not looked.layers:
         return 0
@@ -178,7 +179,7 @@ def test_a_state_that_is_given_again_at_each_step_is_no_layer(tmp_path: Path) ->
             node.attr["is_constant"].b = True
     path = tmp_path / "model.pb"
     path.write_bytes(graph.SerializeToString())
-    assert not loops.read(path, tensorflow_graph.read(path)).layers
+    assert not loops.read(path, graph_def.read(path)).layers
 
 
 def test_a_list_that_grows_is_no_sequence(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
-from rnnconvert.graphs.listed import listed
+from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import unpack
@@ -90,40 +89,3 @@ def cell_clips(path: object, name: str, bound: float, warnings: list[str]) -> tu
         return ()
     exact = float(str(np.float32(bound)))
     return (Clip("cell", -exact, exact),)
-
-
-class Flow:
-    """Which operation gives a value, and what it reads; values go by their names.
-
-    layers   the recurrent layers by the names of the values that they give
-    """
-
-    def __init__(self, unchanged: Iterable[str]) -> None:
-        self._unchanged = frozenset(unchanged)
-        self._makers: dict[str, tuple[str, list[str]]] = {}
-        self.layers: dict[str, str] = {}
-
-    def add(self, kind: str, inputs: Iterable[str], outputs: Iterable[str]) -> None:
-        """Note an operation: its type, what it reads of other operations, and what it gives."""
-        known = kind, [*inputs]
-        self._makers |= dict.fromkeys(outputs, known)
-
-    def reads(self, values: Iterable[str]) -> tuple[Call, ...]:
-        """Return the recurrent layers that values come from, and what stands between and changes them."""
-        layers: dict[str, None] = {}
-        through: dict[str, None] = {}
-        waiting, seen = [*values], set()
-        while waiting:
-            value = waiting.pop()
-            if value in seen:
-                continue
-            seen.add(value)
-            if value in self.layers:
-                layers[self.layers[value]] = None
-            elif value in self._makers:
-                kind, inputs = self._makers[value]
-                if kind in self._unchanged:
-                    waiting += inputs
-                elif inputs:
-                    through[kind] = None
-        return listed(tuple(layers), tuple(through)) if layers or through else ()

@@ -14,10 +14,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Unconvertible
+from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.coreml import found
-from rnnconvert.formats.coreml.found import Flow, Network, Stated, UnknownError
+from rnnconvert.formats.coreml.flow_network import Row, calls
+from rnnconvert.formats.coreml.found import Network, Stated, UnknownError
 from rnnconvert.formats.coreml.message import Message
 
 NAME = "coreml_nn"
@@ -41,11 +42,11 @@ WITH_CONSTANTS = (5, 31, 41)
 _SCALED_TANH = 31
 _FLAT = ("tanh", "sigmoid", "hard_sigmoid", "scaled_tanh")
 _BOUND = 50.0
-_UNCHANGED = {
+_SPREAD = {
     300: "reshape", 301: "flatten", 310: "permute", 600: "copy", 985: "transpose", 1120: "squeeze", 1125: "expandDims",
     1130: "flattenTo2D", 1135: "reshapeLike", 1140: "reshapeStatic", 1145: "reshapeDynamic", 1150: "rankPreservingReshape",
+    975: "splitND",
 }  # fmt: skip
-_SPREAD = (*_UNCHANGED, 975)
 """What may stand between an initial state and a layer: splitND takes the directions apart."""
 _CONSTANTS = (290, 1070)
 _PLAIN = {
@@ -53,24 +54,25 @@ _PLAIN = {
     160: {"gamma": 15, "beta": 16, "mean": 17, "variance": 18},
 }  # fmt: skip
 """The weights of layers without recurrence by the numbers of their fields."""
+_CUSTOM = 500
 _LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
 """Layers that hold networks: in which fields."""
-_NAMES = {100: "convolution", 130: "activation", 140: "innerProduct", 150: "embedding", 160: "batchnorm", 175: "softmax", 230: "add",
-          231: "multiply", 240: "average", 320: "concat", 980: "concatND"}  # fmt: skip
+_NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batchnorm"}
 
 
 def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
     """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
     if depth > wire.DEPTH:
         raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
-    flow = Flow(_UNCHANGED.values())
+    rows: list[Row] = []
+    met: dict[str, tuple[Row, Recurrent, bool]] = {}
     makers: dict[str, tuple[int, Message]] = {}
     for layer in message.every(1):
         number = next((one for one in layer.fields if one >= 100), 0)
         inputs, outputs = layer.texts(2), layer.texts(3)
-        flow.add(
-            LAYERS.get(number) or _UNCHANGED.get(number) or _NAMES.get(number, f"layer {number}"), inputs[:1], outputs
-        )
+        custom = layer.one(_CUSTOM)
+        label = f"custom {custom.text(10)}" if custom is not None else ""
+        rows.append(Row(number, layer.one(number) or Message(memoryview(b""), path), inputs, outputs, label))
         makers |= dict.fromkeys(outputs, (number, layer))
         content = layer.one(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
         if content is None:
@@ -90,16 +92,24 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
         except UnknownError as error:
             made.unread.append(f"{name}: {error}")
             continue
-        flow.layers |= dict.fromkeys(outputs[:1], name)
         odd = _states(inputs[1:], makers)
         stack = found.assembled(path, name, NAME, arrays, stated)
-        made.layers[name] = stack.replace(calls=flow.reads(inputs[:1]), unconvertible=odd)
+        made.layers[name] = stack.replace(unconvertible=odd)
+        met[name] = rows[-1], stack, _whole(number, content)
         made.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
         made.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:
             made.warnings.append(
                 f"{name}: its weights are stored as {stored}, and are read as the float32 numbers that these stand for"
             )
+    for name, received in calls(rows, met, depth > 0).items():
+        made.layers[name] = made.layers[name].replace(calls=received)
+
+
+def _whole(number: int, content: Message) -> bool:
+    """Return whether a recurrent layer gives its outputs at all steps."""
+    said = content if number in (400, 410) else content.one(15)
+    return bool(said is not None and said.number(15 if number in (400, 410) else 10))
 
 
 def _plain(path: object, name: str, number: int, content: Message, made: Network) -> None:

@@ -18,10 +18,11 @@ from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import found
-from rnnconvert.formats.coreml.found import Flow, Network, Stated, UnknownError
+from rnnconvert.formats.coreml.flow import Placed, calls
+from rnnconvert.formats.coreml.found import Network, Stated, UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import Weights
-from rnnconvert.formats.coreml.values import TYPES, UNCHANGED, Operation, Values
+from rnnconvert.formats.coreml.values import TYPES, Operation, Values
 
 NAME = "coreml"
 _KINDS = ("lstm", "gru", "rnn")
@@ -41,6 +42,8 @@ def read(path: object, message: Message, weights: Weights, made: Network, option
             where = f"{name}/" if len(functions) > 1 else ""
             program = _Program(path, weights, made, options)
             program.block(block, where, 0)
+            for layer, received in calls(program, [*function.every(1)], program.operations, program.placed).items():
+                made.layers[layer] = made.layers[layer].replace(calls=received)
             made.others |= program.others(where)
 
 
@@ -50,8 +53,9 @@ class _Program(Values):
     def __init__(self, path: object, weights: Weights, made: Network, options: Options) -> None:
         super().__init__(path, weights)
         self.made, self.options = made, options
-        self.flow = Flow(UNCHANGED)
-        self.turned: set[str] = set()
+        self.operations: list[Operation] = []
+        self.placed: dict[str, Placed] = {}
+        self.turned: dict[str, list[str]] = {}
 
     def block(self, block: Message, where: str, depth: int) -> None:
         """Take the operations of a block, and of the blocks in them."""
@@ -61,35 +65,35 @@ class _Program(Values):
         self.turned = self._turned(operations, block.texts(2))
         for operation in operations:
             self.makers |= dict.fromkeys(operation.outputs, operation)
+            self.operations.append(operation)
             if operation.type in _KINDS:
-                self._recurrent(operation, where)
+                self._recurrent(operation, where, depth > 0)
             if operation.type == "while_loop":
                 self.made.unread.append(
                     f"{where}{operation.name}: a while_loop, as coremltools makes it of layers that its operations cannot compute, "
                     "such as PyTorch's GRU; it is not read"
                 )
-            data = operation.inputs.get("x") or operation.inputs.get("values") or []
-            names = [one for one in data if isinstance(one, str)]
-            self.flow.add("identity" if {*names} & self.turned else operation.type, names, operation.outputs)
             for inner in operation.message.every(4):
                 self.block(inner, where, depth + 1)
 
-    def _turned(self, operations: list[Operation], outputs: list[str]) -> set[str]:
-        """Return the outputs of recurrent operations that everything reads through an operation which turns the steps around."""
+    def _turned(self, operations: list[Operation], outputs: list[str]) -> dict[str, list[str]]:
+        """Return the outputs of recurrent operations that everything reads through operations which turn the steps around, each
+        with what these give.
+        """
         if any(4 in one.message for one in operations):  # blocks inside may read them, too
-            return set()
+            return {}
         makers = {name: one for one in operations for name in one.outputs}
         readers: dict[str, list[Operation]] = {name: [] for name in outputs}
         for one in operations:
             for name in one.values():
                 readers.setdefault(name, []).append(one)
-        found = set()
+        found: dict[str, list[str]] = {}
         for one in operations:
             first = one.outputs[:1] if one.type in _KINDS else []
             for name in first:
                 reading = readers.get(name, [])
                 if reading and name not in outputs and all(self._turns(reader, makers) for reader in reading):
-                    found.add(name)
+                    found[name] = [value for reader in reading for value in reader.outputs]
         return found
 
     def _turns(self, operation: Operation, makers: Mapping[str, Operation]) -> bool:
@@ -121,7 +125,7 @@ class _Program(Values):
 
     # Recurrent operations -----------------------------------------------------------------------------------
 
-    def _recurrent(self, operation: Operation, where: str) -> None:
+    def _recurrent(self, operation: Operation, where: str, inside: bool) -> None:
         name = unique(where + (operation.name or operation.type), [*self.made.layers])
         if not operation.outputs:
             raise UnreadableError(self.path, f"{name!r} gives no output")
@@ -135,10 +139,10 @@ class _Program(Values):
         own = {**arrays, **states}
         stated = Stated(operation.type, cells, reverse)
         stack = found.assembled(self.path, name, NAME, own, stated)
-        data = [one for one in operation.inputs.get("x", []) if isinstance(one, str)]
-        order: Any = "time" if operation.outputs[0] in self.turned else stack.output_order
-        self.made.layers[name] = stack.replace(calls=self.flow.reads(data), unconvertible=odd, output_order=order)
-        self.flow.layers[operation.outputs[0]] = name
+        turned = self.turned.get(operation.outputs[0], []) if reverse else []
+        order: Any = "time" if turned else stack.output_order
+        self.made.layers[name] = stack.replace(unconvertible=odd, output_order=order)
+        self.placed[name] = Placed(operation, stack, self.truth(operation, "output_sequence"), turned, inside)
         self.made.arrays |= {f"{name}/{local}": array for local, array in own.items()}
         self.made.evidence.append(f"{name}: an operation {operation.type}")
         for one in stored:

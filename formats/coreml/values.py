@@ -30,8 +30,10 @@ TYPES = {
 """The element types of MIL.proto that are read, by their numbers."""
 _BOOL = 1
 _AXES = 8
-UNCHANGED = ("cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index")
-"""Operations that change no number."""
+_MOVING = (
+    "cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index", "concat", "tile", "stack",
+)  # fmt: skip
+"""Operations that make zeros of zeros."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +208,15 @@ class Values:
             raise UnknownError(f"its {parameter} is not a text of the file")
         return said
 
+    def truth(self, operation: Operation, parameter: str) -> bool:
+        """Return a truth that an operation is given; False where it is not given."""
+        for given in operation.inputs.get(parameter, []):
+            maker = self.makers.get(given) if isinstance(given, str) else None
+            value = dict(maker.message.entries(5)).get("val") if maker is not None else given
+            truths = value.within(3, 1, 3) if isinstance(value, Message) else None
+            return truths is not None and truths.whole(1) == [1]
+        return False
+
     def zero(self, given: str | Message, depth: int = 0) -> bool:
         """Return whether a value is zeros: a constant, or what `fill` and operations on shapes make of them."""
         if isinstance(given, str) and depth < 16:
@@ -213,7 +224,7 @@ class Values:
             if maker is not None and maker.type == "fill":
                 value = maker.inputs.get("value")
                 return not value or self.zero(value[0], depth + 1)
-            if maker is not None and maker.type in (*UNCHANGED, "concat", "tile", "stack"):
+            if maker is not None and maker.type in _MOVING:
                 sources = [one for key in ("x", "values") for one in maker.inputs.get(key, [])]
                 return bool(sources) and all(self.zero(one, depth + 1) for one in sources)
         try:

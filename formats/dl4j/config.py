@@ -8,7 +8,7 @@ its functions are names or {"TanH": {}}; later "@class" names both.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Call
-from rnnconvert.graphs.listed import listed
+from rnnconvert.formats.dl4j.flow import Vertex, calls
 
 MAX_LAYERS = 100_000
 
@@ -51,7 +51,7 @@ class Part:
     gate        the function of the gates
     stated      everything that the configuration states of a recurrent layer
     masked      whether a wrapper masks steps by their values (MaskZeroLayer)
-    reads       the layers whose outputs it reads, and the vertices between; None where that is not stated
+    calls       what it receives in the network
     around      what the network does with its input and output, in words
     """
 
@@ -97,10 +97,9 @@ def parts(text: Array, path: object) -> list[Part]:
     try:
         config = json_text.loads(bytes(text), path)
         found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
-        found = [
-            replace(part, calls=reads, around=said)
-            for part, (reads, said) in zip(found, _around_layers(config), strict=True)
-        ]
+        vertices = [*_vertices(path, config, found)]
+        received, around = calls([vertex for vertex, _ in vertices]), {vertex.name: said for vertex, said in vertices}
+        found = [replace(part, calls=received.get(part.name, ()), around=around[part.name]) for part in found]
     except UnreadableError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -127,39 +126,69 @@ def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]
                 yield name, content["layerConf"]["layer"]
 
 
-def _around_layers(config: Any) -> Iterator[tuple[tuple[Call, ...], tuple[str, ...]]]:
-    """Yield what each layer reads, and what the network does with its input and output, in the order of `_layers`."""
+def _vertices(path: object, config: Any, parts: Sequence[Part]) -> Iterator[tuple[Vertex, tuple[str, ...]]]:
+    """Yield everything of a network in an order in which it can be computed, and of layers what the network does with their input and
+    output, in words.
+    """
+    by_name = {part.name: part for part in parts}
     if "confs" in config:
-        changed = config.get("inputPreProcessors") or {}
-        before = ""
-        for number, (name, layer) in enumerate(_layers("", config)):
-            yield listed((before,)) if before else (), _preprocessor(changed.get(str(number)))
-            before = before if _content(layer)[0].startswith("dropout") else str(name)
+        changed, before = config.get("inputPreProcessors") or {}, "input"
+        for number, (part, (_, layer)) in enumerate(zip(parts, _layers(path, config), strict=True)):
+            given = changed.get(str(number))
+            kind, content = _content(layer)
+            yield _vertex(part.name, kind, content, [before], given, part), _preprocessor(given)
+            before = part.name
         return
-    vertices: dict[str, Any] = config["vertices"]
-    kinds = {name: _content(content) for name, content in vertices.items()}
+    kinds = {name: _content(content) for name, content in config["vertices"].items()}
     inputs: Mapping[str, list[str]] = config["vertexInputs"]
-    for name in config.get("topologicalOrderStr") or _order("", config):
-        if name not in vertices or kinds[name][0] != "layervertex":
+    for name in config.get("topologicalOrderStr") or _order(path, config):
+        if name not in kinds:
             continue
-        layers, through, queue = [], [], list(inputs.get(name, ()))
-        for source in queue:  # it grows
-            if source not in kinds:
-                continue
-            if kinds[source][0] == "layervertex":
-                layers.append(source)
-            elif source not in through:
-                through.append(source)
-                queue += inputs.get(source, ())
-        after = [
-            other
+        kind, content = kinds[name]
+        read = [*inputs.get(name, ())]
+        if kind != "layervertex":
+            yield Vertex(name, kind, _called(kinds[name], name), content, read), ()
+            continue
+        inner = _content(content["layerConf"]["layer"])
+        said = [f"its input comes through {_called(kinds[one], one)}" for one in _through(name, kinds, inputs)]
+        said += [
+            f"its output goes through {_called(kinds[other], other)}"
             for other, sources in inputs.items()
             if name in sources and kinds.get(other, ("layervertex",))[0] != "layervertex"
         ]
-        said = [f"its input comes through {_called(kinds[one], one)}" for one in through]
-        said += [f"its output goes through {_called(kinds[one], one)}" for one in after]
-        reads = listed(tuple(dict.fromkeys(layers)), tuple(_called(kinds[one], one) for one in through))
-        yield reads, (*_preprocessor(kinds[name][1].get("preProcessor")), *said)
+        given = content.get("preProcessor")
+        yield _vertex(name, *inner, read, given, by_name[name]), (*_preprocessor(given), *said)
+
+
+def _through(name: str, kinds: Mapping[str, tuple[str, Any]], inputs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the vertices between a layer and those before it."""
+    through: dict[str, None] = {}
+    queue = [*inputs.get(name, ())]
+    for source in queue:  # it grows
+        if source in kinds and kinds[source][0] != "layervertex" and source not in through:
+            through[source] = None
+            queue += inputs.get(source, ())
+    return [*through]
+
+
+def _vertex(
+    name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: Part
+) -> Vertex:
+    """Return a layer of a network as what stands in its graph."""
+    units = part.units * (2 if part.directions == 2 and part.merge == "concat" else 1) if part.layout else 0
+    before = _content(preprocessor)[0] if preprocessor else ""
+    return Vertex(
+        name, kind, _called((kind, content), name), content, inputs, before, units, _is_last(kind, content), part.masked
+    )
+
+
+def _is_last(kind: str, content: Mapping[str, Any]) -> bool:
+    """Return whether a layer gives its last step alone: a wrapper around it says so."""
+    while (kind := kind.removesuffix("layer")) in _WRAPPERS:
+        if kind == "lasttimestep":
+            return True
+        kind, content = _content(content[_WRAPPERS[kind]])
+    return False
 
 
 def _called(vertex: tuple[str, Mapping[str, Any]], name: str) -> str:

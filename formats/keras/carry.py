@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import Place, Read
-from rnnconvert.formats.keras.config import Entry, children, entry, snake_case
+from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import CLASSES, pack_direction
 
 _RENAMED = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU", "BatchNormalizationV1": "BatchNormalization",

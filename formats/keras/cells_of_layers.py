@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Mapping, Sequence
 
+from rnnconvert.containers.layer_config import Entry, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.cells import CellArrays
-from rnnconvert.formats.keras.config import (
-    Entry,
-    listed,
-    snake_case,
-)
+from rnnconvert.formats.keras.config import snake_case
 
 WHOLE_MODEL = frozenset({
     f"{key} of {place}"

@@ -7,15 +7,14 @@ Defaults and spellings by era, with their sources: Keras 1 `inner_activation` an
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.containers.layer_config import Entry, children
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
 
-_PACKAGES = ("keras", "tf_keras", "tensorflow")
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
 KINDS: dict[str, str] = {
     **_CLASSES,
@@ -63,95 +62,6 @@ class Era:
     def hard_sigmoid(self) -> Activation:
         """What hard_sigmoid meant."""
         return self.meaning or (HARD_SIGMOID_KERAS_3 if self.major >= 3 else HARD_SIGMOID_KERAS_2)
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A layer of a configuration.
-
-    name        the layer's name
-    class_name  its class, without the package that a user registered it under
-    config      its own configuration
-    own         whether the class is Keras's own; a user's may have the same name
-    rank        how many axes its input has, the batch's among them; 0 where the file does not say it
-    """
-
-    name: str
-    class_name: str
-    config: Mapping[str, Any]
-    own: bool = True
-    rank: int = 0
-
-    def inner(self, key: str) -> Entry | None:
-        """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
-        value = self.config.get(key)
-        if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
-            return None
-        return entry(value)
-
-
-def entry(value: Mapping[str, Any]) -> Entry:
-    """Return a layer from its serialized form."""
-    config = value["config"]
-    config = config if isinstance(config, Mapping) else {"layers": config}
-    name = config.get("name") or value.get("name") or ""
-    package, _, class_name = str(value.get("class_name", "")).rpartition(">")
-    # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
-    module = str(value.get("module") or "").partition(".")[0]
-    own = not package and (not value.get("registered_name") or module in _PACKAGES)
-    return Entry(str(name), class_name, config, own, rank(value.get("build_config")))
-
-
-def rank(built: object) -> int:
-    """Return how many axes the input has that a layer was built for; 0 where that is not stated."""
-    shape = built.get("input_shape") if isinstance(built, Mapping) else None
-    one = isinstance(shape, (list, tuple)) and all(size is None or isinstance(size, int) for size in shape)
-    return len(shape) if one and shape is not None else 0
-
-
-def children(layer: Entry) -> list[Entry]:
-    """Return the layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
-    return listed(layer.config.get("layers"))
-
-
-def listed(values: object) -> list[Entry]:
-    """Return the layers or cells of a list in their serialized form; other entries are left out."""
-    return [
-        entry(value)
-        for value in (values if isinstance(values, list) else [])
-        if isinstance(value, Mapping) and isinstance(value.get("config"), (Mapping, list))
-    ]
-
-
-def reads_of(model: Entry) -> dict[str, list[str]]:
-    """Return which layers each layer of a model reads."""
-    listed: Any = model.config.get("layers", [])
-    names = [layer.name for layer in children(model)]
-    if model.class_name == "Sequential":
-        return {two: [one] for one, two in itertools.pairwise(names)}
-    found = {}
-    for layer in listed if isinstance(listed, list) else []:
-        text = str(layer.get("inbound_nodes", "")) if isinstance(layer, Mapping) else ""
-        own = layer.get("config", {}).get("name") or layer.get("name") if isinstance(layer, Mapping) else ""
-        found[str(own)] = _sources(text)
-    return found
-
-
-def _sources(text: str) -> list[str]:
-    sources = re.findall(r"'keras_history': [\[(]'([^']+)'", text) or re.findall(r"\['([^']+)', \d+, \d+", text)
-    return list(dict.fromkeys(sources))
-
-
-def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
-    """Yield a layer, and all the layers inside it."""
-    if depth > 50:
-        return
-    yield layer
-    for child in children(layer):
-        yield from every(child, depth + 1)
-    inner = layer.inner("layer")
-    if inner is not None:
-        yield from every(inner, depth + 1)
 
 
 def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, Entry]]:

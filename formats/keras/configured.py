@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
-from rnnconvert.core.weights import Call
+from rnnconvert.containers.layer_config import Entry, children, every
+from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
-from rnnconvert.formats.keras.config import Entry, children, every, reads_of, tree
-from rnnconvert.graphs.listed import listed
-
-_HARMLESS = (
-    "Dropout", "SpatialDropout1D", "GaussianNoise", "GaussianDropout", "AlphaDropout", "ActivityRegularization", "Identity",
-)  # fmt: skip
-"""Layers that change no value when a model runs without training."""
+from rnnconvert.formats.keras.config import tree
+from rnnconvert.graphs.layered import Layered
+from rnnconvert.graphs.layered_calls import received
 
 
 class _Names(NamedTuple):
@@ -24,25 +22,23 @@ class _Names(NamedTuple):
     wrapped: dict[str, Entry]
 
 
-class _Scope(NamedTuple):
-    """The layers of one model, without those of models in it, and which of them each reads."""
-
-    named: dict[str, Entry]
-    reads: dict[str, list[str]]
-
-
 class Configured:
     """A model, its layers, and the models among them."""
 
-    def __init__(self, model: Entry) -> None:
+    def __init__(self, model: Entry, path: Path) -> None:
+        """Raise UnreadableError if the calls of the model's layers cannot be followed."""
         self.model = model
+        self._layered = Layered(model, path)
         self._names_in: dict[int, _Names] = {}
         self._models_in: dict[int, dict[str, Entry]] = {}
 
     @cached_property
-    def around(self) -> Mapping[str, list[str]]:
-        """What each layer receives besides a sequence, by its name."""
-        return facts.around(self.model)
+    def _around(self) -> Mapping[int, list[str]]:
+        return facts.around(self._layered)
+
+    def around(self, layer: Entry) -> list[str]:
+        """Return what is unusual in how a layer is called, and what it receives besides a sequence."""
+        return self._around.get(id(layer.config), [])
 
     @cached_property
     def ranks(self) -> Mapping[str, int]:
@@ -66,18 +62,6 @@ class Configured:
             inner = outer.inner("layer")
             if inner is not None:
                 found.setdefault(id(inner.config), []).append(outer)
-        return found
-
-    @cached_property
-    def _scopes(self) -> Mapping[str, _Scope]:
-        """The first model that has a layer of each name."""
-        found: dict[str, _Scope] = {}
-        for model in every(self.model):
-            named = {layer.name: layer for layer in children(model)}
-            if named:
-                scope = _Scope(named, reads_of(model))
-                for name in named:
-                    found.setdefault(name, scope)
         return found
 
     def wrappers(self, layer: Entry) -> list[Entry]:
@@ -120,26 +104,9 @@ class Configured:
             scope = self._models_in[id(scope.config)].get(part, scope)
         return scope
 
-    def fed(self, name: str, recurrent: Collection[str]) -> tuple[Call, ...]:
-        """Return what a layer reads: which recurrent layer, and what comes between; None where that is not stated.
+    def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:
+        """Return what each recurrent layer receives, for each of its calls.
 
-        recurrent  names of the recurrent layers
+        entries  the layers' own configurations, as far as there are any
         """
-        scope = self._scopes.get(name)
-        if scope is None:
-            return ()
-        seen = {name}
-        through: list[str] = []
-        # The first is what it reads; initial states stand behind it.
-        while (above := next(iter(scope.reads.get(name, ())), "")) and above not in seen:
-            layer = scope.named.get(above)
-            if above in recurrent:
-                return listed((above,), tuple(through))
-            if layer is None or layer.class_name == "InputLayer":
-                break
-            linear = layer.class_name == "Activation" and layer.config.get("activation") == "linear"
-            if layer.class_name not in _HARMLESS and not linear:
-                through.append(layer.class_name)
-            seen.add(above)
-            name = above
-        return listed((), tuple(through)) if through else ()
+        return received(self._layered, layers, entries)

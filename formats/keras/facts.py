@@ -6,10 +6,12 @@ keras/src/layers/rnn and keras/src/models/functional.py (3.15).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
-from rnnconvert.formats.keras.config import Entry, children
+from rnnconvert.containers.layer_config import Entry, every
+from rnnconvert.graphs.layered import Layered, Step
+from rnnconvert.graphs.layered_operators import drops
 
 _ROUNDED = ("mixed_float16", "mixed_bfloat16")
 
@@ -32,97 +34,35 @@ def told(layer: Entry) -> Iterator[str]:
         yield f"it computes in {policy.removeprefix('mixed_')} there ({policy}), but its weights are kept unchanged"
 
 
-def around(model: Entry, depth: int = 0) -> dict[str, list[str]]:
-    """Return what the layers of a model receive besides a sequence, by the name of each layer: states, constants and
-    masks."""
-    found: dict[str, list[str]] = {}
-    if depth > 50:
-        return found
-    raw = model.config.get("layers")
-    layers = [one for one in raw if isinstance(one, Mapping)] if isinstance(raw, list) else []
-    entries = {layer.name: layer for layer in children(model)}
-    above: dict[str, list[str]] = {}
-    masked: dict[str, str] = {}
-    before = ""
-    for one in layers:
-        config = one.get("config")
-        name = str(one.get("name") or (config.get("name") if isinstance(config, Mapping) else "") or "")
-        calls = [_call(node) for node in _listed(one.get("inbound_nodes"))]
-        sequence = [source for first, _ in calls for source in first[:1]]
-        above[name] = sequence if calls else [before] if before else []
-        before = name
-        given: list[str] = []
-        for first, named in calls:
-            states = first[1:] + named.get("initial_state", [])
-            if states:
-                given.append(
-                    f"the model gives its initial state ({', '.join(dict.fromkeys(states))}): pass it at every call"
-                )
-            if named.get("constants"):
-                given.append(f"it is called with constants ({', '.join(named['constants'])})")
-            if named.get("mask"):
-                given.append(f"a mask is passed to it ({', '.join(named['mask'])}): pass the lengths of its sequences")
-        masking = masked[name] = _masking(above[name], entries, masked)
-        if masking and not any("mask" in one for one in given):
-            given.append(f"{masking!r} before it masks steps of its input: pass the lengths of its sequences")
-        if given:
-            found[name] = list(dict.fromkeys(given))
-    for layer in entries.values():
-        for name, given in around(layer, depth + 1).items():
-            found.setdefault(name, given)
-    return found
+def around(model: Layered) -> dict[int, list[str]]:
+    """Return what is unusual in how the layers of a model are called and what they receive besides a sequence (states,
+    constants, masks, dropout that is on), by the `id` of each layer's configuration."""
+    found: dict[int, list[str]] = {}
+    calls: Counter[int] = Counter()
+    for step in model.steps:
+        for layer in every(step.layer):
+            found.setdefault(id(layer.config), []).extend(_given(step))
+            calls[id(layer.config)] += 1
+    for layer_id, number in calls.items():
+        if number > 1:
+            found[layer_id].append(f"the model calls it {number} times")
+    return {layer_id: list(dict.fromkeys(words)) for layer_id, words in found.items() if words}
 
 
-def _masking(sources: Iterable[str], entries: Mapping[str, Entry], masked: Mapping[str, str]) -> str:
-    """Return which layer masks steps: one of these, or else one that they read, at any distance; "" if none does.
-
-    masked  what this function returned for the layers listed earlier in the model: each layer is listed after those it reads
-    """
-    for source in sources:
-        layer = entries.get(source)
-        if layer is not None and (layer.class_name == "Masking" or layer.config.get("mask_zero")):
-            return source
-    return next((masked[source] for source in sources if masked.get(source)), "")
-
-
-def _call(node: object) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the layers whose outputs one call reads: those given by place, and by name."""
-    if isinstance(node, Mapping):  # Keras 3
-        named = node.get("kwargs")
-        by_name = (
-            {str(key): list(_sources(value)) for key, value in named.items()} if isinstance(named, Mapping) else {}
-        )
-        args = _listed(node.get("args"))
-        first = list(_sources(args[:1])) + list(_sources(args[1:2]))
-        if len(args) > 2:
-            by_name.setdefault("mask", []).extend(_sources(args[2]))
-        return first, by_name
-    first, by_name = [], {}
-    for one in _listed(node):
-        if isinstance(one, list) and one and isinstance(one[0], str):
-            first.append(one[0])
-            more = one[3] if len(one) > 3 and isinstance(one[3], Mapping) else {}
-            for key, value in more.items():
-                by_name.setdefault(str(key), []).extend(_sources(value))
-    return first, by_name
+def _given(step: Step) -> Iterator[str]:
+    """Yield what one call gives a layer besides its sequence."""
+    if step.given:
+        makers = _names([tensor.step for tensor in step.states])
+        yield f"the model gives its initial state{f' ({makers})' if makers else ''}: pass it at every call"
+    if step.constants:
+        yield f"it is called with constants ({_names([tensor.step for tensor in step.constants])})"
+    if step.passed:
+        yield f"a mask is passed to it ({_names(step.passed)}): pass the lengths of its sequences"
+    elif step.mask:
+        yield f"{step.mask} before it masks steps of its input: pass the lengths of its sequences"
+    if step.training and drops(step.layer.config):
+        yield "its dropout is on, by training=True: what it gives is random"
 
 
-def _sources(value: Any, depth: int = 0) -> Iterator[str]:
-    """Yield the layers whose outputs a value refers to."""
-    if depth > 20:
-        return
-    if isinstance(value, Mapping):
-        config = value.get("config")
-        history = config.get("keras_history") if isinstance(config, Mapping) else None
-        if isinstance(history, list) and history and isinstance(history[0], str):
-            yield history[0]
-    elif isinstance(value, list):
-        if len(value) >= 3 and isinstance(value[0], str) and all(isinstance(one, int) for one in value[1:3]):
-            yield value[0]
-            return
-        for one in value:
-            yield from _sources(one, depth + 1)
-
-
-def _listed(value: object) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else []
+def _names(steps: Sequence[Step]) -> str:
+    return ", ".join(dict.fromkeys(step.label for step in steps))

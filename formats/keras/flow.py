@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rnnconvert.formats.keras.config import Entry, children, reads_of
+from rnnconvert.containers.layer_calls import calls_of, references
+from rnnconvert.containers.layer_config import Entry, children
 from rnnconvert.models.model import Flat, Unit
 
 _ELEMENTWISE = (
@@ -69,7 +70,7 @@ class Graph:
 
     def _add(self, scope: Entry, given: list[str]) -> list[str]:
         """Note the layers of a model that reads some; return those whose outputs it gives."""
-        reads = reads_of(scope)
+        reads = _reads_of(scope)
         ends: dict[str, list[str]] = {}
         for number, layer in enumerate(children(scope)):
             first = number == 0 if scope.class_name == "Sequential" else layer.class_name == "InputLayer"
@@ -267,7 +268,7 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
         return model.class_name == "Sequential" and all(
             is_line(layer, units) for layer in children(model) if children(layer)
         )
-    reads = reads_of(model)
+    reads = _reads_of(model)
     above: dict[str, set[str]] = {}
     for name, sources in reads.items():  # a configuration has a layer after those that it reads
         above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
@@ -275,6 +276,18 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
     return all(one in above.get(two, ()) for one, two in itertools.pairwise(names))
 
 
+def _reads_of(model: Entry) -> dict[str, list[str]]:
+    """Return which layers each layer of a model reads."""
+    layers = children(model)
+    if model.class_name == "Sequential":
+        return {two.name: [one.name] for one, two in itertools.pairwise(layers)}
+    calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
+    return {
+        name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources()))
+        for name, several in calls.items()
+    }
+
+
 def _names_in(value: object) -> Iterable[str]:
     """Return the layers that a list of outputs names: [name, 0, 0], or several of these."""
-    return dict.fromkeys(re.findall(r"[\[(]'([^']+)', \d+, \d+", str(value)))
+    return dict.fromkeys(ref.layer for ref in references(value) or [])

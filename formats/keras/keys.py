@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from rnnconvert.formats.keras.config import KINDS, Entry
+from rnnconvert.containers.layer_config import Entry
+from rnnconvert.formats.keras.config import KINDS
 
 
 def _whole(value: object, least: int) -> bool:

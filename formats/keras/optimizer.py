@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.layer_config import every
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras.cells import Read
-from rnnconvert.formats.keras.config import every
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.whole import variables_of
 from rnnconvert.models.model import Model, all_or_none

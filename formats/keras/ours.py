@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.keras.config import Entry, tree
+from rnnconvert.formats.keras.config import tree
 from rnnconvert.language import outline
 
 CLASS = "OwnRecurrent"
@@ -16,8 +17,8 @@ CLASS = "OwnRecurrent"
 
 def found(
     model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[Recurrent, dict[str, str]]]:
-    """Yield each such layer, and for each of its variables the array's name.
+) -> Iterator[tuple[Entry, Recurrent, dict[str, str]]]:
+    """Yield the configuration of each such layer, the layer, and for each of its variables the array's name.
 
     attributes  of the file's groups: from 3.6 on Keras notes a layer's name next to its numbered variables
 
@@ -38,6 +39,6 @@ def found(
             raise UsageError(f"layer {layer.name!r} has no array {missing[0]!r}")
         try:
             own = {key: arrays[name] for key, name in names.items()}
-            yield outline.filled(stack, outline.KERAS, own, layer.name), names
+            yield layer, outline.filled(stack, outline.KERAS, own, layer.name), names
         except ValueError as error:
             raise UsageError(f"the arrays of layer {layer.name!r} do not fit together: {error}") from None

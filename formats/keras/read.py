@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.layer_config import Entry, entry, every
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Direction, Layer, Merge, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
@@ -31,18 +32,10 @@ from rnnconvert.formats.keras.cells_of_layers import (
     sides_of,
     stacked_in,
 )
-from rnnconvert.formats.keras.config import (
-    KINDS,
-    Entry,
-    Era,
-    activation,
-    entry,
-    every,
-    functions,
-    unstated,
-)
+from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
 from rnnconvert.formats.keras.configured import Configured
 from rnnconvert.formats.keras.files import NAME
+from rnnconvert.graphs.layered_calls import WRAPPERS
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
@@ -70,7 +63,9 @@ class Reader:
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.era = self._era()
         self.model = self._model()
-        self.configured = None if self.model is None else Configured(self.model)
+        self.configured = None if self.model is None else Configured(self.model, path)
+        root = stored.metadata.get("root_config")
+        self.called = Configured(entry(root), path) if root and self.configured is None else self.configured
         self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = []
@@ -108,9 +103,10 @@ class Reader:
                 places[name] = Place(path, numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         own: dict[str, dict[str, str]] = {}
+        stated = {name: where for name, where in entries.items() if where is not None}
         try:
-            for ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
-                layers[ours.name] = ours
+            for ours_as, ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+                layers[ours.name], stated[ours.name] = ours, ours_as
                 own[ours.name] = names
                 configured[ours.name] = ours.name
                 used.update(names.values())
@@ -125,14 +121,26 @@ class Reader:
         self.unread += incomplete(self.stored.arrays, met)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
-        if self.configured is not None:
-            layers = {name: stack.replace(calls=self.configured.fed(name, layers)) for name, stack in layers.items()}
+        calls = self._calls(layers, stated, places)
+        layers = {name: stack.replace(calls=calls.get(name, ())) for name, stack in layers.items()}
         return Checkpoint(
             str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
             (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
+
+    def _calls(
+        self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
+    ) -> Mapping[str, tuple[Call, ...]]:
+        """Return what each layer receives, where the file states a model around it."""
+        if self.called is not None:
+            return self.called.calls(layers, stated)
+        if self.graph is None:
+            return {}
+        from rnnconvert.formats.keras import saved_calls
+
+        return saved_calls.received(self.graph, {name: place.path for name, place in places.items()}, layers)
 
     def _era(self) -> Era:
         said = self.options.peek("hard_sigmoid")
@@ -172,7 +180,7 @@ class Reader:
         try:
             model = entry(config)
             for layer in every(model):
-                if layer.own and layer.class_name in _WRAPPERS and layer.inner("layer") is None:
+                if layer.own and layer.class_name in WRAPPERS and layer.inner("layer") is None:
                     raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
             return model
         except (KeyError, TypeError, AttributeError):
@@ -189,6 +197,9 @@ class Reader:
         return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
 
     def _entry_beside(self, path: str) -> Entry | None:
+        where = None if self.called is None else self.called.entry(path)
+        if where is not None:
+            return where
         configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
         return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
 
@@ -199,7 +210,7 @@ class Reader:
         return path if name in taken else name
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
-        while where is not None and where.class_name in _WRAPPERS:
+        while where is not None and where.class_name in WRAPPERS:
             self._check(name, where)
             where = where.inner("layer")
         for layer in self._wrappers(where):
@@ -272,14 +283,14 @@ class Reader:
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
-        said += [] if self.configured is None else self.configured.around.get(where.name, [])
+        said += [] if self.called is None else self.called.around(where)
         self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
         return found
 
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
         """Yield Keras's own wrappers around a layer that call it on each step."""
         for outer in self.configured.wrappers(layer) if self.configured is not None and layer is not None else ():
-            if outer.class_name in _WRAPPERS and outer.own:
+            if outer.class_name in WRAPPERS and outer.own:
                 yield outer
 
     def _check(self, name: str, layer: Entry) -> None:
@@ -456,9 +467,6 @@ class Reader:
             return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
         why = "without biases both GRUs have the same arrays, but the file has no configuration of this layer"
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
-
-
-_WRAPPERS = ("TimeDistributed", "Wrapper")
 
 
 def read_stored(stored: Stored) -> Checkpoint:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from rnnconvert.containers import wire
-from rnnconvert.containers.files import map_file
+from rnnconvert.containers import graph_def
+from rnnconvert.containers.graph_def import Function
 
 FILE = "saved_model.pb"
 _FUNCTIONS = {
@@ -46,10 +47,11 @@ class Functions(NamedTuple):
 
 
 class SavedGraph:
-    """The nodes of a SavedModel's functions: the operation of each, by name."""
+    """The functions of a SavedModel, and the operation of each of their nodes, by name."""
 
-    def __init__(self, nodes: Mapping[str, str]) -> None:
-        self._nodes = nodes
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self.parts = functions
+        self._nodes = {node.name: node.op for function in functions for node in function.nodes.values()}
 
     def functions(self, cell: str, kind: str) -> Functions:
         """Return the functions of a cell, by the path of its variables and its kind."""
@@ -89,13 +91,24 @@ class SavedGraph:
 
     def _scope(self, path: str) -> str:
         """Return the one scope that is called as a path of variables, its last word with a number behind; or ""."""
-        words = path.split("/")
-        above = [rf"{re.escape(word)}(?:_\d+)?" for word in words[:-1]]
-        expression = re.compile("/".join([*above, rf"{re.escape(words[-1])}_\d+"]), re.S)
-        depth = len(words)
-        found = {"/".join(parts[:depth]) for name in self._nodes if len(parts := name.split("/")) > depth}
-        found = {scope for scope in found if expression.fullmatch(scope)}
-        return found.pop() if len(found) == 1 else ""
+        several = self.scopes(path)
+        return several[0] if len(several) == 1 else ""
+
+    def scopes(self, path: str) -> list[str]:
+        """Return the scopes that are called as a path of variables, their last word with a number behind: one for each call."""
+        words = [re.escape(word) for word in path.split("/")]
+        parts = [*(rf"{word}(?:_\d+)?" for word in words[:-1]), rf"{words[-1]}_\d+"]
+        expression = re.compile(r"(?:[^/]+/)*" + "/".join(parts), re.S)  # in the scopes of the models around it
+        return [scope for scope in self._scopes if expression.fullmatch(scope)]
+
+    @cached_property
+    def _scopes(self) -> list[str]:
+        """Every scope, those inside others among them."""
+        found: set[str] = set()
+        for name in self._nodes:
+            while (name := name.rpartition("/")[0]) and name not in found:
+                found.add(name)
+        return sorted(found)
 
 
 def _functions(step: Counter[str], kind: str) -> Functions:
@@ -124,26 +137,5 @@ def _functions(step: Counter[str], kind: str) -> Functions:
 
 
 def read(path: Path) -> SavedGraph:
-    """Return the nodes of a saved_model.pb. Raises UnreadableError for a damaged one."""
-    return SavedGraph(dict(_nodes(path)))
-
-
-def _nodes(path: Path) -> Iterator[tuple[str, str]]:
-    for which, meta in wire.fields(map_file(path).data, path):
-        for one, graph in wire.fields(meta, path) if which == 2 else ():
-            for number, library in wire.fields(graph, path) if one == 2 else ():
-                for field, function in wire.fields(library, path) if number == 2 else ():
-                    if field == 1:
-                        yield from _of_function(function, path)
-
-
-def _of_function(function: memoryview, path: Path) -> Iterator[tuple[str, str]]:
-    for number, node in wire.fields(function, path):
-        if number == 3:
-            words = [
-                bytes(content).decode("utf-8", "replace")
-                for which, content in wire.fields(node, path)
-                if which in (1, 2)
-            ]
-            if len(words) == 2:
-                yield words[0], words[1]
+    """Return the graph of a saved_model.pb. Raises UnreadableError for a damaged one."""
+    return SavedGraph([function for graph in graph_def.read_saved(path) for function in graph.functions.values()])

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras import upgrade_tables as tables
-from rnnconvert.formats.keras.config import KINDS, Entry, functions, snake_case
+from rnnconvert.formats.keras.config import KINDS, functions, snake_case
 from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
 from rnnconvert.formats.keras.upgrade_config import Translator, refuse, rule_of, serialised

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnconvert.containers.layer_calls import Ref, ordered
 from rnnconvert.formats.keras import upgrade_tables as tables
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_config import Notes, refuse, spelled
-from rnnconvert.formats.keras.upgrade_graph import Call, Operation, Ref, sorted_calls
+from rnnconvert.formats.keras.upgrade_graph import Call, Operation
 from rnnconvert.formats.keras.upgrade_old import Old
 
 
@@ -85,7 +86,7 @@ class Masks:
             mask = found.get((ref.layer, ref.call))
             return mask if mask is not None and ref.index < mask.tensors else None
 
-        for node in sorted_calls(calls, ends):
+        for node in ordered(calls, ends, "the configuration")[0]:
             name, number = node
             old, call = olds[name], calls[name][number]
             if old.kind == "InputLayer":

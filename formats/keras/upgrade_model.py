@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnconvert.containers.layer_calls import Ref, bases, counted
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras import upgrade_tables as tables
 from rnnconvert.formats.keras.carry import Tree
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade_config import Notes, refuse, serialised, spelled
-from rnnconvert.formats.keras.upgrade_graph import Call, Operation, Ref, bases, calls_of, order, references
+from rnnconvert.formats.keras.upgrade_graph import Call, Operation, calls_of, order, references
+from rnnconvert.formats.keras.upgrade_graph import serialised as referred
 from rnnconvert.formats.keras.upgrade_layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade_masks import Masks
 from rnnconvert.formats.keras.upgrade_old import Old, batch_of, is_shape, shape_of
@@ -188,12 +190,12 @@ class Models:
         calls: dict[str, list[Call]] = {}
         for one in old.inside:
             rule = tables.LAYERS.get(one.kind, tables.Rule(""))
-            calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.name, one.raw, rule.takes)
-        base = bases(calls, {one.name: len(calls[one.name]) for one in old.inside if one.is_model}, [*ends, *starts])
+            calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.entry, rule.takes)
+        base = bases(calls, [one.name for one in old.inside if one.is_model], [*ends, *starts])
         for several in calls.values():
             for call in several:
-                call.reads, call.states = ([_counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
-        starts, ends = ([_counted(ref, base) for ref in refs] for refs in (starts, ends))
+                call.reads, call.states = ([counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
+        starts, ends = ([counted(ref, base) for ref in refs] for refs in (starts, ends))
         taken = {spelled(one) for one in olds}
         inner = {one.name: self.model(one, outermost=False) for one in old.inside if one.is_model}
         masked = self.masks.graph(olds, calls, ends, taken)
@@ -242,15 +244,10 @@ class Models:
             else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
             for one in listed
         ]  # fmt: skip
-        counted = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
-        model.config["input_layers"] = _ends(starts, counted)
-        model.config["output_layers"] = _ends(ends, counted)
+        from_one = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
+        model.config["input_layers"] = _ends(starts, from_one)
+        model.config["output_layers"] = _ends(ends, from_one)
         return model
-
-
-def _counted(ref: Ref, base: Mapping[str, int]) -> Ref:
-    """Return a reference with the calls of its layer counted from zero."""
-    return dataclasses.replace(ref, call=max(0, ref.call - base.get(ref.layer, 0)))
 
 
 def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
@@ -259,22 +256,22 @@ def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[
     for call in calls:
         if not call.reads:
             continue
-        tensors = [ref.serialised(dtype) for ref in call.reads]
+        tensors = [referred(ref, dtype) for ref in call.reads]
         if len(tensors) > 1 and not several:
             raise refuse(name, f"a call on {len(tensors)} inputs", "the layer takes one")
         kwargs: dict[str, Any] = {}
         if call.states:
-            kwargs["initial_state"] = [ref.serialised(dtype) for ref in call.states]
-        masks = [ref and ref.serialised("bool") for ref in call.masks]
+            kwargs["initial_state"] = [referred(ref, dtype) for ref in call.states]
+        masks = [ref and referred(ref, "bool") for ref in call.masks]
         if any(masks):
             kwargs["mask"] = masks if several else masks[0]
         found.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
     return found
 
 
-def _ends(refs: Sequence[Ref], counted: set[str]) -> list[Any]:
+def _ends(refs: Sequence[Ref], from_one: set[str]) -> list[Any]:
     """Return a model's inputs or outputs: there Keras counts the calls of a graph inside it from one."""
-    listed = [[ref.layer, ref.call + (ref.layer in counted), ref.index] for ref in refs]
+    listed = [[ref.layer, ref.call + (ref.layer in from_one), ref.index] for ref in refs]
     return listed[0] if len(listed) == 1 else listed
 
 

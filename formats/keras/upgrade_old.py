@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rnnconvert.containers.layer_config import Entry, entry, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras import upgrade_tables as tables
-from rnnconvert.formats.keras.config import Entry, entry, listed, snake_case
+from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade_config import refuse, rule_of
 
 DEPTH = 40

@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.layer_config import Entry, children, entry, rank
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Recurrent
@@ -20,7 +21,7 @@ from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read
-from rnnconvert.formats.keras.config import Entry, Era, activation, children, entry, rank, snake_case, tree
+from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
 from rnnconvert.language import outline, registry

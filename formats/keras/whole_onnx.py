@@ -17,10 +17,11 @@ import onnx
 from onnx import helper
 
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_calls import Ref
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import upgrade as old_models
-from rnnconvert.formats.keras.upgrade_graph import Ref, order_of_running, references
+from rnnconvert.formats.keras.upgrade_graph import order_of_running, references
 from rnnconvert.formats.keras.upgrade_old import Old, assign_by_path, is_shape, tree
 from rnnconvert.formats.keras.whole_onnx_attention import ATTENTION
 from rnnconvert.formats.keras.whole_onnx_calls import Call, axes, calls, described

@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from rnnconvert.formats.keras.upgrade_graph import Ref, reference
+from rnnconvert.containers.layer_calls import Arguments, Ref, calls_of, flat
 from rnnconvert.formats.keras.upgrade_old import Old
 from rnnconvert.formats.keras.whole_onnx_layers import Value, refuse
 
@@ -41,46 +41,36 @@ class Call:
 
 def calls(old: Old) -> list[Call]:
     """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
-    found: list[Call] = []
-    for node in old.raw.get("inbound_nodes") or []:
-        if not isinstance(node, Mapping):  # as Keras 2 has it
-            raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
-        call = Call()
-        for number, one in enumerate(_flat(node.get("args", []))):
-            ref = _history(one)
-            if ref is None and old.is_operation and isinstance(one, (int, float)):
-                call.numbers[number] = one
-                continue
-            if ref is None:
-                raise refuse(
-                    old.name, f"a call with {str(one)[:60]}", "it changes what the layer computes, or is not known"
-                )
-            call.reads.append(ref)
-        for key, value in (node.get("kwargs") or {}).items():
-            several = _flat(value) if isinstance(value, (list, tuple)) else [value]
-            if all(one is None for one in several) or (key == "training" and value is False):
-                continue
-            refs = [_history(one) for one in several]
-            known = [ref is not None for ref in refs]
-            if any(known) and not all(
-                ok or (one is None and key == "mask") for ok, one in zip(known, several, strict=True)
-            ):
-                raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
-            if any(known):
-                call.named[key] = refs
-            else:
-                call.flags[key] = value
-        found.append(call)
-    return found or [Call()]
+    if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
+        raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
+    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [Call()]
 
 
-def _flat(value: Any) -> list[Any]:
-    return [each for one in value for each in _flat(one)] if isinstance(value, (list, tuple)) else [value]
-
-
-def _history(value: Any) -> Ref | None:
-    config = value.get("config") if isinstance(value, Mapping) else None
-    return reference(config.get("keras_history")) if isinstance(config, Mapping) else None
+def _call(old: Old, arguments: Arguments) -> Call:
+    call = Call()
+    for number, value in enumerate(flat(arguments.places)):
+        if isinstance(value, Ref):
+            call.reads.append(value)
+        elif old.is_operation and isinstance(value, (int, float)):
+            call.numbers[number] = value
+        else:
+            raise refuse(
+                old.name, f"a call with {str(value)[:60]}", "it changes what the layer computes, or is not known"
+            )
+    for key, value in arguments.named.items():
+        several = flat(value)
+        if all(inside is None for inside in several) or (key == "training" and value is False):
+            continue
+        known = [isinstance(inside, Ref) for inside in several]
+        if any(known) and not all(
+            ok or (inside is None and key == "mask") for ok, inside in zip(known, several, strict=True)
+        ):
+            raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
+        if any(known):
+            call.named[key] = several
+        else:
+            call.flags[key] = value
+    return call
 
 
 def axes(shape: Sequence[int | None], name: str) -> list[Any]:

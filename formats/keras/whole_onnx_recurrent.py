@@ -82,6 +82,13 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     facts.need("num_constants", None)
     old, name = facts.old, facts.name
     backwards = bool(facts.get("go_backwards", False))
+    mirrored = backwards and wish.zero and wish.sequences and start.steps is not None
+    if bool(facts.get("unroll", False)) and mirrored:
+        raise refuse(
+            name, "unroll = True on a masked sequence read from the end, with zeros at masked steps",
+            "Keras zeroes the mirrored steps on TensorFlow, none on JAX, and stops on PyTorch (keras/src/backend/*/rnn.py)",
+            "Build the layer with unroll=False, which zeroes the masked steps everywhere, and check what the model gives then.",
+        )  # fmt: skip
     direction, _ = Layers(Translator(Era("3"), "float32", Notes()), "").direction(old, New(name, old.kind, {}))
     direction = Direction(direction.cell, direction.arrays, backwards)
     fitted = fit_to_layout(Recurrent(name, (Layer((direction,)),)), registry.layouts_of("onnx"))

@@ -156,6 +156,24 @@ def _transposed(axes: int) -> Emit:
     return emit
 
 
+def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
+    """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
+
+    around  what is pooled, and what came of it (batch, channels, lengths)
+    """
+    before, after = around
+    axes = len(size)
+    shape = b.add("Shape", [before], f"{name}/size")
+    long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
+    starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
+    windows = b.add(
+        "Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows"
+    )
+    others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
+    wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
+    return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
+
+
 def _pooling(operator: str, axes: int) -> Emit:
     def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         x, name = one_input(facts, values), facts.name
@@ -167,6 +185,8 @@ def _pooling(operator: str, axes: int) -> Emit:
             pads["count_include_pad"] = 0
         first = b.transposed(x.name, _lead(axes), f"{name}/in")
         made = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
+        if None in lengths and facts.get("padding", "valid") == "valid":
+            made = _as_long(b, name, (first, made), size, strides)
         made = b.transposed(made, _trail(axes), f"{name}/out")
         return Value(made, (x.shape[0], *lengths, x.shape[-1]))
 

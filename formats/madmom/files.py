@@ -14,10 +14,13 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.weights import Call
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
 
 _LAYERS = ("RecurrentLayer", "GRULayer", "LSTMLayer", "BidirectionalLayer")
@@ -81,6 +84,21 @@ class Madmom(ArrayFiles):
         groups, doubts = super().found(path, stored, options)
         own = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
         return [one for one in groups if one.name in own], [one for one in doubts if one.partition(": ")[0] in own]
+
+    def read(self, path: Path, options: Options) -> Checkpoint:
+        """Return every recurrent layer, and what each receives of the row that it stands in."""
+        found = super().read(path, options)
+        classes: Any = found.metadata["classes"]
+        rows: dict[str, list[tuple[str, str]]] = {}
+        for name, kind in classes.items():
+            above, _, number = name.rpartition(".")
+            if number.isdecimal():
+                rows.setdefault(above, []).append((name, kind))
+        received: dict[str, tuple[Call, ...]] = {}
+        for row in rows.values():
+            received |= in_a_row(sorted(row, key=lambda one: int(one[0].rpartition(".")[2])), found.layers)
+        layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in found.layers.items()}
+        return found.replace(layers=layers)
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a layer computes. Raises UnreadableError for functions that differ where they are one here."""

@@ -16,7 +16,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
-from rnnconvert.core.weights import Call, Recurrent
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
-from rnnconvert.graphs.listed import listed
+from rnnconvert.formats.mxnet.flow import calls
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
 from rnnconvert.language.layout import Layout, Sizes
@@ -84,11 +84,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     stored = npz_file.read(path) if zipped else mxnet_params.read(path)
     graph = mxnet_symbol.beside(path)
     told = mxnet_symbol.read(graph) if graph else {}
-    fed = mxnet_symbol.reads(graph) if graph else {}
     steps = mxnet_symbol.steps(graph) if graph else {}
     around = mxnet_symbol.modified(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
     homes: dict[str, dict[str, str]] = {}
+    prefixes: dict[str, str] = {}
     evidence, unread, warnings = [], [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
     groups = _groups(stored.arrays)
     warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
@@ -123,13 +123,20 @@ def read(path: Path, options: Options) -> Checkpoint:
             warnings.append(
                 f"{name}: it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you"
             )
+        prefixes[name] = group.prefix
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
     there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
             unread.append(f"{own}: an RNN operator of the graph reads it, but the file lacks it")
-    layers = {name: stack.replace(calls=_reads(homes[name], homes, fed)) for name, stack in layers.items()}
+    if graph is not None:
+        bare = {_bare(full): array for full, array in stored.arrays.items()}
+        owned = {
+            name: (stack, [*map(_bare, homes[name].values()), f"{prefixes[name]}parameters"])
+            for name, stack in layers.items()
+        }
+        layers = {name: layers[name].replace(calls=received) for name, received in calls(graph, owned, bare).items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
     if told:
@@ -154,22 +161,6 @@ _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropo
 def _modified(group: _Group) -> bool:
     """Return whether save_parameters found a layer's arrays inside a modifier cell."""
     return any("base_cell" in re.split(r"[.]", _bare(full)) for full in group.names.values())
-
-
-def _reads(
-    own: Mapping[str, str], homes: Mapping[str, Mapping[str, str]], fed: Mapping[str, tuple[str, tuple[str, ...]]]
-) -> tuple[Call, ...]:
-    """Return what a layer reads, according to the graph next to the file."""
-    found = next((fed[name] for name in map(_bare, own.values()) if name in fed), None)
-    if found is None:
-        return ()
-    prefix, through = found
-    layers = [
-        name
-        for name, names in homes.items()
-        if prefix and any(_bare(full).startswith(prefix) for full in names.values())
-    ]
-    return listed(tuple(layers), through)
 
 
 def _bare(full: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ def beside(path: Path) -> Path | None:
 
 
 @contextlib.contextmanager
-def _graph(path: Path) -> Iterator[list[Mapping[str, Any]]]:
+def opened(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     """Yield the nodes of a graph. Raises UnreadableError for a file that is not one, and where what looks at it fails."""
     data = map_file(path)
     if data.size > MOST:
@@ -50,56 +50,20 @@ def read(path: Path) -> dict[str, Description]:
 
     Raises UnreadableError for a file that is not a graph.
     """
-    with _graph(path) as nodes:
-        return {name: told for node in nodes for name, told in _operator(node, nodes).items()}
-
-
-def reads(path: Path) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return what each cell or RNN operator reads, by the names of its input weights, or of its vector's parts.
-
-    That is the beginning of the names of the parameters of the layer whose output it is ("" where there is no layer), and
-    the operators between. What the graph feeds from outside is left out.
-
-    Raises UnreadableError for a file that is not a graph.
-    """
-    with _graph(path) as nodes:
-        found: dict[str, tuple[str, tuple[str, ...]]] = {}
-        for node in nodes:
-            weights = [nodes[one[0]]["name"] for one in node["inputs"] if nodes[one[0]]["op"] == "null"]
-            names = [name for name in weights if node["op"] == "FullyConnected" and name.endswith("i2h_weight")]
-            for name in [*names, *_operator(node, nodes)]:
-                if name not in found and (fed := _fed(node["inputs"][0][0], nodes)) is not None:
-                    found[str(name)] = fed
-        return found
+    with opened(path) as nodes:
+        return {name: told for node in nodes for name, told in operator(node, nodes).items()}
 
 
 _SHAPES = {
     "Dropout", "SliceChannel", "split", "Reshape", "reshape", "expand_dims", "squeeze", "Concat", "concat", "stack",
     "SwapAxis", "swapaxes", "transpose", "Flatten", "_copy", "identity", "Cast", "cast",
 }  # fmt: skip
-"""Operators that change no value when a model runs without training."""
-
-
-def _fed(index: int, nodes: list[Mapping[str, Any]]) -> tuple[str, tuple[str, ...]] | None:
-    """Return the layer whose output a value is, and what comes between; None for what is given from outside."""
-    for _ in range(len(nodes)):
-        node = nodes[index]
-        cell = re.fullmatch(r"(.*_)t\d+_out", str(node["name"]), re.S)
-        if cell:
-            return cell[1], ()
-        if vector := _operator(node, nodes):
-            return next(iter(vector)), ()
-        if node["op"] == "null":
-            return None
-        if node["op"] not in _SHAPES:
-            return "", (str(node["op"]),)
-        index = node["inputs"][0][0]
-    return None
+"""Operators behind which `modified` looks for the cell that a value comes from."""
 
 
 _FUNCTIONS = {"tanh": "tanh", "relu": "relu", "sigmoid": "sigmoid", "softsign": "softsign", "softrelu": "softplus"}
 """MXNet's functions, as operators and as the act_type of Activation, by our names for them."""
-_STEP = {
+STEP = {
     "FullyConnected", "Activation", *_FUNCTIONS, "SliceChannel", "split", "elemwise_add", "_plus", "_Plus", "elemwise_mul", "_mul",
     "_Mul", "elemwise_sub", "_minus", "_Minus", "_rminus_scalar", "_RMinusScalar", "ones_like", "zeros_like", "_zeros", "_ones",
     "_copy", "identity", "null", "broadcast_add", "broadcast_mul",
@@ -118,7 +82,7 @@ def steps(path: Path) -> dict[str, dict[str, str]]:
 
     Raises UnreadableError for a file that is not a graph.
     """
-    with _graph(path) as nodes:
+    with opened(path) as nodes:
         found: dict[str, dict[str, str]] = {}
         for node in nodes:
             match = re.fullmatch(r"(?P<cell>.*_)t\d+_(?P<part>\w+)", str(node["name"]), re.S)
@@ -133,7 +97,7 @@ def modified(path: Path) -> dict[str, str]:
 
     Raises UnreadableError for a file that is not a graph.
     """
-    with _graph(path) as nodes:
+    with opened(path) as nodes:
         found: dict[str, str] = {}
         reads: dict[str, int] = {}
         for node in nodes:
@@ -166,7 +130,7 @@ _AROUND = {"where", "elemwise_add", "_plus", "_Plus", "broadcast_add"}
 
 def _step(stated: dict[str, str], node: Mapping[str, Any], part: str, nodes: list[Mapping[str, Any]]) -> None:
     """Add what one node of a step states."""
-    attributes = _attributes(node)
+    plain = attributes(node)
     function = _function(node)
     role = ""
     if function and part in _CANDIDATES:
@@ -182,10 +146,10 @@ def _step(stated: dict[str, str], node: Mapping[str, Any], part: str, nodes: lis
         said = stated.setdefault(role, function)
         if said != function:
             stated[f"operator {node['name']}"] = function
-    if node["op"] not in _STEP:
+    if node["op"] not in STEP:
         stated[f"operator {node['name']}"] = str(node["op"])
-    if node["op"] == "FullyConnected" and attributes.get("no_bias", "False") not in ("False", "0"):
-        stated[f"no_bias of {node['name']}"] = attributes["no_bias"]
+    if node["op"] == "FullyConnected" and plain.get("no_bias", "False") not in ("False", "0"):
+        stated[f"no_bias of {node['name']}"] = plain["no_bias"]
 
 
 def _named_gate(node: Mapping[str, Any]) -> bool:
@@ -194,20 +158,21 @@ def _named_gate(node: Mapping[str, Any]) -> bool:
 
 def _function(node: Mapping[str, Any]) -> str:
     """Return the function that a node computes, by our name for it; "" for any other node."""
-    name = _attributes(node).get("act_type", "") if node["op"] == "Activation" else str(node["op"])
+    name = attributes(node).get("act_type", "") if node["op"] == "Activation" else str(node["op"])
     return _FUNCTIONS.get(name, name if node["op"] == "Activation" else "")
 
 
-def _attributes(node: Mapping[str, Any]) -> dict[str, str]:
+def attributes(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of a node, which other versions call attr or param."""
     told: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
     return {str(key): str(value) for key, value in told.items()}
 
 
-def _operator(node: Mapping[str, Any], nodes: list[Mapping[str, Any]]) -> dict[str, Description]:
+def operator(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Description]:
+    """Return the settings of an RNN operator, by the names of its parameters; nothing for another one."""
     if node["op"] not in ("RNN", "_npx_rnn"):
         return {}
-    plain = _attributes(node)
+    plain = attributes(node)
     found: dict[str, Description] = {}
     waiting, seen = [node["inputs"][1][0]], set()
     while waiting:

@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.weights import Direction, Key
+from rnnconvert.core.weights import Call, Direction, Input, Key
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -91,6 +91,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             f"{sizes.input_size} inputs and a head has {length + sizes.hidden_size + 1}",
         )
     stack = assemble(_LAYER, layout.cell, unpack(layout, sizes, {"weights": weights[:length]}), 1)
+    stack = stack.replace(calls=(Call(Input()),))  # its only one reads the samples
     head = {"head.weight": weights[length:-1].reshape(1, -1), "head.bias": weights[-1:]}
     version = document.get("version")
     odd = (

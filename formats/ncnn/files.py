@@ -10,14 +10,14 @@ from rnnconvert.containers.files import replacing_both, write_pieces
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import MissingFileError, UnreadableError
-from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.ncnn import param
+from rnnconvert.formats.ncnn.graph import calls
 from rnnconvert.formats.ncnn.param import Numbers
-from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -32,7 +32,6 @@ _GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
 """How many gates the matrices have, and how many blocks the bias."""
 _WAYS = ("forward", "reverse", "bidirectional")
 _MOST = 1 << 31
-_SHAPES = ("Reshape", "Permute", "Split", "Squeeze", "ExpandDims", "Dropout", "Noop")
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -62,8 +61,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[str] = []
     lost = ""
-    makers = {top: one for one in described for top in one.tops}
-    names: dict[str, str] = {}
+    rows: dict[str, tuple[param.Layer, Recurrent]] = {}
     for one in described:
         if one.type not in _KINDS:
             lost = lost or ("" if param.skip(one, numbers, path) else f"{one.name!r} ({one.type})")
@@ -74,8 +72,8 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         stored, said = _stored(path, one, numbers)
         warnings += [f"{name}: {text}" for text in said]
-        layers[name] = _layer(path, one, name, stored, options).replace(calls=_reads(one, makers, names))
-        names |= dict.fromkeys(one.tops[:1], name)
+        layers[name] = _layer(path, one, name, stored, options)
+        rows[name] = one, layers[name]
         if len(one.bottoms) > 1:
             warnings.append(f"{name}: its initial state is given at run time. Pass it yourself")
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
@@ -83,25 +81,12 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(
             beside, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}"
         )
+    layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
     evidence = tuple(f"{name}: a layer {layers[name].cell.kind.upper()}" for name in layers)
     return Checkpoint(
         str(path), NAME, layers, {}, evidence, options.questions, (*warnings, *unread), {}, arrays, unread=tuple(unread),
         batch_first=dict.fromkeys(layers, False), beside=(str(beside),),
     )  # fmt: skip
-
-
-def _reads(one: param.Layer, makers: dict[str, param.Layer], names: dict[str, str]) -> tuple[Call, ...]:
-    blob = one.bottoms[0] if one.bottoms else ""
-    for _ in range(len(makers)):
-        if blob in names:
-            return listed((names[blob],))
-        maker = makers.get(blob)
-        if maker is None or maker.type == "Input" or not maker.bottoms:
-            return ()
-        if maker.type not in _SHAPES:
-            return listed((), (maker.type,))
-        blob = maker.bottoms[0]
-    return ()
 
 
 def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:

@@ -121,7 +121,7 @@ class Numbers:
 
 _OF_SHAPES = (
     "Input", "Split", "Concat", "Slice", "Reshape", "Permute", "Flatten", "Dropout", "Noop", "Crop", "Padding", "Squeeze", "ExpandDims",
-    "Tile", "Packing", "Cast", "ShuffleChannel", "CopyTo", "Fold", "Unfold",
+    "Tile", "Packing", "Cast", "ShuffleChannel", "CopyTo", "Fold", "Unfold", "Flip",
 )  # fmt: skip
 _OF_NUMBERS = (
     "Softmax", "ReLU", "Sigmoid", "TanH", "Eltwise", "BinaryOp", "UnaryOp", "Pooling", "Clip", "Reduction", "Interp", "HardSigmoid",

@@ -22,6 +22,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx import turned
 from rnnconvert.formats.onnx.evaluate import Budget, Evaluation, of_a_file
+from rnnconvert.formats.onnx.fuse_conditions import decision
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Use
 from rnnconvert.formats.onnx.fuse_graph import reads
@@ -39,7 +40,7 @@ ODD = (
 )  # fmt: skip
 """What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
-_MASKED = "{name}: {mask!r} says which steps of its input count: pass the lengths of its sequences"
+_MASKED = "{name}: {mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,7 @@ class Computed:
     found     what was recognized
     nodes     the operators that compute it
     reads     the values that it reads; before a node turns one around, where it therefore reads from the end
+    turned    whether nodes turn around what it reads
     warnings  what the user should know of it
     """
 
@@ -57,17 +59,13 @@ class Computed:
     found: Found
     nodes: Sequence[onnx.NodeProto]
     reads: Sequence[str]
+    turned: bool = False
     warnings: Sequence[str] = ()
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
         said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
         return replace(self, stack=self.stack.replace(name=name), warnings=said)
-
-    @property
-    def gives(self) -> dict[str, bool]:
-        """The values that it gives, and whether each is a final state."""
-        return {use.value: use.kind in ("hidden", "cell") for use in self.found.uses}
 
 
 @dataclass(eq=False)
@@ -118,6 +116,8 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
         problem: object = forms
         for one in forms if not isinstance(forms, UnmatchedError) else ():
             try:
+                if one.partly:
+                    raise UnmatchedError(one.partly)
                 if one.steps is not None and one.direction.cell.activation.name == "linear":
                     raise UnmatchedError(
                         "products and sums without a function between them need not be a layer's steps"
@@ -129,7 +129,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 done.layers[name] = _layer(path, (scope, shapes), name, one, own)
                 break
             except UnmatchedError as error:
-                problem = error
+                problem = problem if isinstance(problem, UnmatchedError) else error
             except ODD as error:
                 if isinstance(error, RnnConvertError):
                     raise
@@ -176,7 +176,8 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
         masked = turned.before(scope, shapes, found.mask.value, found.mask.axis) if found.mask.rank > 1 else ""
         if all(sources) != bool(masked):
             raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
-        warnings.append(_MASKED.format(name=name, mask=masked or found.mask.value))
+        words = decision(scope, found.mask.value)
+        warnings.append(_MASKED.format(name=name, mask=masked or found.mask.value, by=words and f", by {words}"))
         if any(use.fill == "zero" for use in found.uses):
             warnings.append(f"{name}: its outputs are zero where its input is masked")
     stack = Recurrent(
@@ -184,7 +185,7 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
         output_order=order, unconvertible=tuple(states.unconvertible),
     )  # fmt: skip
     begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
-    return Computed(stack, found, [*begun, *own.nodes], given, tuple(warnings))
+    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), tuple(warnings))
 
 
 def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
@@ -205,7 +206,8 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
     compared, shown = 0, False
     for number, trial in enumerate(own.trials):
         truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)
-        if not all(np.isfinite(one).all() for one in truth):
+        finite = [np.isfinite(one) for one in truth]
+        if not all(one.all() for one in finite) and all(np.isfinite(one).all() for one in trial.values()):
             continue
         given = _given(scope, found, trial)
         shown = shown or len(given.y) > 1 or bool(set(found.states.values()) & trial.keys())
@@ -219,8 +221,10 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
                 raise UnmatchedError(
                     f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
                 )
-            allowance = Allowance([other[place] for other in shaken], found.direction.dtype)
-            one = compare(Output(f"trial {number}", use.value), new, truth[place], allowance)
+            there = finite[place]
+            allowance = Allowance([np.where(there, other[place], 0) for other in shaken], found.direction.dtype)
+            both = (np.where(there, each, 0) for each in (new, truth[place]))
+            one = compare(Output(f"trial {number}", use.value), *both, allowance)
             if not one.passed:
                 raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
             compared += new.size

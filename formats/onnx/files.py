@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Call, Recurrent
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import fuse_graph, onnx_file, onnx_write, quantised
+from rnnconvert.formats.onnx import flow, fuse_graph, onnx_file, onnx_write, quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
-from rnnconvert.formats.onnx.computed import Looked, look
+from rnnconvert.formats.onnx.computed import look
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
-from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
-from rnnconvert.graphs.listed import listed
+from rnnconvert.formats.onnx.onnx_scopes import walk
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -64,7 +61,6 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     """Read a model that is open already."""
     layers: dict[str, Recurrent] = {}
     homes: dict[str, Home] = {}
-    labels: dict[int, str] = {}
     warnings: list[str] = []
     evidence: list[str] = []
     used: set[tuple[int, str]] = set()
@@ -83,7 +79,6 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             unread += reader.unread
             if stack is not None:
                 layers[stack.name] = stack
-                labels[id(node)] = stack.name
                 homes[stack.name] = reader.home(stack)
                 evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
                 used |= reader.used
@@ -105,29 +100,18 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 label = unique(label, others)
             owners[label], others[label] = key, file.tensor(tensor)
     unread += onnx_unread.unread(scopes, met, looked)
-    ends = {value: (name, final) for name, one in looked.layers.items() for value, final in one.gives.items()}
-    layers = {name: stack.replace(calls=_reads_of(name, homes, looked, labels, ends)) for name, stack in layers.items()}
+    warnings += [
+        f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
+        for location, (size, end) in file.spare().items()
+    ]
+    received = flow.received(scopes, homes, looked, layers)
+    layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes, looked.layers), unread=tuple(unread),
         batch_first={name: home.scope.attributes(home.node)["layout"].i == 1 for name, home in homes.items()
                      if "layout" in home.scope.attributes(home.node)},
     )  # fmt: skip
-
-
-def _reads_of(
-    name: str,
-    homes: Mapping[str, Home],
-    looked: Looked,
-    labels: Mapping[int, str],
-    ends: Mapping[str, tuple[str, bool]],
-) -> tuple[Call, ...]:
-    """Return what a layer of the model reads."""
-    if name in homes:
-        return reads(homes[name].scope, homes[name].node.input[:1], labels, ends)
-    one = looked.layers[name]
-    own = {value: end for value, end in ends.items() if end[0] != name}
-    return reads(looked.scope, one.reads, labels, own) if looked.scope is not None else ()
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -142,49 +126,6 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
         "producer": producer, "opset": ", ".join(sets), "IR version": model.ir_version, "graph": model.graph.name,
         "domain": model.domain, "model version": model.model_version or "", **own,
     }  # fmt: skip
-
-
-_SHAPES = ("Transpose", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Dropout", "Cast", "Concat", "Flatten")
-"""Operators that change no value of what they read when a model runs without training."""
-
-
-def reads(
-    scope: Scope, values: Iterable[str], labels: Mapping[int, str], ends: Mapping[str, tuple[str, bool]]
-) -> tuple[Call, ...]:
-    """Return what a recurrent layer reads: which others' outputs, and what comes between; None where the graph does not
-    show it.
-
-    labels  names of the recurrent nodes, by id
-    ends    values of the main graph that other operators compute as a layer's outputs: its name, and whether it is a final state
-    """
-    layers: dict[str, None] = {}
-    through: dict[str, None] = {}
-    waiting, seen = list(values), set()
-    while waiting:
-        name = waiting.pop()
-        found = scope.producer(name)
-        if name in seen or found is None:
-            continue
-        seen.add(name)
-        node, output = found
-        label, final = ends.get(name, ("", False)) if scope.path == "main" else ("", False)
-        if not label and id(node) in labels:
-            label, final = labels[id(node)], output > 0
-        if label:
-            layers[label] = None
-            if final:
-                through["a final state"] = None
-        elif node.op_type in _SHAPES or (node.op_type == "Gather" and _takes_a_direction(scope, node)):
-            waiting += list(node.input) if node.op_type == "Concat" else list(node.input)[:1]
-        else:
-            through[str(node.op_type)] = None
-    return listed(tuple(layers), tuple(through)) if layers or through else ()
-
-
-def _takes_a_direction(scope: Scope, node: Any) -> bool:
-    """Return whether a Gather takes one direction of a recurrent node's output (time, directions, batch, hidden)."""
-    axis = scope.attributes(node).get("axis")
-    return axis is not None and axis.i == 1
 
 
 _IN_NUMPY = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.FLOAT16: "float16",

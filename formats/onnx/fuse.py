@@ -205,6 +205,7 @@ class _Work:
         if kept:
             graph, kept, error = self._whole(kept, folder)
         layers = tuple(Layered(one.label, one.what, _cell(one), off) for one, off in kept)
+        self.left += [(f"the step before those of {one.label}", one.partly) for one, _ in kept if one.partly]
         counts = (_count(self.old.model.graph), _count(graph.model.graph))
         return graph, Fused(str(self.source), target, layers, tuple(self.left), counts, error)
 
@@ -277,7 +278,8 @@ def _cell(found: Found) -> str:
     single = Recurrent(found.label, (Layer((found.direction,)),))
     way = ", from the end" if found.direction.reverse else ""
     after = {True: " (reset after)", False: " (reset before)", None: ""}[found.direction.cell.reset_after]
-    return f"{found.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}"
+    mask = "" if found.mask is None else f", at the steps that {found.mask.value!r} counts"
+    return f"{found.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}{mask}"
 
 
 def _unique(label: str, taken: set[str]) -> str:

@@ -306,6 +306,18 @@ def _confirmed(trial: _Trial, cell: Computed, made: Match) -> Match:
     return made
 
 
+def same_function(one: Piece, other: Piece) -> bool:
+    """Return whether two formulas of the same variables are one function: at random numbers, and at the corners of both."""
+    both, tried = narrowed(Each("Sub", (one, other), (), max(one.width, other.width)))
+    assert isinstance(both, Each)
+    trial = _Trial(both, tried)
+    if not trial.names:
+        return _same(value(both, {}), np.zeros(()))
+    near = corners(both, next(iter(trial.draws.values())).shape[1])
+    with np.errstate(all="ignore"):
+        return all(_same(*(value(each, given) for each in both.operands)) for given in (trial.draws, near))
+
+
 def _with(
     given: Callable[[Mapping[object, Array | float]], Array], key: object, fixed: Mapping[object, Array | float],
     divisor: Array | float, x: Array,

@@ -83,6 +83,7 @@ class Found:
     node       the Loop or Scan
     mask       which steps count; None for all
     zeros      what copies of the output begin with
+    partly     why it does not begin a step earlier, where its first state comes from the cell's own matrices; "" otherwise
     """
 
     label: str
@@ -97,6 +98,7 @@ class Found:
     node: onnx.NodeProto | None = None
     mask: Mask | None = None
     zeros: Sequence[str] = ()
+    partly: str = ""
 
     @property
     def operator(self) -> str:

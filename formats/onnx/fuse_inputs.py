@@ -10,10 +10,11 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.formats.onnx.fuse_conditions import conditions, directed
 from rnnconvert.formats.onnx.fuse_counts import OTHERS, Place, counted, place
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
-from rnnconvert.formats.onnx.fuse_graph import made, reads
+from rnnconvert.formats.onnx.fuse_graph import bodies, made, reads
 from rnnconvert.formats.onnx.fuse_proof import Graph, Pair
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_file import DTYPES
@@ -58,7 +59,23 @@ def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
             trials.append(_draw(shapes, scope, found, cuts, trial, number))
             drawn += sum(one.size for one in trials[-1].values())
     distinct = [one for n, one in enumerate(trials) if n in (0, 3) or _shape(one) != _shape(trials[0])]
-    return Cut(nodes, cuts, distinct)
+    return Cut(nodes, cuts, [*distinct, *_directed(scope, found, nodes, distinct[0])])
+
+
+def _directed(
+    scope: Scope, found: Found, nodes: Sequence[onnx.NodeProto], trial: Mapping[str, Array]
+) -> list[dict[str, Array]]:
+    """Return inputs that meet what nodes compare them with; none where no node compares."""
+    numbers = conditions(scope, [*nodes, *(one for graph in bodies(nodes) for one in graph.node)])
+    sequences = {
+        name: None if read.steps else read.axis for read in found.reads for name in (read.steps or (read.value,))
+    }
+    made: list[dict[str, Array]] = []
+    for one in directed(trial, sequences, numbers):
+        if len(made) * sum(array.size for array in one.values()) > _DRAWN:
+            raise UnmatchedError("what it compares is more than a proof may hold")
+        made.append(one)
+    return made
 
 
 def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,12 +10,13 @@ import onnx
 
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.fuse_cell import Match, match
-from rnnconvert.formats.onnx.fuse_expression import Origin, UnmatchedError, signature
+from rnnconvert.formats.onnx.fuse_expression import Each, Linear, Origin, Piece, UnmatchedError, signature
+from rnnconvert.formats.onnx.fuse_first import first_step
 from rnnconvert.formats.onnx.fuse_found import Found, Weights, weights
 from rnnconvert.formats.onnx.fuse_products import product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import Tracer
-from rnnconvert.formats.onnx.fuse_uses import STEP, Graph, inside, read, uses
+from rnnconvert.formats.onnx.fuse_uses import STEP, Graph, inside, inside_of, read, same, uses
 from rnnconvert.formats.onnx.onnx_scopes import Scope
 from rnnconvert.formats.onnx.onnx_states import given_at_run_time
 
@@ -37,11 +37,14 @@ class _Step:
 
     before, after     the states around it, by name
     old, new          the cell states around it; "" without one, or while its name is unknown
+    piece, tracer     its formula, and what read it
     formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
     """
 
     before: str
     after: str
+    piece: Piece
+    tracer: Tracer
     match: Match
     weights: Weights
     old: str
@@ -140,15 +143,39 @@ def _variants(graph: Graph, products: Sequence[onnx.NodeProto]) -> tuple[list[Fo
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, AmbiguousError) else error
                 continue
-            made = []
-            stored = graph.scope.constant(before) is not None
-            for whole in (True, False):
-                with contextlib.suppress(UnmatchedError):
-                    if not (whole and stored):
-                        made.append(_layer(graph, own, before, found, whole))
+            made, partly = [], "a step before its first one is not proved to be of the same cell"
+            if graph.scope.constant(before) is None:
+                try:
+                    made.append(_layer(graph, own, [_first(graph, found), *found], True))
+                except UnmatchedError as error:
+                    partly = str(error)
+            try:
+                rest = _layer(graph, own, found, False)
+                made.append(replace(rest, partly=partly if _continues(graph, found[0]) else ""))
+            except UnmatchedError as error:
+                problem = error
             if made:
                 return made, covered
     raise problem
+
+
+def _first(graph: Graph, found: Sequence[_Step]) -> _Step:
+    """Return the step that gives the states with which others begin. Raises UnmatchedError for one that is not of their cell."""
+    step = found[0]
+    ends = [step.before, *([step.old] if step.old else [])]
+    origins = first_step(graph.scope, graph.shapes, step.match, step.piece, step.weights.origins, ends)
+    made = Weights(step.weights.arrays, origins)
+    return replace(step, before="", after=step.before, old="", new=step.old, weights=made)
+
+
+def _continues(graph: Graph, step: _Step) -> bool:
+    """Return whether the state before a step is computed with its own matrices, so that it goes on what a step before it did."""
+    matrices = [array for (part, _), array in step.weights.arrays.items() if part == "input"]
+    for index in inside_of(graph, [step.before]):
+        product = product_of(graph.scope, graph.nodes[index])
+        if product is not None and any(np.may_share_memory(product.matrix, one) for one in matrices):
+            return True
+    return False
 
 
 def _states_before(graph: Graph, product: onnx.NodeProto) -> list[str]:
@@ -174,9 +201,9 @@ def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> 
         nodes = [graph.nodes[index] for index in graph.after(before, limit)][:STEP]
         expected = None if last else _states_before(graph, products[number + 1])
         step = _step(graph, before, expected, nodes, found[0] if found else None)
-        if found and found[-1].new and found[-1].new != step.old:
-            raise UnmatchedError("its steps do not hand on their cell state")
-        if found and found[-1].old and not found[-1].new:
+        if found and step.old:
+            if not _hands_on(graph, found[-1], step.old):
+                raise UnmatchedError(f"its steps do not hand on their cell state: {_between(graph, step.old)}")
             found[-1] = replace(found[-1], new=step.old)
         found.append(step)
         before = step.after
@@ -188,6 +215,39 @@ def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> 
     if any(origin.value in given for step in found for origin in step.weights.origins):
         raise UnmatchedError("what its steps read depends on what they gave")
     return found
+
+
+def _hands_on(graph: Graph, step: _Step, name: str) -> bool:
+    """Return whether a value is the cell state that a step leaves."""
+    new = step.match.new
+    if new is None:
+        return False
+    asked = signature(new)[0]
+    names = set(same(graph, name))
+    if step.new in names:
+        return True
+    for each in names:
+        try:
+            pieces = step.tracer.trace(each)
+        except UnmatchedError:
+            continue
+        if len(pieces) == 1 and signature(pieces[0])[0] == asked and _has(step.piece, pieces[0].key):
+            return True
+    return False
+
+
+def _has(piece: Piece, key: object) -> bool:
+    """Return whether a formula has a part."""
+    parts: Sequence[Piece] = piece.operands if isinstance(piece, Each) else ()
+    if isinstance(piece, Linear):
+        parts = [term.operand for term in piece.terms]
+    return piece.key == key or any(_has(one, key) for one in parts)
+
+
+def _between(graph: Graph, name: str) -> str:
+    """Return what gives a value, in words."""
+    producer = graph.scope.producer(name)
+    return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].op_type} makes of it")
 
 
 def _step(
@@ -211,7 +271,10 @@ def _step(
                 names = dict(zip(like.origins, origins, strict=True))
                 made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
                 old = names[like.match.old.origin].value if like.match.old is not None else ""
-                return replace(like, before=before, after=after, weights=made, old=old, new="", origins=origins)
+                return replace(
+                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="",
+                    origins=origins,
+                )  # fmt: skip
             found = match(pieces[0], before)
             made = weights(found, before)
             alone = expected is None and like is None
@@ -228,7 +291,7 @@ def _step(
                 (n.output[0] for n in nodes if n.output[0] != after and _is(tracer, n.output[0], found.new.key)), ""
             )
         old = found.old.origin.value if found.old is not None else ""
-        step = _Step(before, after, found, made, old, new, formula, origins)
+        step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
         if like is None or _alike(like, step):
             return step
         problem = UnmatchedError("its steps are not of one cell")
@@ -275,30 +338,28 @@ def _alike(one: _Step, other: _Step) -> bool:
     return all(a is b or (a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
 
 
-def _layer(graph: Graph, products: Sequence[onnx.NodeProto], first: str, steps: Sequence[_Step], whole: bool) -> Found:
+def _layer(graph: Graph, products: Sequence[onnx.NodeProto], steps: Sequence[_Step], zero: bool) -> Found:
     """Return the layer that steps are.
 
-    whole  whether it begins a step earlier, from zeros: the first state is what the cell gives there, which the proof shows
+    zero  whether it begins from zeros
     """
     ways: set[bool] = set()
     reads = []
     for number, width in enumerate(steps[0].weights.origins.values()):
         origins = [list(step.weights.origins)[number] for step in steps]
-        one, way = read(graph, origins, width, whole)
+        one, way = read(graph, origins, width)
         if way is not None:
             ways.add(way)
         reads.append(one)
     if len(ways) > 1 or (True in ways and any(one.steps for one in reads)):
         raise UnmatchedError("it reads one sequence forward and another one from its end")
-    states = {} if whole else {"h": first, **({"c": steps[0].old} if steps[0].old else {})}
-    dims = graph.shapes.dims(graph.scope, steps[0].after) or graph.shapes.dims(graph.scope, first)
+    states = {} if zero else {"h": steps[0].before, **({"c": steps[0].old} if steps[0].old else {})}
+    dims = graph.shapes.dims(graph.scope, steps[-1].after) or graph.shapes.dims(graph.scope, steps[-1].before)
     rank = len(dims) if dims is not None else 2
     if rank not in (2, 3):
         raise UnmatchedError(f"its state has {rank} axes")
     backward = ways == {True}
     ends = [(step.after, step.new) for step in steps]
-    if whole:
-        ends.insert(0, (first, steps[0].old))
     count = len(ends)
     return Found(
         products[0].name or products[0].output[0], f"{count} written-out step{'s' * (count > 1)}",

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.fuse_conditions import decision
 from rnnconvert.formats.onnx.fuse_expression import (
     ONE,
     PAIRS,
@@ -103,9 +104,10 @@ class Tracer:
             return found
         if depends:
             if node.op_type in _MASKS:
+                words = decision(scope, node.input[0] if node.op_type == "Where" else name)
                 raise UnmatchedError(
-                    f"a node {node.op_type} ({name!r}) keeps or drops what a step computes, and the operators of ONNX know "
-                    "lengths of sequences alone"
+                    f"a node {node.op_type} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
+                    "operators of ONNX know lengths of sequences alone"
                 )
             raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell")
         return self._source(scope, name, at)
@@ -140,12 +142,13 @@ class Tracer:
                 scope, name, at = found
                 continue
             producer = scope.producer(name)
-            if at is None or producer is None:
+            if producer is None or producer[0].domain not in ("", "ai.onnx"):
                 break
             node = producer[0]
-            if node.op_type in ("Identity", "Dropout"):
-                scope, name = self._as_wide(scope, name, scope, node.input[0])
-            elif node.op_type == "Transpose":
+            passed = self._passed(scope, node)
+            if passed:
+                scope, name = self._as_wide(scope, name, scope, passed)
+            elif at is not None and node.op_type == "Transpose":
                 order = list(scope.attributes(node)["perm"].ints) if "perm" in scope.attributes(node) else []
                 if len(order) != 3 or order[2] != 2:
                     break
@@ -157,6 +160,15 @@ class Tracer:
             return self._leaf(scope, name, Origin(name))
         return self._leaf(scope, name, Origin(name, False, *at))
 
+    def _passed(self, scope: Scope, node: onnx.NodeProto) -> str:
+        """Return what a node gives on as it is, by name; "" for one that does anything."""
+        if node.op_type in ("Identity", "Dropout"):
+            return node.input[0]
+        chosen = self.shapes.number(scope, node.input[0]) if node.op_type == "Where" else None
+        if chosen is None or not chosen.size or chosen.min() != chosen.max():
+            return ""
+        return node.input[1 if chosen.all() else 2]
+
     def element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
         """Return the sequence that a value is one element of, with its axis of time and the step."""
         if scope is self.scope and name in self.scanned:
@@ -166,6 +178,8 @@ class Tracer:
         if producer is None:
             return None
         node, _ = producer
+        if node.domain not in ("", "ai.onnx"):
+            return None
         attributes = scope.attributes(node)
         if node.op_type == "Gather":
             axis = attributes["axis"].i if "axis" in attributes else 0
@@ -262,10 +276,8 @@ class Tracer:
                 return None
             return self._value(*self._as_wide(scope, node.output[0], scope, node.input[0]), at)
         if kind == "Where":
-            chosen = self.shapes.number(scope, node.input[0])
-            if chosen is None or not chosen.size or chosen.min() != chosen.max():
-                return None
-            return self._value(scope, node.input[1 if chosen.all() else 2], at)
+            passed = self._passed(scope, node)
+            return self._value(scope, passed, at) if passed else None
         factors = product_of(scope, node)
         if factors is not None:
             return None if factors.gives_columns else self._product(scope, factors, at)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+import onnx
+
 from rnnconvert.formats.onnx.fuse_expression import Origin, UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Read, Use
 from rnnconvert.formats.onnx.fuse_graph import free
@@ -45,7 +47,7 @@ class Graph:
         return sorted(found)
 
 
-def read(graph: Graph, origins: Sequence[Origin], width: int, whole: bool) -> tuple[Read, bool | None]:
+def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, bool | None]:
     """Return the sequence whose elements the steps read one after another, or its elements; and whether from its end."""
     first = origins[0]
     if first.axis is not None and all(one.value == first.value and one.axis == first.axis for one in origins):
@@ -59,16 +61,12 @@ def read(graph: Graph, origins: Sequence[Origin], width: int, whole: bool) -> tu
         for way, order in ((False, numbers == up), (True, numbers[::-1] == down and len(numbers) > 1)):
             if order:
                 low, high = min(numbers), max(numbers) + 1
-                if whole:
-                    low, high = (low, high + 1) if way else (low - 1, high)
                 if low < 0 or (length is not None and high > length):
                     break
                 window = None if (low, high) == (0, length) else (low, high)
                 return Read(first.value, width, first.axis, window=window), way
     if any(one.axis is not None for one in origins):
         raise UnmatchedError("its steps read elements of a sequence in another order than that of time")
-    if whole:
-        raise UnmatchedError("what its first step reads is not known")
     return Read("", width, 0, tuple(one.value for one in origins)), None
 
 
@@ -79,12 +77,12 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
     """
     found: list[Use] = []
     count = len(ends)
-    inner = _inside(graph, [name for pair in ends for name in pair if name])
+    inner = inside_of(graph, [name for pair in ends for name in pair if name])
     stacks, stacked = _stacks(graph, [after for after, _ in ends], rank, backward)
     found += stacks
     for number, (after, new) in enumerate(ends):
         at = count - 1 - number if backward else number
-        for name in _same(graph, after):
+        for name in same(graph, after):
             readers = (index for index in graph.readers.get(name, ()) if index not in inner and index not in stacked)
             if name in graph.outputs or name in graph.inner or any(True for _ in readers):
                 found.append(Use(name, "hidden" if number == count - 1 else "step", step=at, rank=rank))
@@ -98,7 +96,10 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
     return found
 
 
-def _same(graph: Graph, name: str) -> Iterator[str]:
+_WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+def same(graph: Graph, name: str) -> Iterator[str]:
     """Yield the values that a state is, through nodes that change nothing."""
     while True:
         yield name
@@ -106,7 +107,10 @@ def _same(graph: Graph, name: str) -> Iterator[str]:
         if index is None:
             return
         node = graph.nodes[index]
-        if node.op_type in ("Identity", "Dropout", "Cast"):
+        if node.domain not in ("", "ai.onnx"):
+            return
+        widens = node.op_type == "Cast" and graph.scope.attributes(node)["to"].i in _WIDE
+        if widens or node.op_type in ("Identity", "Dropout"):
             name = node.input[0]
             continue
         chosen = graph.shapes.number(graph.scope, node.input[0]) if node.op_type == "Where" else None
@@ -118,11 +122,11 @@ def _same(graph: Graph, name: str) -> Iterator[str]:
 def inside(graph: Graph, found: Found) -> set[str]:
     """Return the values that only compute a layer's steps."""
     before = {name for read in found.reads for name in (read.value, *read.steps)} | set(found.states.values())
-    nodes = _inside(graph, [use.value for use in found.uses], before)
+    nodes = inside_of(graph, [use.value for use in found.uses], before)
     return {name for index in nodes for name in graph.nodes[index].output}
 
 
-def _inside(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
+def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
     """Return the nodes that values are computed by, up to some other values."""
     waiting = list(ends)
     inside: set[int] = set()

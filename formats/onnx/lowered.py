@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -12,6 +13,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.formats.onnx.block import in_memory
 from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
+from rnnconvert.formats.onnx.flow import received
 from rnnconvert.formats.onnx.onnx_scopes import walk
 from rnnconvert.formats.onnx.unread import looks_recurrent
 
@@ -37,4 +39,7 @@ def layers_of(path: Path, lower: Lower, later: re.Pattern[str]) -> Looked:
         shown = later.sub("", name)
         label = shown if shown and shown not in layers else name
         layers[label] = one.renamed(label)
-    return Looked(layers, found.reasons, found.scope)
+    done = Looked(layers, found.reasons, found.scope)
+    calls = received(scopes, {}, done, {name: one.stack for name, one in layers.items()})
+    done.layers = {name: replace(one, stack=one.stack.replace(calls=calls[name])) for name, one in layers.items()}
+    return done

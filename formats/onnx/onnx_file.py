@@ -6,6 +6,7 @@ its graphs and constants, and `onnx_write.write` writes one.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -55,6 +56,8 @@ _SCHEMA: Schema = {
 }
 _MARK = "rnnconvert:field:offset:length"
 _AXES = 32
+_PAGE = 1 << 16
+"""What writers may leave behind the last tensor, to begin the next one on a page of its own (onnx.proto, external_data)."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class OnnxFile:
     model: onnx.ModelProto
     data: Array
     _external: dict[str, Array] = field(default_factory=dict, repr=False)
+    _sums: dict[str, str] = field(default_factory=dict, repr=False)
 
     def tensor(self, proto: onnx.TensorProto) -> Array:
         """Return the numbers of a tensor of this model, read-only: a view of a mapped file unless they are few.
@@ -152,7 +156,33 @@ class OnnxFile:
             return np.empty(shape, dtype)
         if location not in self._external:
             self._external[location] = map_file(self._beside(location, name))
+        if "checksum" in entries:
+            self._check_sum(location, entries["checksum"], name)
         return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)
+
+    def _check_sum(self, location: str, stated: str, name: str) -> None:
+        """Raise UnreadableError unless a file of external data has the SHA-1 that a tensor states (onnx.proto, external_data)."""
+        if location not in self._sums:
+            self._sums[location] = hashlib.sha1(self._external[location], usedforsecurity=False).hexdigest()
+        if stated.strip().lower() != self._sums[location]:
+            raise UnreadableError(
+                self.path.parent / location,
+                f"its SHA-1 is {self._sums[location]}, but {name!r} of {self.path.name} states {stated.strip()[:80]!r}",
+                "It is damaged, or another model's; fetch both again, together.",
+            )
+
+    def spare(self) -> dict[str, tuple[int, int]]:
+        """Return the files of external data that are longer than what this model reads: their bytes, and those that it states."""
+        ends: dict[str, int] = {}
+        for proto in self.model.graph.initializer:
+            entries = {entry.key: entry.value for entry in proto.external_data}
+            location = entries.get("location", "")
+            if proto.data_location == onnx.TensorProto.EXTERNAL and location in self._external:
+                offset, length = (entries.get(key, "0") for key in ("offset", "length"))
+                end = _number(offset) + _number(length) if "length" in entries else self._external[location].size
+                ends[location] = max(end, ends.get(location, 0))
+        sizes = {location: (self._external[location].size, end) for location, end in ends.items()}
+        return {location: pair for location, pair in sizes.items() if pair[0] > pair[1] + _PAGE}
 
     def _beside(self, location: str, name: str) -> Path:
         """Return the file of external data.

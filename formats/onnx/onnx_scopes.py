@@ -276,8 +276,8 @@ class Scope:
             return [called.constant(name) for name in called.graph.output]
         if node.domain not in _ONNX:
             return None
-        values = {key: self._value(attribute) for key, attribute in self.attributes(node).items()}
-        if len(values) != len(node.attribute) or any(value is None for value in values.values()):
+        values = self.values(node)
+        if values is None:
             return None
         inputs = [self.constant(name) for name in node.input] if given is None else given
         if any(value is None and name for name, value in zip(node.input, inputs, strict=True)):
@@ -285,6 +285,11 @@ class Scope:
         opset = self.opsets.get("", self.opsets.get("ai.onnx", 1))
         self._model.charge(64 * (len(node.input) + len(node.output)))
         return fold(Call(node.op_type, inputs, values, len(node.output), opset, charge or self._model.charge))
+
+    def values(self, node: onnx.NodeProto) -> dict[str, Any] | None:
+        """Return a node's attributes as Python values and arrays; None if one is of a kind that no constant needs."""
+        values = {key: self._value(attribute) for key, attribute in self.attributes(node).items()}
+        return None if len(values) != len(node.attribute) or any(value is None for value in values.values()) else values
 
     def _value(self, attribute: onnx.AttributeProto) -> Any:
         """Return an attribute as a Python value or array; None if no constant needs its kind."""

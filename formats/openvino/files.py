@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Call, Direction, Key, Layer, Recurrent, Unconvertible
+from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
@@ -20,8 +19,8 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.openvino import net as nets
 from rnnconvert.formats.openvino import write as writing
+from rnnconvert.formats.openvino.graph import Operation, calls
 from rnnconvert.formats.openvino.net import Net
-from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Sizes
@@ -38,8 +37,7 @@ _KINDS = {
 _ODD = {"AUGRUCell", "AUGRUSequence"}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 _PLAIN = ("tanh", "sigmoid", "relu")
-_SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Transpose", "Convert", "Concat", "Gather", "Split", "VariadicSplit")
-"""Operations that change no value; a Gather or a Split behind a recurrent one takes one of its directions."""
+_MERGES = {"ReduceSum": "sum", "ReduceProd": "mul", "ReduceMean": "ave"}
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -74,7 +72,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     others: dict[str, Array] = {}
     evidence, warnings, unread = [], [], []
     for net in graphs:
-        names: dict[str, str] = {}
+        operations: dict[str, Operation] = {}
         used: set[str] = set()
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
@@ -88,13 +86,13 @@ def read(path: Path, options: Options) -> Checkpoint:
                 unread.append(f"{name}: {why}")
                 continue
             layers[name] = one.read()
-            names[layer.id] = name
+            operations[layer.id] = one.operation(layers[name])
             arrays |= {f"{name}/{local}": array for local, array in one.arrays.items()}
             used |= one.used
             warnings += one.warnings
             evidence.append(f"{name}: an operation {layer.type}")
-        for key, name in names.items():
-            layers[name] = layers[name].replace(calls=_reads(net, key, names))
+        for name, received in calls(net, operations).items():
+            layers[name] = layers[name].replace(calls=received)
         for layer in net.layers.values():
             if layer.type == "Const" and layer.id not in used:
                 array = net.constant((layer.id, 0))
@@ -113,28 +111,6 @@ def write(path: Path, job: Job) -> list[str]:
     """Write a model of the layers, each reading the one before, with its numbers next to it."""
     job.dropped.update(job.carried)  # a graph of its own has no place for them
     return writing.write(path, job)
-
-
-def _reads(net: Net, key: str, names: Mapping[str, str]) -> tuple[Call, ...]:
-    """Return what an operation reads: others' outputs, and what comes between and changes values."""
-    layers: dict[str, None] = {}
-    through: dict[str, None] = {}
-    waiting, seen = [net.layers[key].inputs[0]], set()
-    while waiting:
-        value = waiting.pop()
-        layer = net.producer(value)
-        if value is None or layer is None or value in seen:
-            continue
-        seen.add(value)
-        if layer.id in names:
-            layers[names[layer.id]] = None
-            if value[1]:
-                through["a final state"] = None
-        elif layer.type in _SHAPES:
-            waiting += layer.inputs if layer.type == "Concat" else layer.inputs[:1]
-        elif layer.type not in ("Parameter", "Const"):
-            through[layer.type] = None
-    return listed(tuple(layers), tuple(through)) if layers or through else ()
 
 
 class _Operation:
@@ -231,14 +207,29 @@ class _Operation:
         merge = self._merge() if len(made) == 2 else merge
         return Recurrent(self.name, (Layer(made, merge),), unconvertible=(*odd, *self._lengths()))
 
+    def operation(self, stack: Recurrent) -> Operation:
+        """Return where the layer that was read stands in its graph: before its directions are merged there, or behind that."""
+        (layer,) = stack.layers
+        outputs = {(self.layer.id, 0): "bh" if self.cell else "bdth"}
+        merged = layer.merge in _MERGES.values()
+        if merged:
+            outputs = {
+                (one.id, 0): "b1th" if one.data.get("keep_dims") in ("true", "1") else "bth"
+                for one in self.net.readers[self.layer.id, 0]
+            }
+        directions = 1 if merged else len(layer.directions)
+        return Operation(
+            self.name, "bi" if self.cell else "bti", [*self.states.values()], self.lengths, outputs, stack.hidden_size, directions,
+            stack.input_size,
+        )  # fmt: skip
+
     def _merge(self) -> str:
         """Return how the graph joins the two directions of the outputs; "concat" where it keeps them, as exporters do."""
         readers = self.net.readers.get((self.layer.id, 0), [])
-        words = {"ReduceSum": "sum", "ReduceProd": "mul", "ReduceMean": "ave"}
-        found = {words.get(one.type, "concat") for one in readers}
+        found = {_MERGES.get(one.type, "concat") for one in readers}
         for one in readers:
-            axes = self.net.constant(one.inputs[1]) if one.type in words and len(one.inputs) > 1 else None
-            if one.type in words and (axes is None or [int(axis) for axis in axes.reshape(-1)[:2]] != [1]):
+            axes = self.net.constant(one.inputs[1]) if one.type in _MERGES and len(one.inputs) > 1 else None
+            if one.type in _MERGES and (axes is None or [int(axis) for axis in axes.reshape(-1)[:2]] != [1]):
                 return "concat"
         return found.pop() if len(found) == 1 else "concat"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.reading import charging, map_file
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.openvino import xml_file
 from rnnconvert.formats.openvino.xml_file import Element
@@ -29,7 +29,10 @@ Value = tuple[str, int]
 
 @dataclass
 class Layer:
-    """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads."""
+    """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads and gives.
+
+    precision  the element type of what it gives first, as the IR has it
+    """
 
     id: str
     name: str
@@ -38,6 +41,8 @@ class Layer:
     data: dict[str, str]
     inputs: list[Value | None]
     shapes: list[tuple[int, ...]]
+    given: list[tuple[int, ...]]
+    precision: str
 
 
 class Net:
@@ -61,10 +66,12 @@ class Net:
                 for way in ("input", "output")
             }
             shapes = [_shape(port) for port in _children(one, "input", "port")]
+            results = [*_children(one, "output", "port")]
             data = one.first("data")
             self.layers[key] = Layer(
                 key, one.attributes.get("name", ""), one.attributes.get("type", ""), one.attributes.get("version", ""),
                 dict(data.attributes) if data is not None else {}, [None] * len(ports["input"]), shapes,
+                [_shape(port) for port in results], results[0].attributes.get("precision", "") if results else "",
             )  # fmt: skip
             inputs[key], outputs[key] = ports["input"], ports["output"]
         for edge in _children(element, "edges", "edge"):
@@ -100,22 +107,23 @@ class Net:
         if first is None:
             return None
         if layer.type == "Convert":
-            kind = TYPES.get(layer.data.get("destination_type", ""))
+            target = TYPES.get(layer.data.get("destination_type", ""))
             narrowed = (
-                kind is not None
+                target is not None
                 and first.dtype.kind == "f"
-                and kind.kind == "f"
-                and kind.itemsize >= first.dtype.itemsize
+                and target.kind == "f"
+                and target.itemsize >= first.dtype.itemsize
             )
-            return first if narrowed or kind is None else self._made(first.astype(kind))
+            return first if narrowed or target is None else self._made(first.astype(target))
         second = self.constant(given[1], depth + 1) if len(given) > 1 else None
         if second is None:
             return None
         try:
             if layer.type in ("Multiply", "Subtract"):
-                one, two = first.astype(np.float32), second.astype(np.float32)
+                kind = widest([np.dtype(np.float32), *(each.dtype for each in (first, second) if is_float(each))])
+                one, two = first.astype(kind), second.astype(kind)
                 size = np.broadcast_shapes(one.shape, two.shape)
-                charging(first.nbytes).memory(4 * int(np.prod(size, dtype=object)), self.path)
+                charging(first.nbytes).memory(kind.itemsize * int(np.prod(size, dtype=object)), self.path)
                 found: Array = one * two if layer.type == "Multiply" else one - two
                 return found
             if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:

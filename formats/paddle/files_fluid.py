@@ -15,13 +15,14 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
 from rnnconvert.formats.paddle import program as paddle_program
+from rnnconvert.formats.paddle.flow import Placed, calls
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -83,6 +84,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
+    uses: dict[str, list[paddle_program.Stated]] = {}
     evidence, unread = [], []
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
@@ -94,6 +96,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         try:
             fc = _fc(name, kind, stored.arrays, said, options)
             layers[name], homes = _layer(name, kind, fc, stored.arrays, said)
+            uses[name] = [use for use in stated.get(f"{name}.w_0", []) if use.fc == fc]
         except NotALayerError as error:
             unread.append(f"{name}: {error}")
             continue
@@ -108,6 +111,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         evidence.append(f"{name}: parameters named as those of dynamic_{kind}, after {fc}")
         if said.operator is not None and program is not None:
             evidence.append(f"{name}: {program.name} states what its operator computes")
+    if model is not None:
+        layers = {name: layers[name].replace(calls=received) for name, received in _calls(model, layers, uses).items()}
     met = {match["name"] for match in matches}
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
         unread.append(f"{other}: its matrix {other}.w_0 is missing")
@@ -121,6 +126,26 @@ _HARMLESS = frozenset(
     {"op_role", "op_namescope", "op_callstack", "op_device", "op_role_var", "is_test", "use_mkldnn", "use_seq"}
 )
 """Attributes that every operator has, and those that decide how the same numbers are computed."""
+
+
+def _calls(
+    model: paddle_program.Program, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.Stated]]
+) -> dict[str, tuple[Call, ...]]:
+    """Return what each layer receives in a program. A sequence has the steps of the whole batch, one behind the other."""
+    placed = [
+        Placed(
+            name, use.operator, layers[name], (use.reads, "ti"), (next(iter(use.operator.outputs.get("Hidden", ())), ""), "tu"),
+            [state for word in ("H0", "C0") for state in use.operator.inputs.get(word, ())],
+        )
+        for name, several in uses.items() for use in several
+    ]  # fmt: skip
+    found: dict[str, tuple[Call, ...]] = {}
+    for operators in model.graphs:
+        own = [one for one in placed if any(one.operator is operator for operator in operators)]
+        for name, received in calls(operators, own, {}, model.shapes).items():
+            found[name] = (*found.get(name, ()), *received)
+    unseen = Call(Unknown("its program does not show it"))
+    return {name: found.get(name, (unseen,)) for name in layers}
 
 
 class _Program:

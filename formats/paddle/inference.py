@@ -23,6 +23,7 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
 from rnnconvert.formats.paddle import program as protobuf
+from rnnconvert.formats.paddle.flow import Placed, calls
 from rnnconvert.formats.paddle.program import Operator, Program
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
@@ -63,6 +64,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a model. Raises UnreadableError for a damaged or missing file."""
     program, arrays = _opened(path)
     layers: dict[str, Recurrent] = {}
+    placed: list[Placed] = []
     used: set[str] = set()
     unread, warnings, evidence = [], [], []
     operators = program.graphs[0]
@@ -77,13 +79,24 @@ def read(path: Path, options: Options) -> Checkpoint:
             unread.append(f"{name}: {error}")
             continue
         used |= homes
+        placed.append(Placed(
+            name, operator, layers[name], (operator.read("Input"), "tbi"), (_first(operator.outputs, "Out"), "tbu"),
+            operator.inputs.get("PreState", ()), operator.read("SequenceLength"),
+        ))  # fmt: skip
         evidence.append(f"{name}: {program.path.name} has an operator rnn of the mode {operator.attributes['mode']}")
         warnings += _given(name, operator, makes)
+    for name, received in calls(operators, placed, arrays, program.shapes).items():
+        layers[name] = layers[name].replace(calls=received)
     others = {name: array for name, array in arrays.items() if name not in used and array.size}
     return Checkpoint(
         str(path), "paddle", layers, others, tuple(evidence), options.questions, (*unread, *warnings), {}, arrays,
         unread=tuple(unread),
     )  # fmt: skip
+
+
+def _first(outputs: Mapping[str, tuple[str, ...]], parameter: str) -> str:
+    """Return an operator's first output, by its parameter or its place."""
+    return next(iter(outputs.get(parameter, outputs.get("0", ()))), "")
 
 
 def _opened(path: Path) -> tuple[Program, dict[str, Array]]:

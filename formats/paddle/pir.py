@@ -18,6 +18,8 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.paddle.program import MOST, Operator, Program, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
+_OWN = ("0", "1", "2")
+"""The numbers of Paddle's dialects: builtin, operators, control flow. Others are those of extensions."""
 _READS = {"rnn": ("Input", "PreState", "WeightList", "SequenceLength", "DropoutState")}
 """What the values that an operator reads are for, in their order."""
 
@@ -57,18 +59,45 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
             if one["OA"][0]:
                 parameters[name] = tuple(int(length) for length in made["TT"]["D"][1])
             continue
-        operator = kind.partition(".")[2]
+        dialect, _, operator = kind.partition(".")
         made = [value["%"] for value in one["O"]]
         given = [names.get(value["%"], ()) for value in one["I"]]
-        if operator == "combine":
+        if kind == "0.combine":
             names[made[0]] = tuple(name for value in given for name in value)
             continue
-        names |= {number: (f"%{number}",) for number in made}
+        if kind == "0.split":  # takes a list of values apart
+            names |= {number: (value,) for number, value in zip(made, given[0], strict=True)}
+            continue
+        if kind == "0.slice":  # takes one of them
+            (index,) = (said["AT"]["D"] for said in one["A"] if said["N"] == "index")
+            names[made[0]] = (given[0][index],)
+            continue
+        names |= {value["%"]: _values(value) for value in one["O"]}
         words = _READS.get(operator, ())
         inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(given)}
         outputs = {str(at): names[number] for at, number in enumerate(made)}
-        found.append(Operator(operator, inputs, outputs, _attributes(one["A"])))
+        known = operator if dialect in _OWN else kind
+        found.append(Operator(known, inputs, outputs, _attributes(one["A"]), _lists(one["A"])))
     return tuple(found)
+
+
+def _values(made: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the values that an operator's output stands for: one, or those of a list."""
+    kind = made["TT"]
+    if kind["#"].partition(".")[2] != "t_vec":
+        return (f"%{made['%']}",)
+    return tuple(f"%{made['%']} {place}" for place in range(len(kind["D"])))
+
+
+def _lists(listed: list[dict[str, Any]]) -> Mapping[str, tuple[int, ...]]:
+    """Return the attributes that are whole numbers in a row."""
+    found: dict[str, tuple[int, ...]] = {}
+    for one in listed:
+        rows = one["AT"].get("D")
+        numbers = [row.get("D") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else [None]
+        if all(type(number) is int or (type(number) is float and number.is_integer()) for number in numbers):
+            found[str(one["N"])] = tuple(int(number or 0) for number in numbers)
+    return found
 
 
 def _attributes(listed: list[dict[str, Any]]) -> Mapping[str, Value]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rnnconvert.containers import wire
@@ -26,17 +26,23 @@ _LOD_TENSOR = 7
 _SIMPLE = {3: "whole", 4: "real", 5: "text", 10: "truth", 13: "whole"}
 """OpDesc.Attr's fields of single values: int32, float, text, bool and int64."""
 
+_LISTS = (6, 15)
+"""Its fields of whole numbers in a row: int32 and int64."""
+
 Value = str | float | bool
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator: its type, the variables that it reads and writes by parameter, and its attributes that are one value."""
+    """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, and those that
+    are whole numbers in a row.
+    """
 
     type: str
     inputs: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, tuple[str, ...]]
     attributes: Mapping[str, Value]
+    lists: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def read(self, parameter: str) -> str:
         """Return the one variable that is read as a parameter, or ""."""
@@ -50,10 +56,12 @@ class Stated:
 
     operator  its operator
     fc        the name of the fc before it, "" where something else gives its input
+    reads     the variable that this fc reads
     """
 
     operator: Operator
     fc: str
+    reads: str = ""
 
 
 def beside(folder: Path) -> Path | None:
@@ -65,11 +73,14 @@ def beside(folder: Path) -> Path | None:
 
 @dataclass(frozen=True)
 class Program:
-    """A model's graphs, the first of which runs the others: their operators in order, and the shapes of all parameters by name."""
+    """A model's graphs, the first of which runs the others: their operators in order, the shapes of all parameters by name, and those
+    of other variables that it states, -1 for a length that is open.
+    """
 
     path: Path
     graphs: tuple[tuple[Operator, ...], ...]
     parameters: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def read(path: Path) -> Program:
@@ -79,21 +90,24 @@ def read(path: Path) -> Program:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
     graphs: list[tuple[Operator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for number, block in wire.fields(data.data, path):
         if number != 1:
             continue
         fields = list(wire.fields(block, path))
         graphs.append(tuple(_operator(content, path) for which, content in fields if which == 4))
-        stored = (_parameter(content, path) for which, content in fields if which == 3)
-        parameters.update(one for one in stored if one is not None)
-    return Program(path, tuple(graphs), parameters)
+        for described in (_variable(content, path) for which, content in fields if which == 3):
+            if described is not None:
+                name, shape, stored = described
+                (parameters if stored else shapes)[name] = shape
+    return Program(path, tuple(graphs), parameters, shapes)
 
 
-def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] | None:
-    """Return the name and shape of a variable that is stored: a persistable tensor; None for another one."""
+def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool] | None:
+    """Return the name and shape of a tensor, and whether it is stored; None for another variable."""
     said = dict(wire.values(content, path))
     name, kind = said.get(1), said.get(2)
-    if not isinstance(name, memoryview) or not isinstance(kind, memoryview) or said.get(3) != 1:
+    if not isinstance(name, memoryview) or not isinstance(kind, memoryview):
         return None
     tensor = dict(wire.values(kind, path))
     described = tensor.get(3)
@@ -103,7 +117,7 @@ def _parameter(content: memoryview, path: Path) -> tuple[str, tuple[int, ...]] |
     for number, inner in wire.values(described, path):
         if number == 1 and isinstance(inner, memoryview):
             shape = lod_tensor.described(bytes(inner), path)
-    return _text(name, path), tuple(shape)
+    return _text(name, path), tuple(shape), said.get(3) == 1
 
 
 def stated(program: Program) -> dict[str, list[Stated]]:
@@ -113,23 +127,28 @@ def stated(program: Program) -> dict[str, list[Stated]]:
         makes = {name: one for one in operators for names in one.outputs.values() for name in names}
         for one in operators:
             if one.type in _RECURRENT and one.read("Weight"):
-                found.setdefault(one.read("Weight"), []).append(Stated(one, _fc(one, makes)))
+                found.setdefault(one.read("Weight"), []).append(Stated(one, *_fc(one, makes)))
     return found
 
 
-def _fc(operator: Operator, makes: Mapping[str, Operator]) -> str:
-    """Return the fc that makes an operator's input: a product with its weight, and the sum with its bias where it has one."""
+def _fc(operator: Operator, makes: Mapping[str, Operator]) -> tuple[str, str]:
+    """Return the fc that makes an operator's input, and what it reads: a product with its weight, and the sum with its bias where it
+    has one.
+    """
     before = makes.get(operator.read("Input"))
     if before is not None and before.type == "elementwise_add" and before.read("Y").endswith(".b_0"):
         before = makes.get(before.read("X"))
     weight = before.read("Y") if before is not None and before.type in ("mul", "matmul") else ""
-    return weight.removesuffix(".w_0") if weight.endswith(".w_0") else ""
+    if before is None or not weight.endswith(".w_0"):
+        return "", ""
+    return weight.removesuffix(".w_0"), before.read("X")
 
 
 def _operator(content: memoryview, path: Path) -> Operator:
     kind = ""
     sides: dict[int, dict[str, tuple[str, ...]]] = {1: {}, 2: {}}
     attributes: dict[str, Value] = {}
+    lists: dict[str, tuple[int, ...]] = {}
     for number, value in wire.fields(content, path):
         if number == 3:
             kind = _text(value, path)
@@ -139,7 +158,19 @@ def _operator(content: memoryview, path: Path) -> Operator:
             sides[number][parameter] = tuple(_text(one, path) for which, one in words if which == 2)
         elif number == 4:
             attributes |= _attribute(value, path)
-    return Operator(kind, sides[1], sides[2], attributes)
+            lists |= _list(value, path)
+    return Operator(kind, sides[1], sides[2], attributes, lists)
+
+
+def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:
+    """Return an attribute by its name, where it is a list of int32 or int64 numbers."""
+    name, numbers = "", list[int]()
+    for number, value in wire.values(content, path):
+        if number == 1 and isinstance(value, memoryview):
+            name = _text(value, path)
+        elif number in _LISTS and isinstance(value, int):  # proto2 writes them one by one
+            numbers.append(wire.signed(value))
+    return {name: tuple(numbers)} if name and numbers else {}
 
 
 def _attribute(content: memoryview, path: Path) -> dict[str, Value]:

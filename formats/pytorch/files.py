@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +58,9 @@ def _stored(path: Path) -> Stored:
         inside = in_folder(path)
         if inside is not None and inside.name == "pytorch_model.bin.index.json":
             raise UnreadableError(
-                path, "its weights are in several .bin files", "Give the path of one of them, or save as safetensors."
+                path,
+                f"its weights are in several .bin files, and {inside.name!r} is their index",
+                "Load the model in its library, and save it as safetensors or in one file.",
             )
         return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
     file = Opened(path)
@@ -166,6 +168,10 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
         _explain_absence(path, stored)
+    metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
+    if "follow" in stored.metadata:
+        layers, more = _received(stored.metadata["follow"], layers, homes, arrays)
+        warnings += more
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [f"{name}: {reason}" for name, reason in unreadable.items()]
     dequantized = frozenset(stored.metadata.get("dequantized", ()))
@@ -175,10 +181,27 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         if dequantized & set(names.values())
     ]
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), stored.metadata, arrays,
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), metadata, arrays,
         Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
         batch_first={name: bool(said["batch_first"]) for name, said in facts.items() if "batch_first" in said},
     )  # fmt: skip
+
+
+def _received(
+    follow: Callable[[], Any], layers: Mapping[str, Recurrent], homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]],
+    arrays: Mapping[str, Array],
+) -> tuple[dict[str, Recurrent], list[str]]:  # fmt: skip
+    """Return the layers with what the file's program states of their calls, and warnings."""
+    if not layers:
+        return {}, []
+    from rnnconvert.formats.pytorch import program_layers
+
+    program = follow()
+    if isinstance(program, str):
+        found = program_layers.unfollowed(layers, program)
+    else:
+        found = program_layers.received(program, layers, {name: names for name, (_, names) in homes.items()}, arrays)
+    return {name: found.of(stack) for name, stack in layers.items()}, found.warnings
 
 
 _LOST = (

@@ -5,6 +5,7 @@ Source: torch/export/pt2_archive/_package.py and constants.py, torch/_export/ser
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -15,8 +16,10 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.formats.pytorch import export_graph
+from rnnconvert.formats.pytorch.program import Program, TooLongError
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
 
 MAX_JSON = 1 << 26
@@ -24,19 +27,6 @@ MAX_JSON = 1 << 26
 
 _WEIGHTS = "data/weights/model_weights_config.json"
 _GRAPH = "models/model.json"
-# ScalarType in torch/_export/serde/schema.py.
-_DTYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype(np.int8),
-    3: np.dtype(np.int16),
-    4: np.dtype(np.int32),
-    5: np.dtype(np.int64),
-    6: np.dtype(np.float16),
-    7: np.dtype(np.float32),
-    8: np.dtype(np.float64),
-    12: np.dtype(np.bool_),
-    13: BFLOAT16,
-}
 
 
 def root(archive: Iterable[str]) -> str:
@@ -47,7 +37,7 @@ def root(archive: Iterable[str]) -> str:
 
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the weights by their names in the module; metadata "calls" lists the operators of the graph that read
-    them.
+    them, and "follow" returns what the whole graph computes, or why that is not followed.
 
     Raises UnreadableError.
     """
@@ -71,7 +61,7 @@ def _read(archive: Archive, root: str) -> Stored:
     unreadable: dict[str, str] = {}
     for name, entry in config.items():
         meta = entry["tensor_meta"]
-        dtype = _DTYPES.get(meta["dtype"])
+        dtype = export_graph.DTYPES.get(meta["dtype"])
         if entry["use_pickle"] or dtype is None:
             unreadable[name] = f"it is pickled, or of the type {meta['dtype']}, which is not supported"
             continue
@@ -81,9 +71,20 @@ def _read(archive: Archive, root: str) -> Stored:
     if f"{root}{_GRAPH}" in archive:
         program = _json(archive, root + _GRAPH)
         metadata["calls"] = list(_calls(program["graph_module"]))
+        metadata["follow"] = functools.partial(_follow, program["graph_module"])
         if isinstance(program.get("torch_version"), str):
             metadata["torch_version"] = program["torch_version"]
     return Stored(arrays, metadata)
+
+
+def _follow(module: Any) -> Program | str:
+    """Return what the program computes, or why that is not followed."""
+    try:
+        return export_graph.follow(module)
+    except TooLongError as error:
+        return str(error)
+    except RECOVERABLE as error:
+        return f"its graph does not have torch.export's form: {type(error).__name__} {error}"
 
 
 def _json(archive: Archive, name: str) -> Any:

@@ -5,6 +5,7 @@ Source: torch/serialization.py (`_save`, `_load`), caffe2/serialize/inline_conta
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, have the names
     that its code uses: "CONSTANTS.c0".
     For metadata see `torch_walk.flatten`; "torchscript" tells whether the file contains code, and "calls" what
-    this code calls with weights, by their names.
+    this code calls with weights, by their names; "follow" returns what its forward computes, or why that is not followed.
 
     Raises UnreadableError.
     """
@@ -87,5 +88,8 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
     swapped = order.decode() != sys.byteorder
     code = Constants(archive, prefix)
     stored = flatten(root, records, archive.path, swapped, code)
-    stored.metadata["calls"] = list(code.calls(stored.metadata.pop("scripted")))
+    scripted = stored.metadata.pop("scripted")
+    stored.metadata["calls"] = list(code.calls(scripted))
+    if scripted:
+        stored.metadata["follow"] = functools.partial(code.follow, scripted, stored)
     return stored

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rnnconvert.containers.pickle_values import Global
+from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.formats.pytorch import torchscript_code
+from rnnconvert.formats.pytorch.program import Program, TooLongError
 
 MAX_CODE = 1 << 20
 """The most bytes of a source; a longer one is ignored."""
@@ -19,6 +21,8 @@ _CONSTANT = re.compile(
     r'^  (\w{1,100}) : Final\[\w+\] = (?:(-?\d{1,15}(?:\.\d{0,15})?)|"(\w{0,100})"|(True|False))$',
     re.MULTILINE,
 )
+_SET = re.compile(r"^ +[^\n\"=]*\.(\w+) = ", re.MULTILINE)
+"""An attribute that the code sets."""
 _END = re.compile(r"^(?:class|  def) ", re.MULTILINE)
 
 
@@ -53,6 +57,49 @@ class Constants:
                 self._calls[made_by.module] = torchscript_code.calls(text)
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
+    def follow(self, classes: Mapping[str, Global], stored: Stored) -> Program | str:
+        """Return what the forward of the archive's module computes, or why that is not followed.
+
+        classes  of its modules, by their names
+        """
+        from rnnconvert.formats.pytorch import script_run, script_text, script_values
+
+        texts = [self._text(made_by) for made_by in set(list(classes.values())[:MAX_CLASSES])]
+        assigned = {name for text in texts for name in _SET.findall(text)}
+        sources: dict[str, Any] = {}
+
+        def source(module: str) -> Any:
+            if module not in sources:
+                sources[module] = script_text.classes_and_functions(self._text(Global(module, "")))
+            return sources[module]
+
+        def kind(path: str) -> script_text.Class | None:
+            made_by = classes.get(path)
+            return None if made_by is None else source(made_by.module)[0].get(made_by.name)
+
+        def function(name: str) -> Any:
+            module, _, own = name.rpartition(".")
+            found, functions = source(module)
+            return functions.get(own) or found.get(own)
+
+        def attribute(program: Program, path: str, name: str) -> Any:
+            full = f"{path}.{name}" if path else name
+            if name == "_flat_weights":
+                return script_values.Items([program.kept(one) for one in _flat(stored.arrays, full.removesuffix(name))])
+            if full in classes:
+                return script_values.Module(full)
+            if name in assigned:
+                raise KeyError(full)
+            if full in stored.arrays:
+                return program.kept(full)
+            value = stored.metadata["values"][full]
+            return script_values.Items([*value]) if isinstance(value, list) else value
+
+        try:
+            return script_run.follow(script_values.Archive(kind, function, attribute))
+        except (TooLongError, script_text.UnreadError) as error:
+            return f"the archive's code is not followed: {error}"
+
     def _text(self, made_by: Global) -> str:
         """Return the source that a class is written in; "" if it is missing, or too long."""
         name = f"{self._prefix}code/{made_by.module.replace('.', '/')}.py"
@@ -74,3 +121,8 @@ class Constants:
             else:
                 found[attribute] = word
         return found
+
+
+def _flat(names: Iterable[str], prefix: str) -> list[str]:
+    """Return the names of a recurrent module's own weights, in the order in which it hands them over."""
+    return [name for name in names if name.startswith(prefix) and name[len(prefix) :].startswith(("weight_", "bias_"))]

@@ -176,7 +176,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         layout = next(x for x in registry.layouts_of("pytorch") if x.class_name == f"torch.nn.{variant}")
         names = {local: prefix + local for local in module.state_dict()}
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
-        yield from _recurrent(stack, layout, names, facts | _own_forward(module))
+        yield from _recurrent(stack, layout, names, facts | _own_code(module))
         return
     class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
                        and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
@@ -189,14 +189,23 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         made = repr(module).partition("\n")[0]
         owner = Owner(name, class_name, own, lambda key: getattr(module, key, None), made)
         found = plain_units("pytorch", owner, arrays)
-        yield from (unit.replace(facts={**unit.facts, **_own_forward(module)}, stated=True) for unit in found)
+        yield from (unit.replace(facts={**unit.facts, **_own_code(module)}, stated=True) for unit in found)
 
 
-def _own_forward(module: Any) -> dict[str, str]:
-    """Return the class of a module that is derived from one of torch's but computes by code of its own."""
+def _own_code(module: Any) -> dict[str, str]:
+    """Return what a module computes by code that is not torch's: the class of one that is derived from torch's, and its hooks."""
     kinds = type(module).__mro__
     theirs: Any = next(kind for kind in kinds if kind.__module__.startswith("torch.nn.modules."))
-    return {"forward": type(module).__qualname__} if type(module).forward is not theirs.forward else {}
+    # Those of torch.nn.utils compute the module's weights: weight norm, spectral norm, pruning.
+    hooks = [
+        getattr(hook, "__qualname__", type(hook).__qualname__)
+        for hook in (*module._forward_pre_hooks.values(), *module._forward_hooks.values())
+        if not type(hook).__module__.startswith("torch.nn.utils.")
+    ]
+    return {
+        **({"forward": type(module).__qualname__} if type(module).forward is not theirs.forward else {}),
+        **({"hooks": ", ".join(hooks)} if hooks else {}),
+    }
 
 
 def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[Unit]:

@@ -21,6 +21,7 @@ from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.packing import pack
@@ -80,7 +81,11 @@ class RtNeural(ArrayFiles):
         warnings = [f"{key} is {document[key]}: {what}, and a layer alone does not do that" for key, what in _CHANGES.items()
                     if document.get(key) not in (None, 0)]  # fmt: skip
         warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
-        return found.replace(warnings=(*found.warnings, *warnings))
+        names: Any = found.metadata["names"]
+        row = [(name, str(layer["type"])) for name, layer in zip(names, document["layers"], strict=True)]
+        received = in_a_row(row, found.layers)
+        layers = {name: stack.replace(calls=received[name]) for name, stack in found.layers.items()}
+        return found.replace(layers=layers, warnings=(*found.warnings, *warnings))
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""

@@ -14,28 +14,28 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import archives, hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers import archives, graph_def, hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.graph_def import Graph
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
-from rnnconvert.formats.tensorflow1 import tensorflow_graph
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
@@ -62,7 +62,7 @@ def recognise(file: Opened) -> Seen | None:
         found = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
-    elif lowered(file.path).suffix == _GRAPH and tensorflow_graph.looks_like(file.head):
+    elif lowered(file.path).suffix == _GRAPH and graph_def.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz", "pickle"}:
         found = file.archive if _in_archive(file) else ""
@@ -107,6 +107,9 @@ def layouts(options: Options) -> list[Layout]:
     return registry.layouts_of(NAME)
 
 
+_NOT_FOLLOWED = (Call(Unknown("what its graph has between layers is not followed")),)
+
+
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a checkpoint, a frozen graph or an archive; warnings name what is not read.
 
@@ -128,6 +131,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         )
     reader.add_computed()
     reader.add_loops()
+    reader.follow()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
     used = (
@@ -139,8 +143,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
+    layers = reader.layers
+    if graph is not None:
+        layers = {name: stack if stack.calls else stack.replace(calls=_NOT_FOLLOWED) for name, stack in layers.items()}
     return Checkpoint(
-        str(path), NAME, reader.layers, others, tuple(evidence), options.questions, tuple(warnings),
+        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings),
         {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
     )  # fmt: skip
 
@@ -149,7 +156,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
     index = tensor_bundle.index_of(path)
     if index is not None:
         beside = index.with_suffix(".meta")
-        return tensor_bundle.read(index), tensorflow_graph.read(beside) if beside.is_file() else None
+        return tensor_bundle.read(index), graph_def.read(beside) if beside.is_file() else None
     file = Opened(path)
     if file.kinds & {"npz", "hdf5", "pickle"}:
         return _by_variable(file.once(archives.reader(path, file.head))), None
@@ -158,7 +165,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
             path, "a TensorFlow checkpoint of version 1, whose table is compressed",
             "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
         )  # fmt: skip
-    graph = tensorflow_graph.read(path)
+    graph = graph_def.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
     arrays = {name: array for name, array in constants.items() if array is not None and array.ndim and is_float(array)}
@@ -207,6 +214,21 @@ class _Reader:
             self.warnings += own.warnings
             self.inside |= constants & self.arrays.keys()
             self.evidence.append(f"{name}: {own.found.what}, by what its steps compute; proved on random inputs")
+
+    def follow(self) -> None:
+        """Note what the layers that are read by their names receive in the graph."""
+        if self.graph is None:
+            return
+        owned = {
+            name: (
+                self.layers[name],
+                [frozenset(full for (_, own), member in cells.items() if own == way for full in member.names.values())
+                 for way in sorted({way for _, way in cells})],
+            )
+            for name, cells in self.cells.items()
+        }  # fmt: skip
+        for name, received in tensorflow1_flow.calls(self.graph, owned).items():
+            self.layers[name] = self.layers[name].replace(calls=received)
 
     def add_loops(self) -> None:
         """Name the recurrent layers that are loops and are not read."""

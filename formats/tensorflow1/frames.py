@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node
+from rnnconvert.containers.graph_def import Graph, Node
 
 
 class Frames:

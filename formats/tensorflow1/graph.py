@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
+from rnnconvert.containers.graph_def import Graph, Node, output
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node, output
 
 FUNCTIONS: Mapping[str, str] = {
     "Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid", "Softsign": "softsign", "Softplus": "softplus", "Elu": "elu",

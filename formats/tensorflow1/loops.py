@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rnnconvert.containers.graph_def import Graph
 from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse_graph import reads
 from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tensorflow1.lowering import Lowering
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph
 
 __all__ = ["Looked", "constants", "read"]
 

@@ -16,11 +16,11 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from rnnconvert.containers.graph_def import Function, Graph, Node
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Function, Graph, Node
 
 _DEEPEST = 20
 _MOST = 200_000

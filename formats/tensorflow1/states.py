@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rnnconvert.containers.graph_def import Graph, Node, output
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1.graph import readers, step_products
-from rnnconvert.formats.tensorflow1.tensorflow_graph import Graph, Node, output
 
 _STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
 """Which inputs of a block operation are the old cell state and the old state."""

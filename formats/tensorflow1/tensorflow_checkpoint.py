@@ -61,9 +61,9 @@ def read(path: Path) -> Stored:
             'Load the model where it was made, and save it with model.save("model.keras").',
         )  # fmt: skip
     metadata: dict[str, Any] = {"kind": "tensorflow"}
-    configs, version = _keras_metadata(path / "keras_metadata.pb")
+    configs, version, model = _keras_metadata(path / "keras_metadata.pb")
     if configs:
-        metadata |= {"layer_configs": configs, "keras_version": f"{version or '2'}-tf"}
+        metadata |= {"layer_configs": configs, "keras_version": f"{version or '2'}-tf", "root_config": model}
     elif by_graph:
         metadata["keras_version"] = "2-tf"
     return Stored(variables, metadata)
@@ -215,12 +215,25 @@ class _Graph:
         return {number: rank[2] for number, rank in sorted(best.items(), key=lambda item: natural(item[1][2]))}
 
 
-def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
-    """Return the layers' configurations by name, and Keras's version, from a SavedModel of TensorFlow's Keras 2."""
+def _without_tuples(value: Any) -> Any:
+    """Return a value of Keras's description with plain lists in place of the objects that stand for tuples."""
+    if isinstance(value, list):
+        return [_without_tuples(inside) for inside in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("class_name") == "__tuple__" and isinstance(value.get("items"), list):
+        return _without_tuples(value["items"])
+    return {key: _without_tuples(inside) for key, inside in value.items()}
+
+
+def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
+    """Return the layers' configurations by name, Keras's version, and the configuration of the whole model if there is one,
+    from a SavedModel of TensorFlow's Keras 2."""
     configs: dict[str, Mapping[str, Any]] = {}
     version = ""
+    model: Mapping[str, Any] | None = None
     if not path.is_file():
-        return configs, version
+        return configs, version, model
     for number, node in wire.fields(map_file(path).data, path):
         parts = dict(wire.fields(node, path)) if number == 1 else {}
         try:
@@ -234,5 +247,8 @@ def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str]:
         version = version or str(said.get("keras_version", ""))
         if isinstance(said.get("config"), dict) and said.get("class_name"):
             name = str(said.get("name") or said["config"].get("name", ""))
-            configs.setdefault(name, {"class_name": said["class_name"], "config": said["config"]})
-    return configs, version
+            stated = {"class_name": said["class_name"], "config": _without_tuples(said["config"])}
+            configs.setdefault(name, stated)
+            if bytes(parts.get(3, b"")) == b"root" and "layers" in said["config"]:
+                model = stated
+    return configs, version, model

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -20,6 +21,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tfjs import groups
+from rnnconvert.graphs.layered import Layered
+from rnnconvert.graphs.layered_calls import received
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -76,7 +79,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     if not isinstance(topology, dict) or "node" in topology:
         topology = {}
         warnings.append("the model is a graph model or has no topology: without layers, no recurrent one is found")
-    for kind, config in _layers(path, topology.get("model_config", topology), 0):
+    model = topology.get("model_config", topology)
+    configs: dict[str, Entry] = {}
+    for kind, config in _layers(path, model, 0):
         name = unique(str(config.get("name", kind)), layers)
         inner, settings = kind, config
         if kind == "Bidirectional":
@@ -93,12 +98,16 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         layers[name], own = _layer(path, name, inner, (config, settings), arrays, options)
         used |= own
+        configs[name] = Entry(name, kind, config)
         if own & set(narrow):
             kinds = " and ".join(sorted({narrow[one] for one in own if one in narrow}))
             warnings.append(
                 f"{name}: its weights are stored as {kinds}, and are read as the float numbers that these stand for"
             )
     others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
+    if layers:
+        calls = received(Layered(entry(model), path), layers, configs)
+        layers = {name: stack.replace(calls=calls[name]) for name, stack in layers.items()}
     evidence = tuple(f"{name}: a layer of the model's configuration" for name in layers)
     return Checkpoint(
         str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {"document": document}, arrays,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.weights import Call, Direction, Layer, Recurrent
+from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -22,9 +21,9 @@ from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
+from rnnconvert.formats.tflite.flow import Fused, Looped, calls
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
 from rnnconvert.formats.tflite.write import build
-from rnnconvert.graphs.listed import listed
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -72,7 +71,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     }  # fmt: skip
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
-        names: dict[int, str] = {}
+        names: list[str] = []
+        met: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
@@ -83,13 +83,14 @@ def read(path: Path, options: Options) -> Checkpoint:
                 )
             if operator.code not in s.NAMES:
                 continue
-            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), [*layers, *names.values()]))
-            names[operator.outputs[0] if operator.outputs else -2] = one.name
+            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), [*layers, *names]))
+            names.append(one.name)
             why = one.unreadable()
             if why:
                 unread.append(f"{one.name}: {why}")
                 continue
-            layers[one.name] = one.read(names)
+            layers[one.name] = one.read()
+            met[one.name] = one.fused(layers[one.name])
             batch_first[one.name] = not one.option("time_major", "?")
             arrays |= {f"{one.name}/{local}": array for local, array in one.arrays.items()}
             used |= set(operator.inputs)
@@ -99,11 +100,14 @@ def read(path: Path, options: Options) -> Checkpoint:
             for name, found in looked.layers.items():
                 layer = found.renamed(unique(name, layers))
                 layers[layer.stack.name] = layer.stack
+                met[layer.stack.name] = tflite_loops.looped(layer)
                 warnings += layer.warnings
                 evidence.append(
                     f"{layer.stack.name}: {found.found.what}, by what its steps compute; proved on random inputs"
                 )
                 used |= tflite_loops.tensors(found)
+        for name, received in calls(graph, met).items():
+            layers[name] = layers[name].replace(calls=received)
         for place, tensor in enumerate(graph.tensors):
             if (
                 number not in bodies
@@ -205,7 +209,7 @@ class _Layer:
         stored = self._source(tensor).stored
         return "bias" in what and stored is not None and not stored.any()
 
-    def read(self, names: Mapping[int, str]) -> Recurrent:
+    def read(self) -> Recurrent:
         """Return the layer. Raises UnreadableError if its weights do not fit together."""
         self.arrays = {local: self._numbers(tensor) for local, tensor in self.stored.items()}
         shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
@@ -226,7 +230,7 @@ class _Layer:
         reverse, order = self._reversed()
         made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or reverse) for way in range(sizes.num_directions))
         merge: Any = "none" if self.both and not self.option("merge_outputs", "?") else "concat"
-        return Recurrent(self.name, (Layer(made, merge),), output_order=order, calls=self._reads(names))
+        return Recurrent(self.name, (Layer(made, merge),), output_order=order)
 
     def _clips(self) -> tuple[Clip, ...]:
         """Return the clips, which a bound of 0 leaves out."""
@@ -279,8 +283,10 @@ class _Layer:
 
     def _reversed(self) -> tuple[bool, Any]:
         """Return whether the layer reads from the end, and the order of its outputs: REVERSE_V2 stands before and behind."""
-        before = self.graph.producer(self.operator.input(0))
-        if self.both or before is None or not self._turns(before):
+        turns, before = 0, self.graph.producer(self.operator.input(0))
+        while before is not None and self._turns(before) and turns < len(self.graph.operators):
+            turns, before = turns + 1, self.graph.producer(before.input(0))
+        if self.both or not turns % 2:
             return False, "time"
         after = self.graph.consumers(self.operator.outputs[0])
         return True, "time" if after and all(map(self._turns, after)) else "processing"
@@ -295,17 +301,12 @@ class _Layer:
             axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
         )
 
-    def _reads(self, names: Mapping[int, str]) -> tuple[Call, ...]:
-        """Return what the layer reads, through operators that change no value."""
-        through: list[str] = []
-        tensor = self.operator.input(0)
-        for _ in range(len(self.graph.operators)):
-            if tensor in names:
-                return listed((names[tensor],), tuple(through))
-            producer = self.graph.producer(tensor)
-            if producer is None or producer.input(0) < 0:
-                break
-            if producer.code not in s.UNCHANGED and not (self._turns(producer)):
-                return listed((), (f"operator {producer.code}",))
-            tensor = producer.input(0)
-        return ()
+    def fused(self, stack: Recurrent) -> Fused:
+        """Return what the layer reads and gives in its graph."""
+        reads, gives = self.operator.input(0), [*self.operator.outputs]
+        if stack.first.reverse and (before := self.graph.producer(reads)) is not None:
+            reads = before.input(0)
+            if stack.output_order == "time":
+                gives = [after.outputs[0] for after in self.graph.consumers(gives[0])]
+        step = self.operator.code in (s.LSTM, s.RNN)
+        return Fused(self.operator, stack, reads, gives, bool(self.option("time_major", "?")), step)

@@ -41,12 +41,16 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator: its builtin code, the tensors that it reads and writes (-1 for one that is absent), and its options."""
+    """An operator: its builtin code, the tensors that it reads and writes (-1 for one that is absent), and its options.
+
+    name  of a custom operator, its own code
+    """
 
     code: int
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Table | None
+    name: str = ""
 
     def input(self, place: int) -> int:
         """Return the tensor that it reads at a place, or -1."""
@@ -110,13 +114,13 @@ def _buffer(file: FlatBuffer, table: Table) -> Array:
     return file.bytes(offset, size) if offset > 1 else table.vector(s.BUFFER["data"], "u1")
 
 
-def _code(table: Table) -> int:
-    """Return an operator's code: old files have it in 8 bits."""
+def _code(table: Table) -> tuple[int, str]:
+    """Return an operator's code, and the name of a custom one: old files have the code in 8 bits."""
     old, new = table.number(s.CODE["deprecated_builtin_code"], "b"), table.number(s.CODE["builtin_code"], "i")
-    return int(max(old, new))
+    return int(max(old, new)), table.text(s.CODE["custom_code"])
 
 
-def _graph(path: Path, table: Table, buffers: list[Array], codes: list[int]) -> Graph:
+def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Graph:
     tensors = [_tensor(path, one, buffers) for one in table.tables(s.SUBGRAPH["tensors"])]
     operators = [_operator(path, one, codes, len(tensors)) for one in table.tables(s.SUBGRAPH["operators"])]
     inputs, outputs = (
@@ -134,7 +138,7 @@ def _known(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
     return found
 
 
-def _operator(path: Path, table: Table, codes: list[int], tensors: int) -> Operator:
+def _operator(path: Path, table: Table, codes: list[tuple[int, str]], tensors: int) -> Operator:
     index = table.number(s.OPERATOR["opcode_index"], "I")
     if index >= len(codes):
         raise UnreadableError(path, f"it refers to operator code {index} of {len(codes)}")
@@ -142,10 +146,11 @@ def _operator(path: Path, table: Table, codes: list[int], tensors: int) -> Opera
         _known(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs")
     )
     kind, options = table.number(s.OPERATOR["builtin_options_type"], "B"), table.table(s.OPERATOR["builtin_options"])
-    expected = s.OPTIONS.get(codes[index])
+    code, name = codes[index]
+    expected = s.OPTIONS.get(code)
     if expected is not None and options is not None and kind != expected[0]:
-        raise UnreadableError(path, f"an operator {s.NAMES[codes[index]]} has the options of another one ({kind})")
-    return Operator(codes[index], inputs, outputs, options)
+        raise UnreadableError(path, f"an operator {s.NAMES[code]} has the options of another one ({kind})")
+    return Operator(code, inputs, outputs, options, name or "CUSTOM" if code == s.CUSTOM else "")
 
 
 def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:

@@ -10,7 +10,7 @@ of tensors into one tensor with slices before and behind each element.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse_graph import reads
 from rnnconvert.formats.onnx.lowered import layers_of
+from rnnconvert.formats.tflite.flow import Given, Looped, Read
 from rnnconvert.formats.tflite.graph import Graph, Model, Operator
 
-__all__ = ["Looked", "bodies", "read", "tensors"]
+__all__ = ["Looked", "bodies", "looped", "read", "tensors"]
 
 _LATER = re.compile(r"(/while(_\d+)?(/LoopCond/_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
 _KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
@@ -43,6 +44,33 @@ _CONCATENATION, _FULLY_CONNECTED, _RESHAPE, _SLICE, _WHILE = 2, 9, 22, 65, 119
 def read(path: Path, model: Model) -> Looked:
     """Return the layers that the main graph computes."""
     return layers_of(path, lambda: _Lowering(model).message(), _LATER)
+
+
+def looped(one: Computed) -> Looped:
+    """Return what a layer reads and gives in the main graph."""
+    found, words = one.found, {"hidden": "the final state", "cell": "the final cell state"}
+    reads = [
+        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
+        for read in found.reads
+    ]
+    gives = [
+        Given(
+            _tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank
+        )
+        for use in found.uses
+    ]
+    mask = "" if found.mask is None else f"{found.mask.value!r}"
+    lengths = found.mask is not None and found.mask.rank == 1
+    return Looped(
+        one.stack, reads, gives, [_tensor_of(value) for value in found.states.values()], one.turned, "" if lengths else mask,
+        mask if lengths else "",
+    )  # fmt: skip
+
+
+def _tensor_of(value: str) -> Hashable:
+    """Return the tensor that a value stands for; the value itself where it lies inside an operator."""
+    place = value.removesuffix("/last")
+    return int(place) if place.isdigit() else value
 
 
 def tensors(one: Computed) -> set[int]:

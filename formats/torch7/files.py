@@ -26,6 +26,7 @@ from rnnconvert.formats.torch7.classes import (
     two_ways,
     unknown_fields,
 )  # fmt: skip
+from rnnconvert.formats.torch7.flow import calls
 from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language import registry
@@ -88,6 +89,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         warnings.append(
             f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end"
         )
+    layers = {place: layers[place].replace(calls=received) for place, received in calls(objects, layers).items()}
     order = [place for place, _ in everything if place in layers]
     tensors = {
         place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)

@@ -6,7 +6,7 @@ stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for
 1. as chosen: "A=B", "A=B1+B2" or "A1+A2=B";
 2. equal names;
 3. names that are equal as our writers spell them: other characters than letters, digits and _ become _, and a layer
-   without a name is called "layer", "l0", "recurrent" or by its class;
+   without a name is called "layer", "l0", "recurrent" or by its class, and is as deep as its counterpart;
 4. names with the same ending: "model.encoder.lstm" and "lstm", "decoder/lstm" and "decoder.lstm:0";
 5. the only layer of its kind and sizes on either side;
 6. the order, where kinds and sizes agree one to one from the first layer to the last, pieces taken together.
@@ -196,9 +196,10 @@ def _may_be(one: Unit, other: Unit) -> bool:
     return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
 
 
-def _written(unit: Unit) -> str:
+def _written(unit: Unit) -> Hashable:
+    """Return a name as writers spell it; layers that nobody named are alike if they are as deep."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", unit.name).strip("_").lower()
-    return "" if plain in _UNNAMED else plain
+    return unit.stack.num_layers if plain in _UNNAMED else plain
 
 
 def _ends_alike(one: Unit, other: Unit) -> bool:

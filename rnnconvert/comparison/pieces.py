@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.core.weights import Input, Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
 DIRECTION = re.compile(r"(?:^|_)(forward|backward)$|_(0|1)$")
@@ -92,6 +92,12 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
             yield Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
 
 
+def _stored_apart(stacks: Sequence[Recurrent]) -> list[Recurrent]:
+    """Return layers without their calls if none of them reads a recurrent one: their file has them side by side."""
+    apart = all(isinstance(call.sequence, Input) for stack in stacks for call in stack.calls)
+    return [stack.replace(calls=()) if apart else stack for stack in stacks]
+
+
 def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
     """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0 or layer_0 and so on of a stack without a name."""
     runs: dict[str, dict[int, Unit]] = {}
@@ -104,7 +110,7 @@ def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
         if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):
             continue
         try:
-            stack = join_stack([unit.stack for unit in members], base)
+            stack = join_stack(_stored_apart([unit.stack for unit in members]), base)
         except ValueError:
             continue
         yield Unit(tuple(name for unit in members for name in unit.names), base, stack.replace(name=base))

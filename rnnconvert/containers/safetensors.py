@@ -17,6 +17,7 @@ import numpy as np
 
 from rnnconvert.containers import json_text
 from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
+from rnnconvert.containers.shards import check
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -201,6 +202,9 @@ def _read_sharded(index: Path) -> Stored:
             raise UnreadableError(index, f"{name!r} is not in the shard {shard!r}")
         else:
             arrays[name] = stored.arrays[name]
+    if not unreadable:
+        there = {shard: stored.arrays for shard, stored in shards.items()}
+        check(index, content, names, there, sum(array.nbytes for array in arrays.values()))
     return Stored(arrays, {"__metadata__": notes, "unreadable": unreadable, "index": content})
 
 

@@ -283,10 +283,13 @@ class Input:
 class Unknown:
     """What a layer reads is not known.
 
-    why  what the source lacks, in words
+    why     what the source lacks, in words
+    stated  whether the source states a model, in which it reads something that is not followed: nobody can confirm that this is
+            another layer
     """
 
     why: str
+    stated: bool = False
 
 
 Reads: TypeAlias = "Directly | Through | Input | Unknown"

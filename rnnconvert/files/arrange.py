@@ -11,7 +11,8 @@ from rnnconvert.core.errors import (
     UsageError,
 )
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.printable import quoted
+from rnnconvert.core.weights import Recurrent, Unknown
 from rnnconvert.files.adapter import Adapter
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import check_names, in_words
@@ -41,6 +42,9 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
                     "layers with something between them", "one stack", str(found),
                     "Convert them separately, without --set stack=join.",
                 )  # fmt: skip
+            if isinstance(above.reads, Unknown):
+                why = f"{above.reads.why}: that it reads {quoted(below.name)} directly is taken for granted"
+                options.ask("between", above.name, assumed="nothing", why=why)
         if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
             raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
         joined = rewrites.join_stack(stacks)

@@ -86,6 +86,12 @@ _OWN = {
             "write",
         ),
         Option(
+            "between",
+            ("nothing",),
+            "layers that are joined, of a file that states weights and no model: you confirm that nothing lies between them",
+            "write",
+        ),
+        Option(
             "stack",
             ("join", "split"),
             "join layers that read one another into one stack, or write each layer by itself",

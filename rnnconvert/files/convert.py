@@ -140,7 +140,9 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     only_replace(path, force or dry_run)
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
+    asked = len(options.questions)
     stacks, steps = arrange(chosen, options)
+    chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
     parts = [fitted(stack, writer, options, wanted is not None) for stack in stacks]
     steps += [step for part in parts for step in part.steps]
     steps += [step for part in parts for step in _retyped(part, dtype)]

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rnnconvert.containers import shards
 from rnnconvert.containers.reading import mapped_files, reading
 from rnnconvert.core.errors import (
     RnnConvertError,
@@ -102,6 +103,7 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
 
 def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
     inside = None if is_users else path
+    path, given = shards.whole(path), path
     file = Opened(path)
     packed = detect.packed(file)
     if packed is not None:
@@ -116,7 +118,10 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
         checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
-    close = [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
+    close = (
+        [] if path == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
+    )
+    close += [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     check_names(checkpoint, options)
     checkpoint = checkpoint.replace(

@@ -49,6 +49,7 @@ class Reading(TypedDict, total=False):
 class Writing(TypedDict, total=False):
     """Options that decide how a file is written."""
 
+    between: Literal["nothing"]
     bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
     directions: Literal["split"]
     external_data: Literal["true", "false"] | bool
@@ -72,6 +73,7 @@ class Both(TypedDict, total=False):
 
     activation: str
     arrays: str
+    between: Literal["nothing"]
     bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
     bidirectional: Literal["true", "true!", "false", "false!"] | bool
     cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]

@@ -5,13 +5,14 @@ A room builds a `Graph` and gives it its framework's `Dialect`; `calls` returns 
 
 from __future__ import annotations
 
-from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.between import calls, origin
+from rnnconvert.graphs.graph import UNFOLLOWED, Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import (
     SAME,
     Applied,
     Casts,
     ChangesError,
+    Chooses,
     Computes,
     Dialect,
     Measures,
@@ -22,9 +23,11 @@ from rnnconvert.graphs.operators import (
 
 __all__ = [
     "SAME",
+    "UNFOLLOWED",
     "Applied",
     "Casts",
     "ChangesError",
+    "Chooses",
     "Computes",
     "Dialect",
     "Graph",
@@ -36,4 +39,5 @@ __all__ = [
     "UnfitError",
     "Value",
     "calls",
+    "origin",
 ]

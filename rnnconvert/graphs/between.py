@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.weights import Call, Directly, Input, Reads, Through, Unknown
+from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
+from rnnconvert.graphs.alone import standing_alone
 from rnnconvert.graphs.elements import BITS, Elements, Source, canonical
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
-from rnnconvert.graphs.operators import Measures
+from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
-_TURNS = (0, 1)
-"""How far the primes are turned from one pass to the next."""
 _INTEGERS = 6
 """The most whole numbers of a file that are tried as lengths, where no others fit."""
+_TRIED = 200
+"""How many lengths are tried where a graph takes none of the first."""
+_FITTING = 3
+"""At how many of these lengths that fit a layer is examined."""
 _NAMED = 4
 """The most operators that a message names."""
 _VISITED = 1 << 16
@@ -31,74 +34,138 @@ Place: TypeAlias = "tuple[Reads, bool]"
 """What a call reads, and whether all operators took the lengths that were tried."""
 
 
-def calls(graph: Graph) -> dict[str, tuple[Call, ...]]:
-    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph."""
+def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent layer of a graph receives, for each of its calls in the order of the graph.
+
+    parts  whether layers that stand alone in it may be parts of a model that the graph does not state
+    """
     if not graph.layers:
         return {}
     reads = _settled(graph)
+    alone = standing_alone(graph) if parts else []
+    reads |= {call: _LEFT for call in alone if isinstance(reads[call], Input)}
     received: dict[str, list[Call]] = {}
     for call in graph.layers:
         received.setdefault(call.layer, []).append(replace(call.given, sequence=reads[call]))
     return {layer: tuple(several) for layer, several in received.items()}
 
 
+_LEFT = Unknown("its model leaves to the caller what it reads, and what reads it")
+
+
+def origin(graph: Graph, value: Value) -> str:
+    """Return where a state comes from, as `Call.states` says it: "" if no input of the model decides it."""
+    layers, operators, inputs = dict[str, None](), dict[str, None](), False
+    waiting, seen = [value], {value}
+    while waiting and len(seen) < _VISITED:
+        own = waiting.pop()
+        if own.constant is not None:
+            continue
+        if isinstance(own.node, LayerCall):
+            words = next((words for state, words in own.node.states if state is own), "a sequence")
+            layers[f"{words} of {own.node.layer!r}"] = None
+        elif own.node is None:
+            inputs = True
+        else:
+            operator = graph.dialect.get(own.node.kind)
+            if isinstance(operator, Measures):
+                continue
+            if not isinstance(operator, (Moves, Casts)) and own.node.inputs:
+                operators[own.node.label] = None
+            # Shapes and places decide which elements a moving operator gives, and not what they are.
+            read = [
+                one
+                for place, one in enumerate(own.node.inputs)
+                if one is not None and (not isinstance(operator, Moves) or operator.carries(place))
+            ]
+            waiting += [one for one in read if one not in seen]
+            seen |= set(read)
+    if waiting:
+        return "behind more operators than are followed"
+    if not layers and not inputs:
+        return ""
+    return " and ".join(layers) or (f"computed by {', '.join([*operators][:_NAMED])}" if operators else INPUT)
+
+
 def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     """Return what each call reads: what all passes say whose lengths the graph takes."""
-    passes = [_pass(graph, turn) for turn in _TURNS]
-    results: dict[LayerCall, Reads] = {}
+    names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
+    passes = [_Pass(graph, names, primes) for primes in (_PRIMES, (*_PRIMES[1:], _PRIMES[0]))]
+    results, fitting = {}, {}
     for call in graph.layers:
-        fitting = [places[call][0] for places, _ in passes if places[call][1]]
-        if not fitting:
-            fitting = [reads for reads in itertools.islice(_tried(graph, call, passes[0][1]), 1)]
-        results[call] = next((reads for reads in fitting if not isinstance(reads, Directly)), None) or (
-            fitting[0] if fitting else passes[0][0][call][0]
-        )
-        if len({reads for reads in fitting if isinstance(reads, Directly)}) > 1:
+        places = [one.place(call) for one in passes]
+        fitting[call] = [reads for reads, fits in places if fits]
+        results[call] = places[0][0]
+    lacking = [call for call in graph.layers if not fitting[call]]
+    for lengths in itertools.islice(_tried(names, passes[0].trace.integers), _TRIED if lacking else 0):
+        one = _Pass(graph, names, lengths)
+        for call in [call for call in lacking if len(fitting[call]) < _FITTING]:
+            reads, fits = one.place(call)
+            fitting[call] += [reads] if fits else []
+    for call, several in fitting.items():
+        changed = [reads for reads in several if not isinstance(reads, Directly)]
+        results[call] = next(iter([*changed, *several]), results[call])
+        if not changed and len(set(several)) > 1:
             results[call] = Unknown(f"what {call.layer!r} reads depends on the length of its sequences")
     return results
 
 
-def _pass(graph: Graph, turn: int) -> tuple[dict[LayerCall, Place], set[int]]:
-    primes = _PRIMES[turn:] + _PRIMES[:turn]
-    names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
-    lengths = dict(zip(names, itertools.cycle(primes), strict=False))
-    trace = Trace(graph, lengths, (primes[0], primes[1]))
-    return {call: _place(graph, trace, call) for call in graph.layers}, trace.integers
+def _tried(names: Sequence[str], integers: set[int]) -> Iterator[tuple[int, ...]]:
+    """Yield other lengths of axes: multiples of whole numbers that the file states, as parts of equal length need them, then
+    these numbers themselves.
+    """
+    numbers = sorted(number for number in integers if 1 < number < 1 << 16)[-_INTEGERS:]
+    lengths = [[prime, *(number * prime for number in numbers), *numbers, 1] for prime in _PRIMES[:2]]
+    if len(names) <= 2:
+        yield from itertools.product(*(lengths[place % 2] for place in range(len(names) or 2)))
 
 
-def _tried(graph: Graph, call: LayerCall, integers: set[int]) -> Iterator[Reads]:
-    """Yield what a call reads at lengths that the file itself names, where its operators take these."""
-    numbers = sorted(number for number in integers if 0 < number < 1 << 16)[-_INTEGERS:]
-    names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
-    for time, batch in itertools.product(numbers, repeat=2):
-        for several in itertools.product((time, batch), repeat=len(names)) if len(names) <= 2 else ():
-            reads, fits = _place(graph, Trace(graph, dict(zip(names, several, strict=True)), (time, batch)), call)
-            if fits:
-                yield reads
+class _Pass:
+    """One pass over a graph: what its layers read, at lengths of its open axes.
+
+    lengths  of the axes in the order of their names, again from the first where there are more; the first two are taken for
+             time and batch where nothing states these
+    """
+
+    def __init__(self, graph: Graph, names: Sequence[str], lengths: Sequence[int]) -> None:
+        self._graph = graph
+        time, batch = (*lengths, *_PRIMES[:2])[:2]
+        self.trace = Trace(graph, dict(zip(names, itertools.cycle(lengths), strict=False)), (time, batch))
+        self._known: dict[Value, _Before] = {}
+
+    def _before(self, value: Value) -> _Before:
+        if value not in self._known:
+            self._known[value] = _Before(self._graph, self.trace, value)
+        return self._known[value]
+
+    def place(self, call: LayerCall) -> Place:
+        """Return what a call reads."""
+        value, axes = call.sequence
+        read = self.trace.of(value)
+        if not isinstance(read, Elements):
+            return Input(), True
+        moved, fits = "", True
+        if read.origins is not None:
+            sources = {number: self.trace.sources[number] for number in _sources(read.origins)}
+            origins, expected = canonical(read.origins, axes), _side_by_side(sources)
+            fits = origins is None or call.width in (0, origins.shape[2])
+            if expected is not None:
+                if origins is not None and np.array_equal(origins, expected):
+                    return Directly(tuple(_layer(source) for source in sources.values())), True
+                moved = _moved(origins, expected, axes)
+        before = self._before(value)
+        return before.reads(moved), fits and not before.unfit
 
 
-def _place(graph: Graph, trace: Trace, call: LayerCall) -> Place:
-    """Return what a call reads, at the lengths of one pass."""
-    value, axes = call.sequence
-    read = trace.of(value)
-    before = _Before(graph, trace, value)
-    if not isinstance(read, Elements):
-        return Input(), True
-    moved, fits = "", not before.unfit
-    if read.origins is not None:
-        sources = {number: trace.sources[number] for number in _sources(read.origins)}
-        origins, expected = canonical(read.origins, axes), _side_by_side(sources)
-        fits = fits and (origins is None or call.width in (0, origins.shape[2]))
-        if expected is not None:
-            if origins is not None and np.array_equal(origins, expected):
-                return Directly(tuple(before.of(source.maker) for source in sources.values())), True
-            moved = _moved(origins, expected, axes)
-    return before.reads(moved), fits
+def _layer(source: Source) -> str:
+    """Return the name of the layer that gives a sequence."""
+    assert isinstance(source.maker, LayerCall)
+    return source.maker.layer
 
 
 def _sources(origins: Array) -> list[int]:
     """Return the numbers of the sources of elements, in the order in which they stand along the last axis."""
-    numbers, first = np.unique(np.moveaxis(origins, -1, 0).reshape(-1) >> BITS, return_index=True)
+    numbers, first = np.unique(np.moveaxis(np.atleast_1d(origins), -1, 0).reshape(-1) >> BITS, return_index=True)
     return [int(number) for number in numbers[np.argsort(first)]]
 
 
@@ -183,31 +250,40 @@ class _Before:
                     f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own
                 }
             elif own.node is not None and own.constant is None:
-                self.operators[own.node] = None
+                if own.node not in trace.chosen:
+                    self.operators[own.node] = None
                 if not isinstance(graph.dialect.get(own.node.kind), Measures):
-                    fresh = [read for read in own.node.inputs if read is not None and read not in seen]
+                    reads = own.node.inputs
+                    if isinstance(graph.dialect.get(own.node.kind), Chooses):
+                        # What decides is named by the operator, wherever that comes from.
+                        chosen = trace.chosen.get(own.node)
+                        reads = reads[1:] if chosen is None else (reads[chosen],)
+                    fresh = [read for read in reads if read is not None and read not in seen]
                     seen |= set(fresh)
                     waiting += fresh
+        self._followed = not waiting
         self.unfit = [node for node in self.operators if node in trace.unfit]
-
-    @staticmethod
-    def of(maker: object) -> str:
-        """Return the name of the layer that gives a sequence."""
-        assert isinstance(maker, LayerCall)
-        return maker.layer
 
     def reads(self, moved: str = "") -> Reads:
         """Return what a layer reads that does not read others directly.
 
         moved  where the elements stand, if nothing else happens to them
         """
+        if not self._followed:
+            return Unknown("more operators lie before it than are followed")
         if not self.layers:
             return Input()
-        operators = [node for node in reversed(self.operators) if (node in self._trace.moving) == bool(moved)]
-        labels = [*dict.fromkeys(self._trace.changes.get(node, node.label) for node in operators)]
+        operators = [node for node in reversed(self.operators) if not self._is_plain(node)]
+        computing = [node for node in operators if node not in self._trace.moving]
+        if not moved and not computing and not self.states:
+            moved = "other values stand beside or between those of the layer"
+        named = (self._trace.changes.get(node, node.label) for node in (operators if moved else computing))
+        labels = [*self.states, *dict.fromkeys(filter(None, named))]
         if len(labels) > _NAMED:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
-        changes = [*self.states, *labels]
-        if moved:
-            changes = [f"{' and '.join(changes)}: {moved}" if changes else moved]
-        return Through(tuple(self.layers), tuple(changes or ("what is not known",)))
+        changes = [f"{' and '.join(labels)}: {moved}" if labels else moved] if moved else labels
+        return Through(tuple(self.layers), tuple(changes))
+
+    def _is_plain(self, node: Node) -> bool:
+        """Return whether an operator gives numbers that are known: shapes, places and other constants."""
+        return all(value is None or isinstance(self._trace.of(value), np.ndarray) for value in node.outputs)

@@ -52,6 +52,8 @@ def sequence(number: int, shape: tuple[int, int], call: LayerCall, axes: str) ->
     order = "tbdh"
     if "u" in axes:
         plain, order = plain.reshape(time, batch, call.directions * call.hidden), "tbu"
+    if "T" in axes:
+        plain, axes = plain[::-1], axes.replace("T", "t")
     absent = [letter for letter in order if letter not in axes]
     if any(plain.shape[order.index(letter)] != 1 for letter in absent):
         raise ValueError(f"a sequence {axes} has no axis for {absent}")
@@ -76,8 +78,10 @@ def canonical(origins: Array, axes: str) -> Array | None:
     origins = origins.reshape([length for place, length in enumerate(origins.shape) if place not in ones])
     order = axes.replace("1", "")
     for letter in "tb":
-        if letter not in order:
+        if letter not in order.lower():
             origins, order = origins[None], letter + order
+    if "T" in order:
+        origins, order = np.flip(origins, order.index("T")), order.replace("T", "t")
     return origins.transpose([order.index(letter) for letter in "tbi"])
 
 

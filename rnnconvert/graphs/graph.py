@@ -49,7 +49,10 @@ class Node:
     label: str
 
 
-PLAIN = Call(Unknown("its graph was not followed yet"))
+UNFOLLOWED = Unknown("its graph was not followed yet")
+"""What a call reads, until the whole graph is known."""
+
+PLAIN = Call(UNFOLLOWED)
 """A call that receives nothing besides its sequence."""
 
 
@@ -79,9 +82,9 @@ class LayerCall:
     given: Call = PLAIN
 
 
-AXES = "tbdhui1"
-"""The axes of a layer's sequences: time, batch, directions, units of one direction, units of all directions side by side,
-features that are read (the same as u, where another layer gives them), and an axis of length 1."""
+AXES = "tTbdhui1"
+"""The axes of a layer's sequences: time, time from its end, batch, directions, units of one direction, units of all directions
+side by side, features that are read (the same as u, where another layer gives them), and an axis of length 1."""
 
 
 class Graph:
@@ -119,17 +122,19 @@ class Graph:
         inputs: Sequence[Hashable | None],
         outputs: Sequence[Hashable | None],
         attributes: Mapping[str, Any] | None = None,
-        label: str = "",
+        label: str | None = "",
+        over: bool = False,
     ) -> Node:
         """Note an operator; None for an input or output that is left out.
 
-        label  what messages call it; its kind, if nothing is given
+        label  what messages call it; its kind, if nothing is given; None for one that is none of the file's, which they leave out
+        over   whether it takes the place of the operators that give these outputs already: the first counts otherwise
         """
         read = tuple(None if key is None else self.value(key) for key in inputs)
         gives = tuple(None if key is None else self.value(key) for key in outputs)
-        node = Node(kind, read, gives, attributes or {}, label or str(kind))
+        node = Node(kind, read, gives, attributes or {}, "" if label is None else label or str(kind))
         for value in gives:
-            if value is not None and value.node is None:
+            if value is not None and (over or value.node is None):
                 value.node = node
         return node
 
@@ -137,8 +142,8 @@ class Graph:
         self,
         layer: str,
         sequence: tuple[Hashable, str],
-        outputs: Mapping[Hashable, str],
-        states: Mapping[Hashable, str] | None = None,
+        outputs: Mapping[Any, str],
+        states: Mapping[Any, str] | None = None,
         *,
         hidden: int,
         directions: int = 1,

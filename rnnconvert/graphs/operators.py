@@ -19,7 +19,14 @@ class ChangesError(Exception):
 
 
 class UnfitError(Exception):
-    """An operator cannot be applied to values of these shapes."""
+    """An operator cannot be applied to values of these shapes.
+
+    numbers  whole numbers that the file states of it: lengths that do not fit, or what they must be multiples of
+    """
+
+    def __init__(self, words: str, numbers: Sequence[int] = ()) -> None:
+        super().__init__(words)
+        self.numbers = tuple(numbers)
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,11 @@ class Applied:
             raise UnfitError(f"{self.kind} has no input {index}")
         return value
 
+    @property
+    def arrays(self) -> list[Array]:
+        """All inputs, none of which may be left out. Raises UnfitError where one is."""
+        return [self.input(index) for index in range(len(self.inputs))]
+
     def integers(self, index: int) -> list[int]:
         """Return an input that is a list of whole numbers."""
         return [int(number) for number in self.input(index).reshape(-1)]
@@ -63,6 +75,10 @@ class Moves:
 
     function: Function
     data: tuple[int, ...] | None = (0,)
+
+    def carries(self, place: int) -> bool:
+        """Return whether an input has elements to move."""
+        return self.data is None or place in self.data
 
 
 @dataclass(frozen=True)
@@ -95,7 +111,15 @@ class Computes:
     shape: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]] = lambda shapes: np.broadcast_shapes(*shapes)
 
 
-Operator: TypeAlias = "Moves | Measures | Casts | Computes"
+@dataclass(frozen=True)
+class Chooses:
+    """An operator that gives the input behind its first by the number that the first is, 0 for the next one.
+
+    Where that number is not known, it gives what all of them are, if they are the same.
+    """
+
+
+Operator: TypeAlias = "Moves | Measures | Casts | Computes | Chooses"
 
 Dialect: TypeAlias = Mapping[Hashable, Operator]
 """What each operator of a framework does, by its kind."""

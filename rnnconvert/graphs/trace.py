@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import elements
 from rnnconvert.graphs.elements import BITS, Elements, Source
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
-from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Computes, Measures, Moves, UnfitError
+from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
 
 MOST = 1 << 25
 """The most elements that one pass over a graph may push."""
@@ -35,6 +35,7 @@ class Trace:
     moving   those that moved elements, measured shapes or computed constants
     changes  how others change values, where their dialect says it
     unfit    why others take no inputs of these shapes
+    chosen   which input others give, by its place
     integers numbers that places and shapes are stated by
     """
 
@@ -46,6 +47,7 @@ class Trace:
         self.moving: set[Node] = set()
         self.changes: dict[Node, str] = {}
         self.unfit: dict[Node, str] = {}
+        self.chosen: dict[Node, int] = {}
         self.integers: set[int] = set()
         self._left, self._nodes = MOST, NODES
 
@@ -94,7 +96,7 @@ class Trace:
         return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
 
     def _opaque(self, source: Source, shape: Sequence[int] | None) -> Elements:
-        """Return a value of which no element is told from another."""
+        """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
         return Elements(None if shape is None else np.broadcast_to(number, tuple(shape)))
@@ -108,6 +110,8 @@ class Trace:
         stated = None if origins is None else elements.canonical(origins, axes)
         if stated is not None:
             time, batch = stated.shape[:2]
+        else:  # what has no axis for it is of one step, or of one sequence
+            time, batch = (length if letter in axes else 1 for letter, length in (("t", time), ("b", batch)))
         for output, axes in call.outputs:
             size = time * batch * call.hidden * call.directions
             if self._spend(size):
@@ -140,13 +144,17 @@ class Trace:
                 results = None if shapes[0] is None else self._listed(operator.function(_applied(node, shapes)))
             elif isinstance(operator, Casts):
                 results = [self._cast(node, operator, inputs)]
+            elif isinstance(operator, Chooses):
+                results = [self._choose(node, inputs)]
             else:
                 results = self._compute(node, operator, inputs)
         except ChangesError as change:
             self.changes[node], results = str(change), None
         except (UnfitError, ValueError, IndexError, TypeError, OverflowError) as problem:
             self.unfit[node], results = str(problem), None
-        if results is not None and (not isinstance(operator, Computes) or isinstance(results[0], np.ndarray)):
+            self.integers |= set(getattr(problem, "numbers", ()))
+        computes = isinstance(operator, Computes) and not (results and isinstance(results[0], np.ndarray))
+        if results is not None and not computes and not isinstance(operator, Chooses):
             self.moving.add(node)
         for value, result in zip(node.outputs, results or (), strict=False):
             if value is not None:
@@ -157,8 +165,7 @@ class Trace:
         return [results] if isinstance(results, np.ndarray) else list(results)
 
     def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        carriers = range(len(inputs)) if operator.data is None else operator.data
-        data = [place for place in carriers if place < len(inputs) and inputs[place] is not None]
+        data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place)]
         for place, value in enumerate(inputs):
             if (
                 isinstance(value, np.ndarray)
@@ -198,8 +205,20 @@ class Trace:
             raise ChangesError(f"{node.label} to {dtype}")
         return Elements(value.origins, value.exact, dtype)
 
+    def _choose(self, node: Node, inputs: Sequence[Elements | Array | None]) -> Any:
+        number, choices = inputs[0], inputs[1:]
+        if isinstance(number, np.ndarray) and number.size == 1:
+            place = int(number.reshape(-1)[0])
+            if 0 <= place < len(choices):
+                self.chosen[node] = place + 1
+                return choices[place]
+        if not all(_same(choices[0], value) for value in choices[1:]):
+            raise ChangesError(node.label)
+        self.chosen[node] = 1
+        return choices[0]
+
     def _compute(self, node: Node, operator: Any, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        if operator is not None and inputs and all(value is None or isinstance(value, np.ndarray) for value in inputs):
+        if operator is not None and all(value is None or isinstance(value, np.ndarray) for value in inputs):
             results = self._constant(node, operator.function, inputs)
             if results is not None:
                 return results
@@ -210,6 +229,19 @@ class Trace:
             return None
         shape = operator.shape([array.shape for array in shapes if array is not None])
         return [self._opaque(Source(node), shape)] if math.prod(shape) < 1 << BITS else None
+
+
+def _same(first: Elements | Array | None, second: Elements | Array | None) -> bool:
+    """Return whether two values are known to be the same."""
+    if first is second:
+        return first is not None
+    if isinstance(first, Elements) and isinstance(second, Elements):
+        told = (
+            first.origins is not None and second.origins is not None and np.array_equal(first.origins, second.origins)
+        )
+        # Elements of one operator or input have one number: which of them stand where is not known.
+        return told and bool((np.diff(np.sort(first.origins.reshape(-1))) > 0).all()) and first.exact == second.exact  # type: ignore[union-attr]
+    return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and np.array_equal(first, second)
 
 
 def _origins(value: Elements | Array | None) -> Array | None:

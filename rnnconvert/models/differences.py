@@ -130,6 +130,7 @@ _BESIDES: dict[str, Callable[[Any], str]] = {
     "activation": lambda value: f"applies {value} after it" if value != "linear" else "",
     "masking": lambda value: f"skips the steps that hold only {value.removeprefix('all ')}" if value != "none" else "",
     "forward": lambda value: f"computes it in a forward method of its own ({value})",
+    "hooks": lambda value: f"runs hooks before or after it ({value})",
     "bag": lambda value: f"gives the {value} of several rows",
     "max_norm": lambda value: f"shortens rows that are longer than {value}",
     "padding_mode": lambda value: f"pads by {value}" if str(value).lower() != "zeros" else "",

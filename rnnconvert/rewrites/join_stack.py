@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.weights import INPUT, Directly, Input, Recurrent, Through
+from rnnconvert.core.weights import INPUT, Directly, Input, Recurrent, Through, Unknown
 from rnnconvert.rewrites.join_with_zeros import JOIN_WITH_ZEROS
 from rnnconvert.rewrites.rewrite import Obstacle, Rewrite
 
@@ -22,6 +22,8 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
                 f"{quoted(stack.name)} is called {len(stack.calls)} times in the model",
                 "a stack runs each of its layers once",
             )
+        if isinstance(stack.reads, Unknown) and stack.reads.stated:
+            return Obstacle(f"what {quoted(stack.name)} reads in the model is not known", stack.reads.why)
     names = f"{above.name!r} does not read {below.name!r}"
     match above.reads:
         case Through(_, changes):

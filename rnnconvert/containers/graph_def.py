@@ -28,6 +28,8 @@ _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 """TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
 
 
+_RESOURCE = 20
+"""DataType's DT_RESOURCE."""
 _MOST_NUMBERS = 1 << 32
 """The most numbers of one constant: a file of 2 GiB has fewer, and one number may stand for all of them."""
 
@@ -64,6 +66,13 @@ class Node:
                 return [wire.signed(number) for _, two in said for number in _varints(two, self)]
         return []
 
+    def type(self, key: str) -> int:
+        """Return an attribute that is an element type, by its number in types.proto; 0 where it is left out."""
+        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+            if which == 6 and isinstance(value, int):
+                return value
+        return 0
+
     def called(self, key: str) -> str:
         """Return the name of the function that an attribute is, or ""."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
@@ -73,8 +82,13 @@ class Node:
         return ""
 
     def shape(self, key: str) -> list[int] | None:
-        """Return an attribute that is a shape, -1 for an axis of any length; None where it is left out or of any rank."""
-        for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
+        """Return an attribute that is a shape or a list that begins with one, -1 for an axis of any length; None where it is left
+        out or of any rank."""
+        content = self.attributes.get(key, memoryview(b""))
+        listed = [
+            value for which, value in wire.values(content, self.path) if which == 1 and isinstance(value, memoryview)
+        ]
+        for which, value in wire.values(listed[0] if listed else content, self.path):
             if which == 7 and isinstance(value, memoryview):
                 said = list(wire.values(value, self.path))
                 if any(one == 3 and two for one, two in said):
@@ -105,13 +119,17 @@ class Node:
 class Function:
     """A function of a graph.
 
-    inputs   names of its arguments
-    outputs  what it gives: "argument", or "node:name of the output:number"
+    inputs     names of its arguments
+    outputs    what it gives: "argument", or "node:name of the output:number"
+    resources  those of its arguments that are variables
+    shapes     of its arguments, as far as they are stated; -1 for an axis of any length
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: dict[str, Node] = field(repr=False)
+    resources: frozenset[str] = frozenset()
+    shapes: dict[str, list[int]] = field(default_factory=dict)
 
 
 class Graph:
@@ -165,6 +183,21 @@ def read(path: Path) -> Graph:
         if not graphs or not isinstance(graphs[0], memoryview):
             raise UnreadableError(path, "it holds no graph")
         data = graphs[0]
+    return _graph(data, path)
+
+
+def read_saved(path: Path) -> list[Graph]:
+    """Return the graphs of a SavedModel's saved_model.pb. Raises UnreadableError."""
+    return [
+        _graph(graph, path)
+        for number, meta in wire.values(map_file(path).data, path)
+        if number == 2 and isinstance(meta, memoryview)
+        for which, graph in wire.values(meta, path)
+        if which == 2 and isinstance(graph, memoryview)
+    ]
+
+
+def _graph(data: memoryview, path: Path) -> Graph:
     nodes = {node.name: node for node in _nodes(data, path)}
     if not nodes:
         raise UnreadableError(path, "its graph has no nodes")
@@ -182,14 +215,27 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
             said = list(wire.values(content, path))
             signature = next((two for one, two in said if one == 1 and isinstance(two, memoryview)), memoryview(b""))
             words: dict[int, list[str]] = {1: [], 2: [], 3: []}
+            resources: set[str] = set()
             for one, two in wire.values(signature, path):
                 if one == 1 and isinstance(two, memoryview):
                     words[1].append(_text(two, path))
                 elif one in (2, 3) and isinstance(two, memoryview):
-                    name = dict(wire.values(two, path)).get(1, memoryview(b""))
+                    stated = dict(wire.values(two, path))
+                    name = stated.get(1, memoryview(b""))
                     words[one].append(_text(name, path) if isinstance(name, memoryview) else "")
+                    if one == 2 and stated.get(3) == _RESOURCE:
+                        resources.add(words[2][-1])
             given: dict[str, str] = {}
+            shapes: dict[str, list[int]] = {}
             for one, two in said:
+                if one == 7 and isinstance(two, memoryview):
+                    entry = dict(wire.values(two, path))
+                    place, stated_of = entry.get(1, 0), entry.get(2)
+                    if isinstance(place, int) and place < len(words[2]) and isinstance(stated_of, memoryview):
+                        attributes = Node(path, "", "", (), _attributes(stated_of, path, 1))
+                        shape = attributes.shape("_output_shapes")
+                        if shape is not None:
+                            shapes[words[2][place]] = shape
                 if one == 4 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
                     key, value = entry.get(1), entry.get(2)
@@ -197,7 +243,12 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                         given[_text(key, path)] = _text(value, path)
             if words[1] and all(name in given for name in words[3]):
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
-                yield words[1][0], Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes)
+                yield (
+                    words[1][0],
+                    Function(
+                        tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources), shapes
+                    ),
+                )
 
 
 def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
@@ -205,18 +256,24 @@ def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
         if number != kind or not isinstance(content, memoryview):
             continue
         words: dict[int, list[str]] = {1: [], 2: [], 3: []}
-        attributes: dict[str, memoryview] = {}
         for which, value in wire.values(content, path):
             if isinstance(value, memoryview) and which in words:
                 words[which].append(_text(value, path))
-            elif isinstance(value, memoryview) and which == 5:
-                entry = dict(wire.values(value, path))
-                key, said = entry.get(1), entry.get(2)
-                if isinstance(key, memoryview) and isinstance(said, memoryview):
-                    attributes[_text(key, path)] = said
         if not words[1] or not words[2]:
             raise UnreadableError(path, "a node of its graph has no name or no operation")
-        yield Node(path, words[1][0], words[2][0], tuple(words[3]), attributes)
+        yield Node(path, words[1][0], words[2][0], tuple(words[3]), _attributes(content, path, 5))
+
+
+def _attributes(content: memoryview, path: Path, kind: int) -> dict[str, memoryview]:
+    """Return a map of attributes, which is a message's field of this number."""
+    attributes: dict[str, memoryview] = {}
+    for which, value in wire.values(content, path):
+        if which == kind and isinstance(value, memoryview):
+            entry = dict(wire.values(value, path))
+            key, stated = entry.get(1), entry.get(2)
+            if isinstance(key, memoryview) and isinstance(stated, memoryview):
+                attributes[_text(key, path)] = stated
+    return attributes
 
 
 def _text(content: memoryview, path: Path) -> str:

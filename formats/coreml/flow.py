@@ -1,0 +1,267 @@
+"""Core ML's programs as graphs: what operations do to the elements on their way from one recurrent operation to the next.
+
+Source: coremltools 9.0, converters/mil/mil/ops/defs, each operation by its class. An operation goes by its type; a custom_layer is the
+user's own and may compute anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.weights import INPUT, Call, Recurrent
+from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.values import Operation, Values
+from rnnconvert.graphs import (
+    SAME,
+    Applied,
+    Casts,
+    ChangesError,
+    Computes,
+    Dialect,
+    Graph,
+    Measures,
+    Moves,
+    moves,
+    received,
+)
+from rnnconvert.graphs import calls as followed
+
+_BOOL = 1
+_DATA = ("x", "values")
+_TYPES = {
+    "fp16": "f2",
+    "fp32": "f4",
+    "fp64": "f8",
+    "int32": "i4",
+    "int16": "i2",
+    "int8": "i1",
+    "uint8": "u1",
+    "uint16": "u2",
+}
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A recurrent operation of a program.
+
+    turned  the values behind operations that turn its outputs around, where that belongs to the layer
+    inside  whether it stands in a block of another operation
+    """
+
+    operation: Operation
+    stack: Recurrent
+    sequence: bool
+    turned: Sequence[str]
+    inside: bool
+
+
+def dims(message: Message, name: str = "") -> list[int | str | None] | None:
+    """Return the lengths of the axes that a value's type states; None for what is not a tensor.
+
+    name  of an input, whose open axes go by names of their own
+    """
+    tensor = message.within(2, 1)
+    if tensor is None:
+        return None
+    lengths = [axis.one(1) for axis in tensor.every(3)]
+    return [
+        length.number(1) if length is not None else f"{name} {axis}" if name else None
+        for axis, length in enumerate(lengths)
+    ]
+
+
+def calls(
+    values: Values, inputs: Sequence[Message], operations: Sequence[Operation], layers: dict[str, Placed]
+) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent operation of a function receives, by its layer's name.
+
+    inputs      those of the function
+    operations  all of it, those of blocks too
+    """
+    graph = Graph(_DIALECT)
+    for message in inputs:
+        graph.describe(message.text(1), dims(message, message.text(1)))
+    owners = {id(layer.operation): name for name, layer in layers.items()}
+    for name, layer in layers.items():
+        _layer(graph, name, layer)
+    for operation in operations:
+        for message in operation.message.every(3):
+            graph.describe(message.text(1), dims(message))
+        if id(operation) not in owners:
+            _operation(graph, values, operation)
+    for call in graph.layers:
+        layer = layers[call.layer]
+        given = [value for key in ("initial_h", "initial_c") for value in layer.operation.inputs.get(key, [])]
+        begin = received.states(graph, [value for value in given if isinstance(value, str)])
+        if begin == INPUT and layer.inside:
+            begin = "what the operation around it hands on"
+        call.given = replace(call.given, states=begin)
+    return followed(graph)
+
+
+def _layer(graph: Graph, name: str, layer: Placed) -> None:
+    (pair,) = layer.stack.layers
+    data = next((one for one in layer.operation.inputs.get("x", []) if isinstance(one, str)), "")
+    outputs = layer.turned or layer.operation.outputs[:1]
+    states = dict.fromkeys(layer.operation.outputs[1:], "the last states")
+    if not layer.sequence:
+        outputs, states = (), {**states, layer.operation.outputs[0]: "the last output"}
+    graph.call(
+        name, (data, "tbi"), dict.fromkeys(outputs, "tbu"), states, hidden=pair.output_size, dtype=layer.stack.dtype,
+        width=layer.stack.input_size,
+    )  # fmt: skip
+
+
+def _operation(graph: Graph, values: Values, operation: Operation) -> None:
+    if operation.type == "const":
+        graph.constant(operation.outputs[0], lambda: _constant(values, operation.outputs[0]))
+        return
+    constants: dict[str, Any] = {}
+    inputs: dict[str, list[Hashable]] = {}
+    for parameter, given in operation.inputs.items():
+        if parameter not in _DATA and operation.type in _DIALECT:
+            constants[parameter] = _constant(values, given[0]) if given else None
+        if parameter in _DATA or constants.get(parameter) is None:
+            inputs[parameter] = [one for one in given if isinstance(one, str)]
+    order = [key for key in (*_DATA, *inputs) if key in inputs]
+    order = [*dict.fromkeys(order)]
+    read = [value for key in order for value in inputs[key]]
+    read += [text for block in operation.message.every(4) for text in block.texts(2)]
+    names = [key for key in order for _ in inputs[key]]
+    graph.add(operation.type, read, operation.outputs, {**constants, "parameters": names}, operation.type)
+
+
+def _constant(values: Values, given: str | Message) -> Any:
+    """Return the numbers, truths or text of a value; None where the program computes it."""
+    maker = values.makers.get(given) if isinstance(given, str) else None
+    value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else given
+    if isinstance(value, Message):
+        truths = value.within(3, 1, 3)
+        if text := values.text(value):
+            return text
+        if values.type(value)[1] == _BOOL and truths is not None:
+            return np.array(truths.whole(1), bool).reshape(values.type(value)[0])
+    used = set(values.used)
+    try:
+        array, _ = values.constant(given, "value")
+    except (UnknownError, RnnConvertError):
+        return None
+    finally:
+        values.used = used
+    return array
+
+
+# What operations do ---------------------------------------------------------------------------------------------
+
+
+def _given(applied: Applied, parameter: str) -> Any:
+    """Return a parameter: a constant, or what the graph computes of constants and shapes; None where it is not given."""
+    if applied.attributes.get(parameter) is not None:
+        return applied.attributes[parameter]
+    names = applied.attributes["parameters"]
+    return applied.inputs[names.index(parameter)] if parameter in names else None
+
+
+def _numbers(applied: Applied, parameter: str) -> list[int]:
+    found = _given(applied, parameter)
+    return [] if found is None else [int(number) for number in np.asarray(found).reshape(-1)]
+
+
+def _number(applied: Applied, parameter: str, default: int = 0) -> int:
+    return next(iter(_numbers(applied, parameter)), default)
+
+
+def _concat(applied: Applied) -> Array:
+    if _number(applied, "interleave"):
+        raise ChangesError("concat that interleaves")
+    return moves.concatenate(applied.arrays, _number(applied, "axis"))
+
+
+def _split(applied: Applied) -> list[Array]:
+    sizes = _numbers(applied, "split_sizes")
+    return moves.split(
+        applied.input(0), _number(applied, "axis"), sizes or _number(applied, "num_splits", applied.outputs)
+    )
+
+
+def _by_index(applied: Applied) -> Array:
+    begin, end = _numbers(applied, "begin"), _numbers(applied, "end")
+    none = [0] * len(begin)
+    masks = [_numbers(applied, f"{key}_mask") or none for key in ("begin", "end")]
+    masks += [none, none, _numbers(applied, "squeeze_mask") or none]
+    steps = _numbers(applied, "stride") or [1] * len(begin)
+    return moves.strided(applied.input(0), begin, end, steps, masks=[[bool(bit) for bit in mask] for mask in masks])
+
+
+def _by_size(applied: Applied) -> Array:
+    begin, sizes = _numbers(applied, "begin"), _numbers(applied, "size")
+    return moves.cut(
+        applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
+    )
+
+
+def _gather(applied: Applied) -> Array:
+    if _number(applied, "batch_dims"):
+        raise ChangesError("gather by batch")
+    return moves.take(applied.input(0), np.asarray(_given(applied, "indices")), _number(applied, "axis"))
+
+
+def _reverse(applied: Applied) -> Array:
+    array = applied.input(0)
+    return moves.reverse(array, _numbers(applied, "axes") or range(array.ndim))
+
+
+def _pad(applied: Applied) -> Array:
+    if _given(applied, "mode") not in (None, "constant"):
+        raise ChangesError(f"pad of the mode {_given(applied, 'mode')!r}")
+    array, widths = applied.input(0), _numbers(applied, "pad")
+    widths = [0] * (2 * array.ndim - len(widths)) + widths
+    return moves.pad(array, widths[::2], widths[1::2])
+
+
+def _dtype(applied: Applied) -> np.dtype[Any]:
+    name = applied.attributes.get("dtype")
+    if name not in _TYPES:
+        raise ChangesError(f"cast to {name!r}")
+    return np.dtype(_TYPES[name])
+
+
+def _flat(applied: Applied) -> Array:
+    array, axis = applied.input(0), _number(applied, "axis", 1)
+    axis = axis if axis >= 0 else axis + array.ndim
+    return moves.reshape(array, [int(np.prod(array.shape[:axis], dtype=object)), -1])
+
+
+_DIALECT: Dialect = {
+    "identity": SAME,  # elementwise_unary.py and tensor_operation.py: "returns a tensor with the same shape and values"
+    "cast": Casts(_dtype),
+    "transpose": Moves(lambda one: moves.transpose(one.input(0), _numbers(one, "perm"))),
+    "reshape": Moves(lambda one: moves.reshape(one.input(0), _numbers(one, "shape"), True)),
+    "squeeze": Moves(lambda one: moves.squeeze(one.input(0), _numbers(one, "axes"))),
+    "expand_dims": Moves(lambda one: moves.unsqueeze(one.input(0), _numbers(one, "axes"))),
+    "flatten2d": Moves(_flat),
+    "concat": Moves(_concat, None),
+    "stack": Moves(lambda one: moves.stack(one.arrays, _number(one, "axis")), None),
+    "split": Moves(_split),
+    "slice_by_index": Moves(_by_index),
+    "slice_by_size": Moves(_by_size),
+    "gather": Moves(_gather),
+    "reverse": Moves(_reverse),
+    "reverse_sequence": Moves(
+        lambda one: moves.reverse_sequences(
+            one.input(0), np.asarray(_given(one, "lengths")), _number(one, "seq_axis"), _number(one, "batch_axis")
+        )
+    ),
+    "tile": Moves(lambda one: moves.tile(one.input(0), _numbers(one, "reps"))),
+    "pad": Moves(_pad),
+    "shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "fill": Computes(),
+    "fill_like": Measures(lambda one: np.zeros(one.input(0).shape)),
+}

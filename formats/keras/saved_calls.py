@@ -1,0 +1,232 @@
+"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken
+together.
+
+A layer's operators are in a scope of its own: see rnnconvert.formats.keras.saved_graph. What does not look as Keras builds it is
+left open, or counts as a change.
+
+Source: keras/src (3.15), layers/rnn/{rnn,bidirectional}.py and backend/tensorflow/rnn.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from rnnconvert.containers.graph_def import Function, Node
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.formats.keras.saved_graph import SavedGraph
+from rnnconvert.formats.keras.saved_operators import DIALECT, NODE
+from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.layered_calls import dims_of, longest
+
+_RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
+_MERGES = ("ConcatV2", "AddV2", "Mul", "RealDiv")
+
+_TRUTHS = (
+    "Any",
+    "All",
+    "NotEqual",
+    "Equal",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalOr",
+    "LogicalNot",
+)
+"""Operators that give what masks are: true or false."""
+
+_LOOPS = ("While", "StatelessWhile")
+
+Calls = Mapping[str, tuple[Call, ...]]
+
+
+def received(
+    saved: SavedGraph, paths: Mapping[str, str], layers: Mapping[str, Recurrent]
+) -> dict[str, tuple[Call, ...]]:
+    """Return the calls of each layer; Unknown where the graph does not show them.
+
+    paths  of the layers' variables
+    """
+    scopes = {scope: name for name, path in paths.items() for scope in saved.scopes(path)}
+    seen: list[Calls] = []
+    for function in saved.parts:
+        here = {scope: name for scope, name in scopes.items() if _runs(function, scope, layers[name])}
+        if here:
+            seen.append(_calls(function, here, layers, saved))
+    return {name: _agreed(name, [calls_ for calls_ in seen if name in calls_]) for name in layers}
+
+
+def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
+    """Return what all functions that run a layer say of it."""
+    several = {calls_[name] for calls_ in seen}
+    if len(several) == 1:
+        return several.pop()
+    why = (
+        "the functions of the SavedModel call it differently"
+        if several
+        else "the graph of the SavedModel does not show it"
+    )
+    return (Call(Unknown(why)),)
+
+
+def _runs(function: Function, scope: str, layer: Recurrent) -> bool:
+    """Return whether a function has a layer's operators: not those of the layer's loop alone, nor of a model called like it."""
+    names = [name for name in function.nodes if name.startswith(f"{scope}/")]
+    loops = sum(function.nodes[name].op in _LOOPS for name in names)
+    outside = any("/while/" not in name[len(scope) :] for name in names)
+    return outside and loops in (0, len(layer.layers[0].directions))
+
+
+def _calls(function: Function, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
+    graph = Graph(DIALECT)
+    most = longest([layers[name].layers[-1].output_size for name in scopes.values()])
+    for argument, shape in function.shapes.items():
+        graph.describe(argument, dims_of([None if size < 0 else size for size in shape], argument, most))
+    owner = {name: scope for name in function.nodes if (scope := _scope_of(name, scopes))}
+    read: dict[str, list[str]] = {}
+    for node in function.nodes.values():
+        for source in node.read:
+            read.setdefault(_maker(source), []).append(source)
+    for source in function.outputs:
+        read.setdefault(_maker(source), []).append(source)
+    for node in function.nodes.values():
+        outputs = sorted(set(read.get(node.name, ())), key=_place)
+        if node.op in ("Const", "ReadVariableOp"):
+            for output in outputs:
+                graph.constant(output, partial(_numbers, node))
+        elif node.name not in owner:
+            graph.add(node.op, node.read, outputs, {NODE: node})
+    for scope, name in scopes.items():
+        _Layer(function, scope, owner).call(graph, name, layers[name], read, _is_random(saved, scope))
+    return calls(graph)
+
+
+def _numbers(node: Node) -> Array | None:
+    return node.tensor if node.op == "Const" else None
+
+
+def _scope_of(name: str, scopes: Mapping[str, str]) -> str:
+    words = name.split("/")
+    return next((scope for count in range(1, len(words)) if (scope := "/".join(words[:count])) in scopes), "")
+
+
+def _maker(source: str) -> str:
+    return source.partition(":")[0]
+
+
+def _place(source: str) -> tuple[str, int]:
+    name, _, number = source.rpartition(":")
+    return (name, int(number)) if number.isdigit() else (source, 0)
+
+
+def _is_random(saved: SavedGraph, scope: str) -> bool:
+    return any(
+        _RANDOM.match(node.op)
+        for function in saved.parts
+        for node in function.nodes.values()
+        if node.name.startswith(f"{scope}/")
+    )
+
+
+class _Layer:
+    """The operators of one call of a layer."""
+
+    def __init__(self, function: Function, scope: str, owner: Mapping[str, str]) -> None:
+        self._function, self._scope, self._owner = function, scope, owner
+
+    def call(self, graph: Graph, name: str, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool) -> None:
+        """Note the call."""
+        nodes = [node for node in self._function.nodes.values() if self._owner.get(node.name) == self._scope]
+        given = dict.fromkeys(source for node in nodes for source in node.read if self._is_from_outside(source))
+        sequence = self._sequence(nodes, list(given))
+        last = stack.layers[-1]
+        outputs: dict[object, str] = {}
+        states: dict[object, str] = {}
+        for node in nodes:
+            for source in sorted(set(read.get(node.name, ())), key=_place):
+                if not self._is_read_outside(source):
+                    continue
+                if self._is_whole(node, last.merge if len(last.directions) > 1 else ""):
+                    outputs[source] = "btu"
+                else:
+                    states[source] = "the last output, or a state or a part,"
+        others = [source for source in given if source != sequence]
+        words = " and ".join(repr(source.partition(":")[0]) for source in others)
+        masked = bool(others) and all(self._is_truth(source) for source in others)
+        graph.call(
+            name, (sequence or (self._scope, "nothing"), "bti"), outputs, states,
+            hidden=last.directions[0].output_size, directions=len(last.directions) if last.merge == "concat" else 1,
+            width=stack.input_size,
+            given=Call(
+                Unknown("its graph was not followed yet"), "" if masked else words, f"that of {words}" if masked else "",
+                random="its operators draw random numbers" if random else "",
+            ),
+        )  # fmt: skip
+
+    def _is_from_outside(self, source: str) -> bool:
+        node = self._function.nodes.get(_maker(source))
+        if node is None:
+            return source not in self._function.resources
+        return node.op != "Const" and self._owner.get(node.name) != self._scope
+
+    def _is_truth(self, source: str) -> bool:
+        node = self._function.nodes.get(_maker(source))
+        return node is not None and node.op in _TRUTHS
+
+    def _is_read_outside(self, source: str) -> bool:
+        return source in self._function.outputs or any(
+            source in node.read and self._owner.get(node.name) != self._scope for node in self._function.nodes.values()
+        )
+
+    def _sequence(self, nodes: Sequence[Node], given: Sequence[str]) -> str:
+        """Return the value that is read as a sequence: the one whose first two axes are exchanged."""
+        turned = {node.read[0] for node in nodes if node.op == "Transpose" and node.read[0] in given}
+        return turned.pop() if len(turned) == 1 else given[0] if len(given) == 1 else ""
+
+    def _is_whole(self, node: Node, merge: str) -> bool:
+        """Return whether a value is the layer's outputs at all steps, one after the other."""
+        if not merge:
+            return self._is_stacked(node)
+        leaves = list(self._leaves(node))
+        if len(leaves) != 2 or node.name.rpartition("/")[0] != self._scope:
+            return False
+        forward, backward = leaves
+        axis = self._constant(node.read[-1]) if node.op == "ConcatV2" else None
+        if (merge == "concat") != (axis is not None and axis.reshape(-1)[0] in (2, -1)):
+            return False
+        before = self._function.nodes.get(_maker(backward.read[0])) if backward.op == "ReverseV2" else None
+        turned = self._constant(backward.read[1]) if before is not None else None
+        return (
+            before is not None and turned is not None and turned.reshape(-1).tolist() == [1]
+            and self._is_stacked(forward) and self._is_stacked(before)
+        )  # fmt: skip
+
+    def _leaves(self, node: Node, depth: int = 0) -> Iterator[Node]:
+        """Yield what the outputs of two directions are joined from."""
+        if node.op not in _MERGES or depth > 3:
+            yield node
+            return
+        for source in node.read[:2]:
+            inner = self._function.nodes.get(_maker(source))
+            if inner is not None and inner.op != "Const":
+                yield from self._leaves(inner, depth + 1)
+
+    def _is_stacked(self, node: Node) -> bool:
+        """Return whether a node exchanges time and batch of what a loop gave at each step."""
+        turn = self._constant(node.read[1]) if node.op == "Transpose" and len(node.read) == 2 else None
+        if turn is None or turn.reshape(-1).tolist() != [1, 0, 2]:
+            return False
+        listed = self._function.nodes.get(_maker(node.read[0]))
+        loop = self._function.nodes.get(_maker(listed.read[0])) if listed is not None and listed.read else None
+        return (
+            listed is not None and listed.op == "TensorListStack" and loop is not None
+            and loop.op in _LOOPS and self._owner.get(loop.name) == self._scope
+        )  # fmt: skip
+
+    def _constant(self, source: str) -> Array | None:
+        node = self._function.nodes.get(_maker(source))
+        return node.tensor if node is not None and node.op == "Const" else None

@@ -1,0 +1,235 @@
+"""OpenVINO's operations as a graph: what each does to the elements on their way from one recurrent operation to the next.
+
+Source: docs.openvino.ai, Operation Sets; for each operation its class in src/core/src/op. An operation of another set than OpenVINO's
+("opset1" to "opset16") is an extension, which may compute anything whatever it is called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import INPUT, Call
+from rnnconvert.formats.openvino.net import TYPES, Layer, Net, Value
+from rnnconvert.graphs import (
+    SAME,
+    Applied,
+    Casts,
+    ChangesError,
+    Computes,
+    Dialect,
+    Graph,
+    LayerCall,
+    Measures,
+    Moves,
+    moves,
+    received,
+)
+from rnnconvert.graphs import calls as followed
+
+_OWN = re.compile(r"opset\d{1,2}")
+_TYPES = {"FP16": "f2", "FP64": "f8"}
+"""Element types that recurrent operations compute in besides float32, by the IR's names of precisions."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A recurrent operation.
+
+    name     the layer that is read of it
+    axes     of what it reads
+    states   which of its inputs are states
+    lengths  which one is the lengths of its sequences; 0 for none
+    outputs  the whole sequences that it gives, or that operations make of them that belong to the layer, with their axes
+    hidden, directions, width  of what it gives and reads
+    """
+
+    name: str
+    axes: str
+    states: Sequence[int]
+    lengths: int
+    outputs: Mapping[Value, str]
+    hidden: int
+    directions: int
+    width: int
+
+
+def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent operation of a graph receives, by its layer's name.
+
+    operations  by the ids of their layers in the IR
+    """
+    graph = Graph(_DIALECT)
+    layers: dict[str, LayerCall] = {}
+    for layer in net.layers.values():
+        keys = [(layer.id, port) for port in range(len(layer.given))]
+        for key, shape in zip(keys, layer.given, strict=True):
+            graph.value(key).name = f"{layer.name} (layer {layer.id})" + (f", output {key[1]}" if key[1] else "")
+            graph.describe(key, _dims(layer, shape))
+        if layer.id in operations:
+            layers[layer.id] = _call(graph, layer, operations[layer.id])
+        elif layer.type == "Const" and keys:
+            graph.constant(keys[0], _numbers(net, layer))
+        elif layer.type not in ("Const", "Parameter", "ReadValue"):  # what ReadValue gives is from the run before
+            known = layer.type if _OWN.fullmatch(layer.version) else (layer.version, layer.type)
+            graph.add(known, layer.inputs, keys, layer.data, layer.type)
+    for number, call in layers.items():
+        operation, inputs = operations[number], net.layers[number].inputs
+        begin = received.states(graph, [inputs[place] for place in operation.states if inputs[place] is not None])
+        if begin == INPUT and net.where:
+            begin = "what the loop around it hands on"
+        lengths = received.source(graph, inputs[operation.lengths]) if operation.lengths else ""
+        call.given = replace(call.given, states=begin, lengths=lengths)
+    return followed(graph)
+
+
+def _numbers(net: Net, layer: Layer) -> Any:
+    return lambda: net.constant((layer.id, 0))
+
+
+def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
+    others = [(layer.id, port) for port in range(len(layer.given)) if (layer.id, port) not in operation.outputs]
+    return graph.call(
+        operation.name, (layer.inputs[0], operation.axes), operation.outputs,
+        {key: "the last states" if key[1] else "the outputs of both directions" for key in others},
+        hidden=operation.hidden, directions=operation.directions, width=operation.width,
+        dtype=_TYPES.get(layer.precision, "f4"),
+    )  # fmt: skip
+
+
+def _dims(layer: Layer, shape: tuple[int, ...]) -> list[int | str | None]:
+    """Return the lengths of a value's axes; each open one of an input goes by a name."""
+    return [
+        length if length >= 0 else f"{layer.id} {axis}" if layer.type == "Parameter" else None
+        for axis, length in enumerate(shape)
+    ]
+
+
+# What operations do ---------------------------------------------------------------------------------------------
+
+
+def _words(applied: Applied, key: str) -> list[int]:
+    """Return an attribute that is a list of whole numbers: "1, 0, 1"."""
+    return [int(word) for word in str(applied.attributes.get(key, "")).split(",") if word.strip()]
+
+
+def _number(applied: Applied, key: str, default: int = 0) -> int:
+    return int(applied.attributes.get(key, default))
+
+
+def _optional(applied: Applied, index: int) -> list[int]:
+    return applied.integers(index) if index < len(applied.inputs) else []
+
+
+def _convert(applied: Applied) -> np.dtype[Any]:
+    dtype = TYPES.get(applied.attributes.get("destination_type", ""))
+    if dtype is None:
+        raise ChangesError(f"Convert to {applied.attributes.get('destination_type', '')!r}")
+    return dtype
+
+
+def _gather(applied: Applied) -> Array:
+    if _number(applied, "batch_dims"):
+        raise ChangesError("Gather by batch")
+    (axis,) = applied.integers(2)
+    return moves.take(applied.input(0), applied.input(1), axis)
+
+
+def _strided(applied: Applied) -> Array:
+    begin, end = applied.integers(1), applied.integers(2)
+    masks = [_words(applied, f"{key}_mask") for key in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")]
+    filled = [[bool(one) for one in mask] + [False] * (len(begin) - len(mask)) for mask in masks]
+    return moves.strided(applied.input(0), begin, end, _optional(applied, 3) or [1] * len(begin), masks=filled)
+
+
+def _slice(applied: Applied) -> Array:
+    steps = applied.integers(3)
+    # A stop before the first element is a number below -length, which numpy's slices take as 0.
+    return moves.cut(applied.input(0), applied.integers(1), _stops(applied, steps), steps, _optional(applied, 4))
+
+
+def _stops(applied: Applied, steps: Sequence[int]) -> list[int | None]:
+    array, axes = applied.input(0), _optional(applied, 4) or range(len(steps))
+    stops: list[int | None] = []
+    for stop, step, axis in zip(applied.integers(2), steps, axes, strict=True):
+        before = step < 0 and stop < -array.shape[moves.axis_of(axis, array.ndim)]
+        stops.append(None if before else stop)
+    return stops
+
+
+def _pad(applied: Applied) -> Array:
+    if applied.attributes.get("pad_mode") != "constant":
+        raise ChangesError(f"Pad of the mode {applied.attributes.get('pad_mode')!r}")
+    return moves.pad(applied.input(0), applied.integers(1), applied.integers(2))
+
+
+def _broadcast(applied: Applied) -> Array:
+    array, shape = applied.input(0), applied.integers(1)
+    mode = applied.attributes.get("mode", "numpy")
+    if mode == "explicit":
+        raise ChangesError("Broadcast of the mode 'explicit'")
+    return moves.broadcast(array, np.broadcast_shapes(array.shape, shape) if mode == "bidirectional" else shape)
+
+
+def _tile(applied: Applied) -> Array:
+    array, repeats = applied.input(0), applied.integers(1)
+    rank = max(array.ndim, len(repeats))
+    array = array.reshape([1] * (rank - array.ndim) + list(array.shape))
+    return moves.tile(array, [1] * (rank - len(repeats)) + repeats)
+
+
+def _reversed(applied: Applied) -> Array:
+    places = applied.input(1).reshape(-1)
+    mask = applied.attributes.get("mode") == "mask"
+    return moves.reverse(applied.input(0), [int(axis) for axis in (np.flatnonzero(places) if mask else places)])
+
+
+def _range(applied: Applied) -> Array:
+    start, stop, step = (float(applied.input(place).reshape(())) for place in range(3))
+    moves.bounded([int(max(0, (stop - start) // step + 1))])
+    return np.arange(start, stop, step).astype(np.int64)
+
+
+_DIALECT: Dialect = {
+    # src/core/src/op/identity.cpp, result.cpp
+    "Identity": SAME,
+    "Result": SAME,
+    "Convert": Casts(_convert),
+    "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
+    "Reshape": Moves(
+        lambda one: moves.reshape(one.input(0), one.integers(1), one.attributes.get("special_zero") in ("true", "1"))
+    ),
+    "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _optional(one, 1))),
+    "Unsqueeze": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
+    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))],
+                                                  _number(one, "axis")), None),
+    "Split": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], _number(one, "num_splits", 1))),
+    "VariadicSplit": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], one.integers(2))),
+    "Gather": Moves(_gather),
+    "StridedSlice": Moves(_strided),
+    "Slice": Moves(_slice),
+    "Pad": Moves(_pad),
+    "Tile": Moves(_tile),
+    "Broadcast": Moves(_broadcast),
+    "Reverse": Moves(_reversed),
+    "ReverseSequence": Moves(
+        lambda one: moves.reverse_sequences(
+            one.input(0), one.input(1).reshape(-1), _number(one, "seq_axis", 1), _number(one, "batch_axis")
+        )
+    ),
+    "Roll": Moves(lambda one: np.roll(one.input(0), one.integers(1), one.integers(2))),
+    "ShapeOf": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "Add": Computes(lambda one: one.input(0) + one.input(1)),
+    "Subtract": Computes(lambda one: one.input(0) - one.input(1)),
+    "Multiply": Computes(lambda one: one.input(0) * one.input(1)),
+    "Divide": Computes(lambda one: one.input(0) // one.input(1)),
+    "Maximum": Computes(lambda one: np.maximum(one.input(0), one.input(1))),
+    "Minimum": Computes(lambda one: np.minimum(one.input(0), one.input(1))),
+    "Range": Computes(_range),
+    "ReduceProd": Computes(lambda one: np.prod(one.input(0), keepdims=one.attributes.get("keep_dims") == "true")),
+}  # fmt: skip

@@ -1,0 +1,172 @@
+"""The graph of a program that torch.export saved, operator by operator.
+
+Source: torch/_export/serde/schema.py (schema version 8).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import BFLOAT16
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.program import Program, Ref, Several
+from rnnconvert.formats.pytorch.program_operators import operator
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8), 2: np.dtype(np.int8), 3: np.dtype(np.int16), 4: np.dtype(np.int32), 5: np.dtype(np.int64),
+    6: np.dtype(np.float16), 7: np.dtype(np.float32), 8: np.dtype(np.float64), 12: np.dtype(np.bool_), 13: BFLOAT16,
+}  # fmt: skip
+"""Element types by their numbers: ScalarType in torch/_export/serde/schema.py."""
+
+_SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
+_ON_NUMBERS = {"add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs"}
+
+
+def follow(module: Any) -> Program:
+    """Return what the graph module of an exported program computes.
+
+    Raises KeyError, TypeError and others where the description has another form; TooLongError.
+    """
+    graph = module["graph"]
+    program = Program()
+    values: dict[str, Any] = {}
+    dims = {name: _dims(meta) for name, meta in graph["tensor_values"].items()}
+    for spec in module["signature"]["input_specs"]:
+        for name, kept in _inputs(spec):
+            values[name] = program.kept(kept) if kept else program.input(name, dims.get(name))
+    for node in graph["nodes"]:
+        _node(program, node, values, dims)
+    return program
+
+
+def _inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the names of an input in the graph, and among the module's parameters, buffers and constants; "" for the user's."""
+    (kind, stated), *_ = spec.items()
+    fields = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
+    if kind in fields:
+        yield stated["arg"]["name"], str(stated[fields[kind]])
+        return
+    for one in stated["arg"].values() if isinstance(stated.get("arg"), dict) else ():
+        for item in one if isinstance(one, list) else [one]:
+            name = item.get("name") or item.get("as_name") if isinstance(item, dict) else None
+            if name:
+                yield str(name), ""
+
+
+def _dims(meta: Mapping[str, Any]) -> list[int | str | None]:
+    return [_length(size) for size in meta["sizes"]]
+
+
+def _length(size: Mapping[str, Any]) -> int | str | None:
+    if isinstance(size.get("as_int"), int):
+        return int(size["as_int"])
+    named = _SYMBOL.fullmatch(str(size.get("as_expr", {}).get("expr_str", "")))
+    return named.group(1) if named else None
+
+
+def _node(program: Program, node: Mapping[str, Any], values: dict[str, Any], dims: Mapping[str, Any]) -> None:
+    target = str(node["target"])
+    names = list(_outputs(node["outputs"]))
+    if target == "torch.ops.higher_order.wrap_with_set_grad_enabled":
+        results = _within(program, [one["arg"] for one in node["inputs"][1:]], values)
+    else:
+        results = _applied(program, target, node["inputs"], values, len(names))
+    for output, value in zip(names, results, strict=False):
+        if isinstance(value, Ref):
+            value.name = output or value.name
+            value.dims = dims.get(output) if value.dims is None else value.dims
+        if output:
+            values[output] = value
+
+
+def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+    """Follow a graph within the graph, and return what it gives: where gradients are off, for example."""
+    graph = arguments[0]["as_graph"]["graph"]
+    names = [next(_named_by(one)) for one in graph["inputs"]]
+    inner = dict(zip(names, (_argument(one, values) for one in arguments[1:]), strict=True))
+    dims = {name: _dims(meta) for name, meta in graph["tensor_values"].items()}
+    for node in graph["nodes"]:
+        _node(program, node, inner, dims)
+    return [_argument(one, inner) for one in graph["outputs"]]
+
+
+def _applied(
+    program: Program, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int
+) -> list[Any]:
+    """Note an operator, and return what it gives."""
+    keywords = {str(one["name"]): _argument(one["arg"], values) for one in arguments if one.get("kind") == 2}
+    positional = [(str(one["name"]), _argument(one["arg"], values)) for one in arguments if one.get("kind") != 2]
+    inputs = [value for _, value in positional]
+    if target.startswith("torch.ops.aten."):
+        name = target.split(".")[3]
+        expected = [one.rstrip("*") for one in aten.PARAMETERS.get(name.rstrip("_"), "").split()]
+        if expected and all(name in expected for name, _ in positional):
+            keywords |= dict(positional)
+            inputs = []
+        result = operator(program, name, inputs, keywords)
+    else:
+        name = target.removeprefix("_operator.")
+        on_numbers = name in _ON_NUMBERS
+        plain = name if on_numbers else target.removeprefix("torch.ops.")
+        operation = program.apply(plain, inputs if on_numbers else [*inputs, *keywords.values()])
+        if target.startswith("torch.ops."):  # of another library: what it does is not known
+            program.change(operation, operation.inputs)
+        result = program.output(operation)
+    if isinstance(result, Several):
+        result.operation.attributes["count"] = count
+    return [_part(program, result, number) for number in range(count)]
+
+
+def _part(program: Program, result: Any, number: int) -> Any:
+    """Return one of what an operator gives."""
+    if isinstance(result, Several):
+        return program.output(result.operation, number)
+    if isinstance(result, list):
+        return result[number] if number < len(result) else None
+    return result if number == 0 or result.operation is None else program.output(result.operation, number)
+
+
+def _outputs(outputs: Any) -> Iterator[str]:
+    """Yield the names of what a node gives, "" for what has none."""
+    for output in outputs:
+        yield from _named_by(output)
+
+
+def _named_by(argument: Mapping[str, Any]) -> Iterator[str]:
+    for one in argument.values():
+        for item in one if isinstance(one, list) else [one]:
+            yield str(item.get("name") or item.get("as_name") or "") if isinstance(item, dict) else ""
+
+
+def _argument(argument: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
+    """Return an argument of a node."""
+    (kind, value), *_ = argument.items()
+    if kind == "as_none":
+        return None
+    if kind == "as_scalar_type":
+        return DTYPES.get(value, "another dtype")
+    if kind in ("as_int", "as_float", "as_bool", "as_string", "as_ints", "as_floats", "as_bools", "as_strings"):
+        return value
+    if kind in ("as_device", "as_layout", "as_memory_format"):
+        return kind
+    if isinstance(value, list):
+        return [_named(one, values) for one in value]
+    return _named(value, values)
+
+
+def _named(item: Any, values: Mapping[str, Any]) -> Any:
+    """Return a value by its name, or the number that stands in its place."""
+    if not isinstance(item, dict):
+        return item
+    name = item.get("name") or item.get("as_name")
+    if name is not None:
+        return values.get(str(name), "a value that nothing gives")
+    for kind in ("as_int", "as_float", "as_bool"):
+        if kind in item:
+            return item[kind]
+    nested = item.get("as_tensor")
+    return _named(nested, values) if isinstance(nested, dict) else None

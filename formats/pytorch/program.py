@@ -1,0 +1,257 @@
+"""What a TorchScript archive's code or an exported program computes, operator by operator, before it becomes a graph.
+
+Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is
+another value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.graphs import Computes, Graph, Measures
+from rnnconvert.graphs.graph import Dims
+
+MAX_OPERATIONS = 1 << 16
+"""The most operators of a program that is followed."""
+MAX_SHARED = 1 << 22
+"""The most looks at tensors that share elements."""
+
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+CELLS = tuple(f"{name}_cell" for name in RECURRENT)
+CHANGED = "changed in place"
+
+
+class TooLongError(Exception):
+    """A program that is too long, or nested too deeply, to be followed."""
+
+
+@dataclass(eq=False, repr=False)
+class Storage:
+    """Elements that tensors share.
+
+    version   how often they were changed in place
+    parents   those of which they are a part
+    children  their own parts
+    apart     whether no other part of the parents has any of them
+    """
+
+    version: int = 0
+    apart: bool = False
+    parents: tuple[Storage, ...] = ()
+    children: list[Storage] = field(default_factory=list)
+
+
+@dataclass(eq=False, repr=False)
+class Ref:
+    """A value that only a run of the program gives: a tensor, or a number or list that depends on shapes.
+
+    operation  what gives it; None for an input of the program and for what it keeps
+    kept       the name of a parameter, buffer or constant
+    version    how often its elements had been changed when it was made
+    dims       the lengths of its axes, where they are stated
+    """
+
+    name: str
+    storage: Storage
+    operation: Operation | None = None
+    kept: str = ""
+    version: int = 0
+    dims: Dims | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(eq=False, repr=False)
+class Operation:
+    """An operator with what it reads: Refs, numbers, texts, None, and lists of these.
+
+    attributes  what the code states besides; "count" is of how many parts a list consists that it takes apart
+    base     the elements that it changes in place, if it does
+    loop     the loop in whose body it stands, if it is in one
+    outputs  what it gives, by number; those that nothing reads are left out
+    """
+
+    kind: str
+    inputs: list[Any]
+    attributes: dict[str, Any]
+    label: str
+    base: Storage | None = None
+    loop: object = None
+    outputs: dict[int, Ref] = field(default_factory=dict)
+
+
+Argument: TypeAlias = "Any"
+"""A Ref, a number, a text, None, numpy's dtype, or a list of these."""
+
+
+@dataclass(eq=False)
+class Several:
+    """A list of tensors that an operator gives, as long as their shapes say."""
+
+    operation: Operation
+
+
+class Program:
+    """The operators of a program in their order."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self.loop: object = None
+        self._kept: dict[str, Ref] = {}
+        self._now: dict[Ref, Ref] = {}
+        self._looks = 0
+
+    def input(self, name: str, dims: Dims | None = None) -> Ref:
+        """Return a new value that nothing in the program gives."""
+        return Ref(name, Storage(), dims=dims)
+
+    def kept(self, name: str) -> Ref:
+        """Return a parameter, buffer or constant by its name."""
+        if name not in self._kept:
+            self._kept[name] = Ref(name, Storage(), kept=name)
+        return self._kept[name]
+
+    def is_changed(self, ref: Ref) -> bool:
+        """Return whether a value's elements were changed in place since it was made."""
+        return ref.storage.version != ref.version
+
+    def apply(
+        self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = ""
+    ) -> Operation:
+        """Note an operator; a kind that ends in an underscore works in place."""
+        if len(self.operations) >= MAX_OPERATIONS:
+            raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
+        plain = kind.rstrip("_") if not kind.startswith("__") else kind
+        read = [self._read(one) for one in inputs]
+        operation = Operation(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
+        self.operations.append(operation)
+        if plain != kind and not _is_off(operation):
+            self.change(operation, operation.inputs[:1])
+        return operation
+
+    def change(self, operation: Operation, values: Sequence[Argument]) -> None:
+        """Note that an operator changes values in place; the first of them is what it gives."""
+        for ref in refs(values):
+            operation.base = operation.base or ref.storage
+            self._change(ref.storage)
+
+    def output(self, operation: Operation, number: int = 0, name: str = "") -> Ref:
+        """Return a value that an operator gives."""
+        if number not in operation.outputs:
+            storage = _storage_of(operation)
+            operation.outputs[number] = Ref(name or f"{operation.label}", storage, operation, version=storage.version)
+        return operation.outputs[number]
+
+    def _read(self, value: Argument) -> Argument:
+        """Return an argument as it stands now."""
+        if isinstance(value, list | tuple):
+            return [self._read(one) for one in value]
+        if not isinstance(value, Ref) or not self.is_changed(value):
+            return value
+        current = self._now.get(value)
+        if current is None or self.is_changed(current):
+            if len(self.operations) >= MAX_OPERATIONS:
+                raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
+            changed = Operation(CHANGED, [value], {}, f"{value.name}, {CHANGED}")
+            self.operations.append(changed)
+            current = Ref(value.name, value.storage, changed, version=value.storage.version)
+            changed.outputs[0] = current
+            self._now[value] = current
+        return current
+
+    def _change(self, storage: Storage) -> None:
+        """Note that elements are changed in place, and with them those of every tensor that may share some."""
+        changed, above = {storage: None}, [storage]
+        below = [*storage.children]
+        while above:
+            part = above.pop()
+            for parent in part.parents:
+                if parent not in changed:
+                    changed[parent] = None
+                    above.append(parent)
+                below += [one for one in parent.children if one is not part and not (part.apart and one.apart)]
+                self._look(len(parent.children))
+        while below:
+            part = below.pop()
+            if part not in changed:
+                changed[part] = None
+                below += part.children
+                self._look(len(part.children))
+        for one in changed:
+            one.version += 1
+
+    def _look(self, times: int) -> None:
+        self._looks += times + 1
+        if self._looks > MAX_SHARED:
+            raise TooLongError("too many of its tensors share their elements")
+
+
+def lower(graph: Graph, operation: Operation) -> None:
+    """Add an operator to a graph."""
+    count = max(operation.outputs, default=-1) + 1
+    outputs = [operation.outputs.get(number) for number in range(count)]
+    known = operation.kind in graph.dialect  # of others it is enough to know what they read
+    inputs = [
+        _lowered(graph, (operation, number), one)
+        for number, one in enumerate(operation.inputs if known else refs(operation.inputs))
+    ]
+    graph.add(operation.kind, inputs, outputs, operation.attributes, operation.label)
+    for ref in operation.outputs.values():
+        if ref.dims is not None:
+            graph.describe(ref, ref.dims)
+
+
+def _lowered(graph: Graph, place: tuple[Operation, int], value: Argument) -> Hashable | None:
+    """Return the key of an argument, with its numbers in the graph if it has any."""
+    if value is None or isinstance(value, str | np.dtype):
+        return None
+    if isinstance(value, Ref):
+        return value
+    if isinstance(value, Several):
+        return next(iter(refs(value.operation.inputs)), None)
+    if isinstance(value, list) and any(not isinstance(one, int | float) for one in value):
+        keys = [_lowered(graph, (place[0], place[1] << 12 | number + 1), one) for number, one in enumerate(value)]
+        graph.add(aten.LIST, keys, [(*place, "list")])
+        return (*place, "list")
+    numbers = np.asarray(value) if value != [] else np.zeros(0, np.int64)
+    graph.constant((*place, "numbers"), numbers)
+    return (*place, "numbers")
+
+
+def refs(values: Iterable[Argument]) -> Iterable[Ref]:
+    """Yield the Refs among arguments, and among those in their lists."""
+    for value in values:
+        if isinstance(value, Ref):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from refs(value)
+        elif isinstance(value, Several):
+            yield from refs(value.operation.inputs)
+
+
+def _is_off(operation: Operation) -> bool:
+    """Return whether an operator in place changes nothing: dropout at inference."""
+    return "dropout" in operation.kind and operation.inputs[2:3] == [False]
+
+
+def _storage_of(operation: Operation) -> Storage:
+    """Return the elements that an operator's result consists of: its inputs', unless it is known to make new ones."""
+    kind = operation.kind
+    if operation.base is not None:
+        return operation.base
+    fresh = isinstance(aten.DIALECT.get(kind), Computes | Measures) or kind in (*RECURRENT, *CELLS)
+    if fresh or kind in aten.FRESH or kind in aten.ZEROS:
+        return Storage()
+    shared = tuple({ref.storage: None for ref in refs(operation.inputs)})
+    if len(shared) == 1 and kind not in aten.SPLITS:
+        return shared[0]
+    own = Storage(apart=kind in aten.SPLITS, parents=shared)
+    for parent in shared:
+        parent.children.append(own)
+    return own

@@ -1,0 +1,262 @@
+"""TensorFlow 1's graphs: what operations do to the elements on their way from one recurrent layer to the next.
+
+A layer of dynamic_rnn is a while loop: it reads what is scattered into a TensorArray, the time first, and gives what is gathered.
+
+Source (1.15.5): tensorflow/core/ops/array_ops.cc and the kernels; python/ops/rnn.py, _dynamic_rnn_loop and bidirectional_dynamic_rnn;
+python/ops/tensor_array_ops.py. An operation that a library of the user's registers has a name of its own: TensorFlow refuses one twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.graph_def import Graph as Stated
+from rnnconvert.containers.graph_def import Node, output
+from rnnconvert.containers.tensor_bundle import TYPES
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.formats.tensorflow1.as_onnx import PASSING
+from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.graphs import (
+    SAME,
+    Applied,
+    Casts,
+    ChangesError,
+    Computes,
+    Dialect,
+    Graph,
+    LayerCall,
+    Measures,
+    Moves,
+    moves,
+    received,
+)
+from rnnconvert.graphs import calls as followed
+
+_TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
+_WAYS = "the directions of a layer"
+"""An operation that stands for none of the file."""
+_NODE, _AXIS, _FOLLOWED = "node", "axis", 16
+_UNSEEN = Unknown("its graph does not show it as the loop of dynamic_rnn")
+
+
+def calls(
+    stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]
+) -> dict[str, tuple[Call, ...]]:
+    """Return what each layer receives, by its name.
+
+    layers  the layers, each with the variables or constants of each direction
+    """
+    found = followed(_Flow(stated, layers).graph)
+    return {name: found.get(name, (Call(_UNSEEN),)) for name in layers}
+
+
+class _Flow:
+    """A graph of TensorFlow's as one of the floor: values go by their names with the number of the output."""
+
+    def __init__(self, stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> None:
+        self.stated, self.frames, self.graph = stated, Frames(stated), Graph(_DIALECT)
+        nodes = [node for node in stated.nodes.values() if not _TRAINING.search(node.name)]
+        entered: dict[str, list[Node]] = {}
+        for node in nodes:
+            if node.op == "Enter" and not _TRAINING.search(node.text("frame_name")):
+                entered.setdefault(node.text("frame_name"), []).append(node)
+        made = [
+            (call, loops) for name, (stack, ways) in layers.items()
+            for call, loops in self._layer(name, stack, [self._loops(entered, arrays) for arrays in ways], entered)
+        ]  # fmt: skip
+        for frame, enters in entered.items():  # those of no layer
+            for end in self.frames.exits(frame):
+                self.graph.add("a loop", [output(node.inputs[0]) for node in enters], [output(end.name)])
+        for node in nodes:
+            if not self.frames.holds(node.name):
+                self._add(node)
+        for call, loops in made:
+            enters = [node for loop in loops for node in entered[loop]]
+            begin = [node.inputs[0] for node in enters if not node.number("is_constant", 0) and self._is_state(node)]
+            lengths = [received.source(self.graph, output(value)) for loop in loops for value in self._lengths(loop)]
+            words = " and ".join(dict.fromkeys(filter(None, lengths)))
+            call.given = replace(call.given, states=received.states(self.graph, map(output, begin)), lengths=words)
+
+    def _producer(self, source: str) -> Node | None:
+        return self.stated.nodes.get(source.partition(":")[0])
+
+    def _origin(self, node: Node) -> str:
+        """Return the variable or constant that a value is."""
+        for _ in range(_FOLLOWED):
+            before = self._producer(node.inputs[0]) if node.inputs else None
+            if before is None or node.op not in (*PASSING, "Enter"):
+                break
+            node = before
+        return node.name
+
+    def _loops(self, entered: Mapping[str, Sequence[Node]], arrays: frozenset[str]) -> list[str]:
+        """Return the loops that arrays enter."""
+        return [frame for frame, enters in entered.items() if any(self._origin(node) in arrays for node in enters)]
+
+    def _layer(
+        self, name: str, stack: Recurrent, ways: Sequence[Sequence[str]], entered: Mapping[str, Sequence[Node]]
+    ) -> list[tuple[LayerCall, list[str]]]:
+        """Note the call of a layer; nothing where each direction is not one loop that reads and gives one sequence."""
+        if any(len(loops) != 1 for loops in ways):
+            return []
+        loops = [way[0] for way in ways]
+        reads = [self._scattered(entered[loop]) for loop in loops]
+        gives = [self._gathered(loop) for loop in loops]
+        if any(len(one) != 1 for one in reads) or any(len(one) > 1 for one in gives):
+            return []
+        both: Hashable = (name, _WAYS)
+        outputs = [one[0] if one else None for one in gives]
+        self.graph.add(_WAYS, [both], outputs, {}, None, over=True)
+        ends = [output(end.name) for loop in loops for end in self.frames.exits(loop)]
+        call = self.graph.call(
+            name, (reads[0][0], "tbi"), {both: "dtbh"}, dict.fromkeys(ends, "the final states"),
+            hidden=stack.layers[-1].directions[0].output_size, directions=len(ways), width=stack.input_size,
+        )  # fmt: skip
+        return [(call, loops)]
+
+    def _scattered(self, enters: Sequence[Node]) -> list[str]:
+        """Return the sequences that a loop reads."""
+        before = [self._producer(node.inputs[0]) for node in enters if node.inputs]
+        found = [one.read[2] for one in before if one is not None and one.op == "TensorArrayScatterV3"]
+        return [*dict.fromkeys(map(output, found))]
+
+    def _gathered(self, frame: str) -> list[str]:
+        """Return the sequences that a loop gives."""
+        ends = [output(end.name) for end in self.frames.exits(frame)]
+        reading = [node for end in ends for node in self.stated.readers.get(end, ()) if not _TRAINING.search(node.name)]
+        return [*dict.fromkeys(output(node.name) for node in reading if node.op == "TensorArrayGatherV3")]
+
+    def _is_state(self, enter: Node) -> bool:
+        before = self._producer(enter.inputs[0]) if enter.inputs else None
+        return before is not None and not before.op.startswith("TensorArray") and enter.number("T", 1) in (1, 2, 14, 19)
+
+    def _lengths(self, frame: str) -> list[str]:
+        """Return what the steps of a loop are compared with: _copy_some_through of rnn.py."""
+        found = []
+        for node in self.frames.inside(frame).values():
+            enter = self._producer(node.read[1]) if node.op == "GreaterEqual" and len(node.read) == 2 else None
+            if enter is not None and enter.op == "Enter" and enter.inputs:
+                found.append(enter.inputs[0])
+        return found
+
+    def _add(self, node: Node) -> None:
+        first = output(node.name)
+        if node.op in ("Placeholder", "PlaceholderV2"):
+            shape = node.shape("shape")
+            if shape is not None:
+                axes = [length if length >= 0 else f"{node.name} {axis}" for axis, length in enumerate(shape)]
+                self.graph.describe(first, axes or None)
+            return
+        if node.op == "Const":
+            self.graph.constant(first, lambda: node.tensor)
+            return
+        outputs = [first]
+        while f"{node.name}:{len(outputs)}" in self.stated.readers:
+            outputs.append(f"{node.name}:{len(outputs)}")
+        if node.op in ("Split", "SplitV", "Unpack"):
+            count = int(node.number("num_split" if node.op != "Unpack" else "num", len(outputs)))
+            outputs = [f"{node.name}:{place}" for place in range(min(max(count, 1), 1 << 12))]
+        read, axis = [output(source) for source in node.read], None
+        if node.op == "ConcatV2" and read:  # whose axis is a constant behind the others
+            last = self._producer(read.pop())
+            axis = last.tensor if last is not None and last.op == "Const" else None
+        self.graph.add(node.op, read, outputs, {_NODE: node, _AXIS: axis}, node.op)
+
+
+# What operations do ---------------------------------------------------------------------------------------------
+
+
+def _node(applied: Applied) -> Node:
+    node: Node = applied.attributes[_NODE]
+    return node
+
+
+def _one(applied: Applied, index: int) -> int:
+    return applied.integers(index)[0]
+
+
+def _concat(applied: Applied) -> Array:
+    axis = applied.attributes[_AXIS]
+    if axis is None:
+        raise ChangesError("ConcatV2 along an axis that is computed")
+    return moves.concatenate(applied.arrays, int(axis.reshape(())))
+
+
+def _gather(applied: Applied) -> Array:
+    if _node(applied).number("batch_dims", 0):
+        raise ChangesError(f"{_node(applied).op} by batch")
+    return moves.take(applied.input(0), applied.input(1), _one(applied, 2) if len(applied.inputs) > 2 else 0)
+
+
+def _strided(applied: Applied) -> Array:
+    begin, end, steps = (applied.integers(index) for index in (1, 2, 3))
+    keys = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+    bits = [int(_node(applied).number(key, 0)) for key in keys]
+    masks = [[bool(mask >> place & 1) for place in range(len(begin))] for mask in bits]
+    return moves.strided(applied.input(0), begin, end, steps, masks=masks)
+
+
+def _slice(applied: Applied) -> Array:
+    begin, sizes = applied.integers(1), applied.integers(2)
+    return moves.cut(
+        applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
+    )
+
+
+def _reverse_sequence(applied: Applied) -> Array:
+    node = _node(applied)
+    time, batch = int(node.number("seq_dim", 0)), int(node.number("batch_dim", 0))
+    return moves.reverse_sequences(applied.input(0), applied.input(1), time, batch)
+
+
+def _dtype(applied: Applied) -> np.dtype[Any]:
+    number = int(_node(applied).number("DstT", 0))
+    if number not in TYPES:
+        raise ChangesError(f"Cast to type {number}")
+    return np.dtype(TYPES[number])
+
+
+def _ways(applied: Applied) -> list[Array]:
+    """Return what each loop of a layer gives: that of the second direction stays in the order in which it was computed."""
+    both = applied.input(0)
+    return [both[0], *(way[::-1] for way in both[1:])]
+
+
+_ZEROS, _GATHER = Measures(lambda one: np.zeros(one.input(0).shape)), Moves(_gather)
+_DIALECT: Dialect = {
+    # core/kernels/identity_op.cc, stop_gradient and the others of as_onnx.PASSING
+    **dict.fromkeys(PASSING, SAME),
+    "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
+    "Reshape": Moves(lambda one: moves.reshape(one.input(0), one.integers(1))),
+    "ExpandDims": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
+    "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _node(one).integers("squeeze_dims"))),
+    "ConcatV2": Moves(_concat, None),
+    "Pack": Moves(lambda one: moves.stack(one.arrays, int(_node(one).number("axis", 0))), None),
+    "Unpack": Moves(lambda one: moves.unstack(one.input(0), int(_node(one).number("axis", 0)))),
+    "Split": Moves(lambda one: moves.split(one.input(1), _one(one, 0), one.outputs), (1,)),
+    "SplitV": Moves(lambda one: moves.split(one.input(0), _one(one, 2), one.integers(1))),
+    "Gather": _GATHER,
+    "GatherV2": _GATHER,
+    "StridedSlice": Moves(_strided),
+    "Slice": Moves(_slice),
+    "ReverseV2": Moves(lambda one: moves.reverse(one.input(0), one.integers(1))),
+    "ReverseSequence": Moves(_reverse_sequence),
+    "Tile": Moves(lambda one: moves.tile(one.input(0), one.integers(1))),
+    "Fill": Moves(lambda one: moves.broadcast(one.input(1), one.integers(0)), (1,)),
+    "Cast": Casts(_dtype),
+    "Shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "ZerosLike": _ZEROS,
+    "Add": Computes(lambda one: one.input(0) + one.input(1)),
+    "AddV2": Computes(lambda one: one.input(0) + one.input(1)),
+    "Sub": Computes(lambda one: one.input(0) - one.input(1)),
+    "Mul": Computes(lambda one: one.input(0) * one.input(1)),
+    "Maximum": Computes(lambda one: np.maximum(one.input(0), one.input(1))),
+    "Minimum": Computes(lambda one: np.minimum(one.input(0), one.input(1))),
+    _WAYS: Moves(_ways),
+}

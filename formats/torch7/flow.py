@@ -1,0 +1,69 @@
+"""The modules of a Torch7 file as graphs: what lies between the recurrent layers of each nn.Sequential.
+
+Source: torch/nn, Sequential.lua, Dropout.lua and Identity.lua; Element-Research/rnn, Sequencer.lua.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Call, Recurrent, Unknown
+from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves
+from rnnconvert.graphs import calls as followed
+
+_DEEPEST = 64
+
+
+def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
+    """Return what each recurrent layer of a file receives, by its place.
+
+    objects  all objects of the file with their places, those around others first
+    """
+    graph = Graph(_DIALECT)
+    places = {id(one): place for place, one in objects}
+    followed_ones: set[int] = set()
+    for _, one in objects:
+        if one.name == "nn.Sequential" and id(one) not in followed_ones:
+            _follow(graph, one, ("input", id(one)), places, layers, followed_ones, 0)
+    found = followed(graph)
+    unseen = Call(Unknown("no nn.Sequential shows what it reads"))
+    return {name: found.get(name, (unseen,)) for name in layers}
+
+
+def _follow(
+    graph: Graph, module: Object, value: Hashable, places: Mapping[int, str], layers: Mapping[str, Recurrent],
+    done: set[int], depth: int,
+) -> Hashable:  # fmt: skip
+    """Note what a module does with a value; return what it gives."""
+    place = places.get(id(module), "")
+    given = ("given by", id(module), len(graph.layers), value)
+    if place in layers:
+        stack = layers[place]
+        graph.call(place, (value, "tbi"), {given: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
+        return given
+    done.add(id(module))
+    modules, inside = module.fields.get("modules"), list[object]()
+    if module.name == "nn.Sequential" and isinstance(modules, Table):
+        inside = modules.listed()
+    elif module.name == "nn.Sequencer":
+        inside = [module.fields.get("module")]
+    if inside and depth < _DEEPEST:
+        for one in inside:
+            if isinstance(one, Object):
+                value = _follow(graph, one, value, places, layers, done, depth + 1)
+        return value
+    graph.add(module.name, [value], [given], module.fields)
+    return given
+
+
+def _dropout(applied: Applied) -> Array:
+    if applied.attributes.get("v2") is not True:
+        raise ChangesError("nn.Dropout that scales its input when it is off")
+    return np.asarray(applied.input(0))
+
+
+_DIALECT: Dialect = {"nn.Identity": SAME, "nn.Dropout": Moves(_dropout)}

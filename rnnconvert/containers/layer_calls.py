@@ -1,0 +1,253 @@
+"""How a configuration of layers states that its model calls them: the `inbound_nodes` of Keras 1 to 3.
+
+A node is one call of a layer. In Keras 1 and 2 it lists the tensors that the layer is called on, each as [layer, node, output,
+arguments]; Keras 3 has the arguments by place and by name, with tensors as objects that have a `keras_history`.
+
+Sources: keras 1.2.2 and 2.3.1 engine/topology.py, Container.get_config; tf_keras/src/engine/node.py, Node.serialize;
+keras/src/models/functional.py (3.15), serialize_node and functional_from_config.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, overload
+
+from rnnconvert.containers.layer_config import Entry
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.printable import quoted
+
+CALLS = 100_000
+"""The most calls of one layer."""
+_MOST_DEEP = 20
+"""How deep the arguments of a call may be nested."""
+_CONSTANT = "_CONSTANT_VALUE"
+"""What tf_keras writes for a layer in place of a tensor that is a constant."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An output of a layer: its name, which of its calls, which of the outputs of that call."""
+
+    layer: str
+    call: int
+    index: int
+
+    def listed(self) -> list[Any]:
+        """Return it as a model lists its inputs and outputs."""
+        return [self.layer, self.call, self.index]
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What one call of a layer gives it: plain values as the file states them, and a Ref for each tensor.
+
+    places  by place; the first is what the layer is called on
+    named   by name
+    """
+
+    places: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+    def sources(self) -> list[Ref]:
+        """Return all tensors that it reads."""
+        return [*refs(list(self.places)), *refs(dict(self.named))]
+
+
+Where: TypeAlias = "Path | str"
+"""The file, or what messages call the configuration."""
+
+
+def calls_of(layer: Entry, path: Where) -> list[Arguments]:
+    """Return the calls of a layer. Raises UnreadableError for nodes of an unknown form."""
+    nodes = layer.nodes or []
+    if not isinstance(nodes, list) or len(nodes) > CALLS:
+        raise _strange(layer, path)
+    return [_arguments(layer, node, path) for node in nodes]
+
+
+def _arguments(layer: Entry, node: object, path: Where) -> Arguments:
+    if isinstance(node, Mapping) and "args" in node:
+        places, named = node["args"], node.get("kwargs") or {}
+        if not isinstance(places, list) or not isinstance(named, Mapping):
+            raise _strange(layer, path)
+        revived = (_revived(value, layer, path) for value in places)
+        return Arguments(tuple(revived), {str(key): _revived(value, layer, path) for key, value in named.items()})
+    named_: dict[str, Any] = {}
+    first = _called_on(node, layer, path, named_)
+    return Arguments((first,), {key: _with_refs(value, layer, path) for key, value in named_.items()})
+
+
+def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], depth: int = 0) -> Any:
+    """Return what a layer is called on, as Keras 1 and 2 state it; note the other arguments, which stand with each tensor."""
+    if depth > _MOST_DEEP:
+        raise _strange(layer, path)
+    if isinstance(node, Mapping):
+        return {str(key): _called_on(value, layer, path, named, depth + 1) for key, value in node.items()}
+    if not isinstance(node, list) or not node:
+        raise _strange(layer, path)
+    if isinstance(node[0], str):
+        more = node[3] if len(node) == 4 else {}
+        if not isinstance(more, Mapping):
+            raise _strange(layer, path)
+        for key, value in more.items():
+            named.setdefault(str(key), value)
+        if node[0] == _CONSTANT and len(node) > 2:
+            return node[2]
+        ref = reference(node)
+        if ref is None:
+            raise _strange(layer, path)
+        return ref
+    several = [_called_on(value, layer, path, named, depth + 1) for value in node]
+    return several[0] if len(several) == 1 and not depth else several
+
+
+def _with_refs(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
+    """Return an argument of Keras 1 or 2, with a Ref for each tensor."""
+    if depth > _MOST_DEEP:
+        raise _strange(layer, path)
+    ref = reference(value)
+    if ref is not None:
+        return ref
+    if isinstance(value, Mapping):
+        return {str(key): _with_refs(inside, layer, path, depth + 1) for key, inside in value.items()}
+    return [_with_refs(inside, layer, path, depth + 1) for inside in value] if isinstance(value, list) else value
+
+
+def _revived(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
+    """Return an argument of Keras 3, with a Ref for each tensor."""
+    if depth > _MOST_DEEP:
+        raise _strange(layer, path)
+    if isinstance(value, Mapping):
+        config = value.get("config")
+        if isinstance(config, Mapping) and "keras_history" in config:
+            ref = reference(config["keras_history"])
+            if ref is None:
+                raise _strange(layer, path)
+            return ref
+        return {str(key): _revived(inside, layer, path, depth + 1) for key, inside in value.items()}
+    return [_revived(inside, layer, path, depth + 1) for inside in value] if isinstance(value, list) else value
+
+
+def _strange(layer: Entry, path: Where) -> UnreadableError:
+    return UnreadableError(path, f"a call of layer {quoted(layer.name)} has an unknown form")
+
+
+def reference(value: object) -> Ref | None:
+    """Return the output that a list of a name and two numbers refers to; None for anything else."""
+    if isinstance(value, (list, tuple)) and len(value) in (3, 4) and isinstance(value[0], str):
+        call, index = value[1:3]
+        if type(call) is int and type(index) is int and min(call, index) >= 0:
+            return Ref(value[0], call, index)
+    return None
+
+
+def references(value: object, depth: int = 0) -> list[Ref] | None:
+    """Return the inputs or outputs that a model lists, also by name; None for anything else."""
+    ref = reference(value)
+    if ref is not None:
+        return [ref]
+    # Keras flattens what is named in the order of the names.
+    inside = [value[key] for key in sorted(value)] if isinstance(value, Mapping) else value
+    if not isinstance(inside, list) or depth > _MOST_DEEP:
+        return None
+    several = [references(part, depth + 1) for part in inside]
+    return None if any(part is None for part in several) else [ref for part in several for ref in part or []]
+
+
+def refs(value: object) -> Iterator[Ref]:
+    """Yield the tensors of an argument, in the order in which Keras flattens it."""
+    if isinstance(value, Ref):
+        yield value
+    elif isinstance(value, Mapping):
+        for key in sorted(value):
+            yield from refs(value[key])
+    elif isinstance(value, (list, tuple)):
+        for inside in value:
+            yield from refs(inside)
+
+
+def flat(value: object) -> list[Any]:
+    """Return the values in an argument, lists in lists opened."""
+    return [each for inside in value for each in flat(inside)] if isinstance(value, (list, tuple)) else [value]
+
+
+@overload
+def counted(value: Ref, base: Mapping[str, int]) -> Ref: ...
+@overload
+def counted(value: Arguments, base: Mapping[str, int]) -> Arguments: ...
+@overload
+def counted(value: Any, base: Mapping[str, int]) -> Any: ...
+def counted(value: Any, base: Mapping[str, int]) -> Any:
+    """Return a reference, or arguments, with the calls of each layer counted from zero.
+
+    base  from which number those of some layers are counted: see `bases`
+    """
+    if isinstance(value, Ref):
+        return replace(value, call=max(0, value.call - base.get(value.layer, 0)))
+    if isinstance(value, Arguments):
+        return Arguments(tuple(counted(place, base) for place in value.places), counted(value.named, base))
+    if isinstance(value, Mapping):
+        return {key: counted(inside, base) for key, inside in value.items()}
+    return [counted(inside, base) for inside in value] if isinstance(value, (list, tuple)) else value
+
+
+class Reading(Protocol):
+    """A call, as far as its sources go."""
+
+    def sources(self) -> list[Ref]:
+        """Return all tensors that it reads."""
+
+
+def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: Iterable[Ref] = ()) -> dict[str, int]:
+    """Return from which number the calls of each model inside a model are counted: Keras 1 and 2 count its own first one.
+
+    calls   of every layer
+    models  the names of the models
+    ends    further outputs that are referred to in the same way
+    """
+    numbers: dict[str, set[int]] = {name: set() for name in models}
+    for ref in [*ends, *(ref for several in calls.values() for call in several for ref in call.sources())]:
+        if ref.layer in numbers:
+            numbers[ref.layer].add(ref.call)
+    return {name: 0 if 0 in numbers[name] else 1 for name in numbers}
+
+
+def ordered(
+    calls: Mapping[str, Sequence[Reading]], ends: Iterable[Ref], path: Where
+) -> tuple[list[tuple[str, int]], dict[str, int]]:
+    """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
+
+    Raises UnreadableError for a graph with a loop or with references to nothing.
+    """
+    finished: dict[tuple[str, int], None] = {}
+    begun: set[tuple[str, int]] = set()
+    first: dict[str, int] = {}
+    for end in ends:
+        stack: list[tuple[tuple[str, int], Iterator[Ref]]] = []
+        waiting: Iterator[Ref] = iter([end])
+        while True:
+            ref = next(waiting, None)
+            if ref is None:
+                if not stack:
+                    break
+                node, _ = stack.pop()
+                finished[node] = None
+                begun.discard(node)
+                waiting = stack[-1][1] if stack else iter(())
+                continue
+            node = (ref.layer, ref.call)
+            if node in finished:
+                continue
+            if node in begun:
+                raise UnreadableError(path, f"layer {quoted(ref.layer)} reads its own output")
+            if ref.layer not in calls or ref.call >= len(calls[ref.layer]):
+                raise UnreadableError(
+                    path, f"something reads call {ref.call} of layer {quoted(ref.layer)}, which has none"
+                )
+            first.setdefault(ref.layer, len(first))
+            begun.add(node)
+            waiting = iter(calls[ref.layer][ref.call].sources())
+            stack.append((node, waiting))
+    return list(finished), first

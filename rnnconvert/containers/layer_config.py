@@ -1,0 +1,95 @@
+"""Models that are stated as layers, each with a class and a configuration: the JSON of Keras 1 to 3, in every file kind that
+has it.
+
+Sources: keras 1.2.2 and 2.3.1 engine/topology.py; tf_keras/src/saving; keras/src/saving/serialization_lib.py (3.15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PACKAGES = ("keras", "tf_keras", "tensorflow")
+_MOST_DEEP = 50
+RECURRENT = (
+    "RNN", "SimpleRNN", "LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU", "LSTMV2", "GRUV2", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D",
+    "ConvLSTM3D", "OwnRecurrent",
+)  # fmt: skip
+"""Classes of layers that are called on a sequence, then on initial states."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A layer of a configuration.
+
+    name        the layer's name
+    class_name  its class, without the package that a user registered it under
+    config      its own configuration
+    own         whether the class is the framework's own; a user's may have the same name
+    rank        how many axes its input has, the batch's among them; 0 where the file does not say it
+    nodes       how its model calls it, as the file states it: see rnnconvert.containers.layer_calls
+    """
+
+    name: str
+    class_name: str
+    config: Mapping[str, Any]
+    own: bool = True
+    rank: int = 0
+    nodes: object = None
+
+    def inner(self, key: str) -> Entry | None:
+        """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
+        value = self.config.get(key)
+        if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
+            return None
+        return entry(value)
+
+
+def entry(value: Mapping[str, Any]) -> Entry:
+    """Return a layer from its serialized form."""
+    config = value["config"]
+    config = config if isinstance(config, Mapping) else {"layers": config}
+    name = config.get("name") or value.get("name") or ""
+    package, _, class_name = str(value.get("class_name", "")).rpartition(">")
+    # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
+    module = str(value.get("module") or "").partition(".")[0]
+    own = not package and (not value.get("registered_name") or module in _PACKAGES)
+    return Entry(str(name), class_name, config, own, rank(value.get("build_config")), value.get("inbound_nodes"))
+
+
+def rank(built: object) -> int:
+    """Return how many axes the input has that a layer was built for; 0 where that is not stated."""
+    shape = built.get("input_shape") if isinstance(built, Mapping) else None
+    return len(shape) if isinstance(shape, (list, tuple)) and is_shape(shape) else 0
+
+
+def is_shape(value: object) -> bool:
+    """Return whether a value is a list of lengths, None for those that are open."""
+    return isinstance(value, (list, tuple)) and all(size is None or isinstance(size, int) for size in value)
+
+
+def children(layer: Entry) -> list[Entry]:
+    """Return the layers of a model, in order; Keras 1 and early Keras 2 keep a Sequential's as a bare list."""
+    return listed(layer.config.get("layers"))
+
+
+def listed(values: object) -> list[Entry]:
+    """Return the layers or cells of a list in their serialized form; other entries are left out."""
+    return [
+        entry(value)
+        for value in (values if isinstance(values, list) else [])
+        if isinstance(value, Mapping) and isinstance(value.get("config"), (Mapping, list))
+    ]
+
+
+def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
+    """Yield a layer, and all the layers inside it."""
+    if depth > _MOST_DEEP:
+        return
+    yield layer
+    for child in children(layer):
+        yield from every(child, depth + 1)
+    inner = layer.inner("layer")
+    if inner is not None:
+        yield from every(inner, depth + 1)

@@ -1,0 +1,56 @@
+"""Layers that stand alone between inputs and outputs of a graph, as in a file of several layers side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.operators import Casts, Measures, Moves
+
+
+def _carried(node: Node, operator: Moves | Casts) -> list[Value | None]:
+    """Return the inputs of an operator whose elements it gives."""
+    return [value for place, value in enumerate(node.inputs) if isinstance(operator, Casts) or operator.carries(place)]
+
+
+def standing_alone(graph: Graph) -> list[LayerCall]:
+    """Return the calls of layers between which and the model's inputs and outputs operators only move elements: what such a layer
+    reads, and what reads it, is its caller's.
+    """
+    readers: dict[Value, list[Node | LayerCall]] = {}
+    for node in dict.fromkeys(value.node for value in graph.values()):
+        for value in node.inputs if isinstance(node, Node) else ():
+            if value is not None and node is not None:
+                readers.setdefault(value, []).append(node)
+    for call in graph.layers:
+        readers.setdefault(call.sequence[0], []).append(call)
+
+    def makers(value: Value) -> list[Node | LayerCall]:
+        return [value.node] if value.node is not None and value.constant is None else []
+
+    def only_moved(values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool) -> bool:
+        waiting = list(values)
+        seen = set(waiting)
+        ends = False
+        while waiting:
+            value = waiting.pop()
+            nodes = follow(value)
+            ends = ends or not (nodes or value.constant is not None)
+            for node in nodes:
+                operator = graph.dialect.get(node.kind) if isinstance(node, Node) else None
+                if isinstance(operator, Measures):
+                    continue
+                if not isinstance(node, Node) or not isinstance(operator, (Moves, Casts)):
+                    return False
+                fresh = [value for value in (node.outputs if ahead else _carried(node, operator)) if value is not None]
+                waiting += [value for value in fresh if value not in seen]
+                seen |= set(fresh)
+        return ends
+
+    def alone(call: LayerCall) -> bool:
+        gives = [value for value, _ in (*call.outputs, *call.states)]
+        return only_moved([call.sequence[0]], makers, ahead=False) and only_moved(
+            gives, lambda value: readers.get(value, []), ahead=True
+        )
+
+    return [call for call in graph.layers if alone(call)]

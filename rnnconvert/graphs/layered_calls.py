@@ -1,0 +1,223 @@
+"""What the recurrent layers of a layered model receive: the graph of its steps, and the calls in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.containers.layer_config import Entry, every, is_shape
+from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
+from rnnconvert.graphs.between import calls
+from rnnconvert.graphs.graph import Dims, Graph
+from rnnconvert.graphs.layered import Layered, Step, Tensor
+from rnnconvert.graphs.layered_operators import CAST, DIALECT, TRAINING, drops
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_LARGEST = 16
+"""The largest batch that is followed as a model's inputs state it; larger ones are open."""
+_ELEMENTS = 1 << 22
+"""The most elements that sequences as long as a model's inputs state have in all its layers; longer ones are open."""
+
+WRAPPERS = ("TimeDistributed", "Wrapper")
+"""Classes that call a layer on each step."""
+_NOT_CALLED = (Call(Unknown("the configuration of the model does not show how it is called")),)
+
+_Layers = Mapping[int, tuple[str, Recurrent]]
+"""Recurrent layers, with their names, by the `id` of their configurations."""
+
+
+def received(
+    model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]
+) -> dict[str, tuple[Call, ...]]:
+    """Return the calls of each recurrent layer, by name; Unknown for one that the model's configuration does not call.
+
+    entries  the layers' own configurations, out of that of the model, as far as there are any
+    """
+    names: dict[int, list[str]] = {}
+    for name, layer in entries.items():
+        while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
+            layer = inner
+        names.setdefault(id(layer.config), []).append(name)
+    alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
+    found = calls(_Build(model, alone).graph)
+    if not model.stated:
+        why = "the model is of a class of its user, whose code may call its layers otherwise"
+        found = {name: tuple(_unless_direct(call, why) for call in several) for name, several in found.items()}
+    return {name: found.get(name, _NOT_CALLED) for name in layers}
+
+
+def _unless_direct(call: Call, why: str) -> Call:
+    if not isinstance(call.sequence, Directly):
+        return call
+    return Call(Unknown(why), call.states, call.mask, call.lengths, call.random)
+
+
+def policy_of(config: Mapping[str, Any]) -> str:
+    """Return the element type that a layer computes in, "" where its configuration does not state it."""
+    dtype = config.get("dtype")
+    named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
+    name = named.get("name") if isinstance(named, Mapping) else None
+    plain = name.removeprefix("mixed_") if isinstance(name, str) else ""
+    return plain if plain in _FLOATS else ""
+
+
+class _Build:
+    """The graph of a layered model."""
+
+    def __init__(self, model: Layered, layers: _Layers) -> None:
+        self.graph = Graph(DIALECT)
+        self._layers = layers
+        self._dtypes: dict[int, str] = {}
+        widths = [
+            layers[id(step.layer.config)][1].layers[-1].output_size
+            for step in model.steps
+            if id(step.layer.config) in layers
+        ]
+        self._longest = longest(widths)
+        for step in model.steps:
+            self._add(step)
+
+    def _add(self, step: Step) -> None:
+        if step.layer.class_name == "InputLayer":
+            self._dtypes[id(step)] = policy_of(step.layer.config)
+            self.graph.describe((id(step), 0), _dims(step.layer, self._longest))
+            return
+        dtype = policy_of(step.layer.config)
+        reads = [self._cast(tensor, dtype, step) for tensor in step.reads]
+        self._dtypes[id(step)] = dtype or next((self._dtypes[id(tensor.step)] for tensor in step.reads), "")
+        if id(step.layer.config) in self._layers:
+            name, stack = self._layers[id(step.layer.config)]
+            self._call(step, name, stack, reads[0] if reads else (id(step), "nothing"))
+            return
+        others = [(id(one.step), one.index) for one in (*step.states, *step.constants, *step.others)]
+        outputs = [(id(step), index) for index in sorted(step.outputs)]
+        self._inside(step, reads, others)
+        attributes = {**step.layer.config, TRAINING: step.training}
+        kind: Any = step.layer.class_name if step.layer.own else (step.layer.class_name, "of a user")
+        self.graph.add(kind, [*reads, *others], outputs, attributes, _label(step))
+
+    def _cast(self, tensor: Tensor, dtype: str, step: Step) -> Any:
+        """Return what a layer reads, in the element type that it computes in."""
+        key, before = (id(tensor.step), tensor.index), self._dtypes[id(tensor.step)]
+        if not dtype or not before or dtype == before:
+            return key
+        cast = (*key, dtype)
+        self.graph.add(CAST, [key], [cast], {"dtype": dtype}, _label(step))
+        if tensor.step.layer.class_name == "InputLayer":
+            self.graph.describe(cast, _dims(tensor.step.layer, self._longest))
+        return cast
+
+    def _inside(self, step: Step, reads: list[Any], others: list[Any]) -> None:
+        """Note the recurrent layers inside an operator: they read what it makes of its input, and it reads their outputs."""
+        several = [self._layers[id(inner.config)] for inner in _within(step.layer) if id(inner.config) in self._layers]
+        for number, (name, stack) in enumerate(several):
+            start, end = (id(step), "into", number), (id(step), "out of", number)
+            self.graph.add((step.layer.class_name, "around"), [*reads, *others], [start], {}, _label(step))
+            self.graph.call(
+                name, (start, "bti"), {}, {end: f"what {_label(step)} makes of the outputs"}, hidden=_width(stack),
+                given=_given(step, name, self._layers),
+            )  # fmt: skip
+            reads.append(end)
+
+    def _call(self, step: Step, name: str, stack: Recurrent, read: Any) -> None:
+        config = _sequence_config(step.layer)
+        order = "tb" if config.get("time_major") else "bt"
+        last = stack.layers[-1]
+        apart = len(last.directions) > 1 and last.merge == "none"
+        beside = len(last.directions) if last.merge == "concat" else 1
+        outputs: dict[Any, str] = {}
+        states: dict[Any, str] = {}
+        whole = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
+        for index in sorted(step.outputs):
+            key = (id(step), index)
+            if index == 0 and whole and not apart:
+                outputs[key] = f"{order}u"
+            elif index == 0 and not apart:
+                states[key] = "the last output"
+            elif index < 2 and apart:
+                states[key] = f"the outputs of the {'backward' if index else 'forward'} direction"
+            else:
+                states[key] = "the final states"
+        self.graph.call(
+            name, (read, f"{order}i"), outputs, states,
+            hidden=last.directions[0].output_size if not stack.readout else last.output_size // beside,
+            directions=beside, dtype=np.dtype(self._dtypes[id(step)] or np.float32), width=stack.input_size,
+            given=_given(step, name, self._layers),
+        )  # fmt: skip
+
+
+def _within(layer: Entry) -> list[Entry]:
+    return [inner for inner in every(layer) if inner is not layer]
+
+
+def _sequence_config(layer: Entry) -> Mapping[str, Any]:
+    """Return the configuration that states what a recurrent layer gives: a Bidirectional's is that of the layer inside."""
+    inner = layer.inner("layer")
+    return inner.config if inner is not None else layer.config
+
+
+def _width(stack: Recurrent) -> int:
+    return stack.layers[-1].directions[0].output_size
+
+
+def _label(step: Step) -> str:
+    """Return what messages call a step."""
+    layer = step.layer
+    function = layer.config.get("function")
+    if layer.class_name == "TFOpLambda" and isinstance(function, str):
+        return function
+    return layer.class_name if layer.own else f"{layer.class_name}, a class of its user,"
+
+
+def _given(step: Step, name: str, layers: _Layers) -> Call:
+    """Return what a call receives besides its sequence."""
+    states = ""
+    if step.given:
+        makers = [tensor.step for tensor in step.states]
+        of_inputs = bool(makers) and all(maker.layer.class_name == "InputLayer" for maker in makers)
+        states = INPUT if of_inputs else " and ".join(dict.fromkeys(_state_words(maker, layers) for maker in makers))
+        states = states or "constants of the model"
+    elif step.constants:
+        states = "given with constants"
+    random = "its dropout is on, by training=True" if step.training and drops(step.layer.config) else ""
+    return Call(
+        Unknown("its graph was not followed yet"), states, f"that of {step.mask}" if step.mask else "", "", random
+    )
+
+
+def _state_words(maker: Step, layers: _Layers) -> str:
+    if id(maker.layer.config) in layers:
+        return f"what {layers[id(maker.layer.config)][0]!r} gives"
+    return f"what {maker.label!r} gives"
+
+
+def _dims(layer: Entry, most: int) -> Dims | None:
+    """Return the lengths of an input's axes."""
+    shape = layer.config.get("batch_shape", layer.config.get("batch_input_shape"))
+    if not isinstance(shape, (list, tuple)) or not is_shape(shape) or not shape:
+        return None
+    return dims_of(shape, layer.name, most)
+
+
+def longest(widths: Sequence[int]) -> int:
+    """Return the longest sequence that is followed as a model's inputs state it.
+
+    widths  of the outputs of each call of a recurrent layer
+    """
+    return _ELEMENTS // (_LARGEST * max(1, sum(widths)))
+
+
+def dims_of(shape: Sequence[int | None], name: str, most: int) -> Dims | None:
+    """Return the lengths of a model's input that has the axes (batch, time, ...), None in its shape for what is open.
+
+    most  see `longest`
+    """
+    if any(size is not None and size < 0 for size in shape):
+        return None
+    names, limits = {0: "batch", 1: "time"}, {0: _LARGEST, 1: most}
+    return [
+        size if size is not None and size <= limits.get(axis, size) else names.get(axis, f"{name}:{axis}")
+        for axis, size in enumerate(shape)
+    ]

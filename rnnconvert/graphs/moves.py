@@ -1,0 +1,181 @@
+"""What operators that move elements do to an array: frameworks differ in names and attributes, and rarely in this.
+
+All raise UnfitError, ValueError or IndexError for arrays of other shapes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.operators import UnfitError
+from rnnconvert.graphs.trace import MOST
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """Return the number of an axis that may be counted from the end."""
+    if not -rank <= axis < rank:
+        raise UnfitError(f"there is no axis {axis} of {rank}")
+    return axis % rank
+
+
+def bounded(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape that is small enough to be made."""
+    if min(shape, default=0) < 0 or math.prod(int(length) for length in shape) > MOST:
+        raise UnfitError(f"a result of the shape {list(shape)}")
+    return tuple(int(length) for length in shape)
+
+
+def transpose(array: Array, order: Sequence[int]) -> Array:
+    """Return an array with its axes in another order; reversed, if none is given."""
+    return array.transpose([axis_of(axis, array.ndim) for axis in order] or None)
+
+
+def reshape(array: Array, shape: Sequence[int], keep_zeros: bool = False) -> Array:
+    """Return an array in another shape, of which one length may be -1.
+
+    keep_zeros  whether a length of 0 stands for that of the array's own axis
+    """
+    if keep_zeros:
+        shape = [length or array.shape[axis] for axis, length in enumerate(shape)]
+    fixed = math.prod(length for length in shape if length != -1)
+    if min(shape, default=0) < -1 or (array.size % (fixed or 1) if -1 in shape else array.size != fixed):
+        raise UnfitError(f"{array.size} elements in the shape {list(shape)}", shape)
+    return array.reshape(tuple(shape))
+
+
+def squeeze(array: Array, axes: Sequence[int]) -> Array:
+    """Return an array without axes of length 1: these, or all."""
+    return array.squeeze(tuple(axis_of(axis, array.ndim) for axis in axes)) if axes else array.squeeze()
+
+
+def unsqueeze(array: Array, axes: Sequence[int]) -> Array:
+    """Return an array with further axes of length 1, counted in the result."""
+    return np.expand_dims(array, tuple(axes))
+
+
+def flatten(array: Array, first: int, last: int = -1) -> Array:
+    """Return an array whose axes from one to another are a single one."""
+    first, last = axis_of(first, array.ndim), axis_of(last, array.ndim)
+    return array.reshape(*array.shape[:first], math.prod(array.shape[first : last + 1]), *array.shape[last + 1 :])
+
+
+def concatenate(arrays: Sequence[Array], axis: int) -> Array:
+    """Return arrays side by side along an axis."""
+    return np.concatenate(arrays, axis_of(axis, arrays[0].ndim))
+
+
+def stack(arrays: Sequence[Array], axis: int) -> Array:
+    """Return arrays side by side along an axis of their own."""
+    return np.stack(arrays, axis)
+
+
+def unstack(array: Array, axis: int) -> list[Array]:
+    """Return the elements along an axis."""
+    return list(np.moveaxis(array, axis_of(axis, array.ndim), 0))
+
+
+def split(array: Array, axis: int, parts: int | Sequence[int]) -> list[Array]:
+    """Return the parts of an array along an axis: so many equal ones, or of these lengths, of which one may be -1."""
+    axis = axis_of(axis, array.ndim)
+    if isinstance(parts, int):
+        if parts < 1 or array.shape[axis] % parts:
+            raise UnfitError(f"{parts} parts of {array.shape[axis]}", (parts,))
+        return np.split(array, parts, axis)
+    rest = array.shape[axis] - sum(length for length in parts if length >= 0)
+    lengths = [rest if length == -1 else length for length in parts]
+    if min(lengths, default=0) < 0 or sum(lengths) != array.shape[axis]:
+        raise UnfitError(f"parts of {list(parts)} of {array.shape[axis]}", (*parts, sum(parts)))
+    return np.split(array, np.cumsum(lengths)[:-1], axis)
+
+
+def take(array: Array, indices: Array, axis: int) -> Array:
+    """Return the elements at places along an axis; the places' own axes stand in its stead."""
+    axis = axis_of(axis, array.ndim)
+    bounded([*array.shape[:axis], *indices.shape, *array.shape[axis + 1 :]])
+    return np.take(array, indices.astype(np.int64), axis)
+
+
+def cut(
+    array: Array,
+    starts: Sequence[int | None],
+    ends: Sequence[int | None],
+    steps: Sequence[int] = (),
+    axes: Sequence[int] = (),
+) -> Array:
+    """Return ranges along axes, the first ones if none are named; None for the end of an axis."""
+    if len(starts) != len(ends) or len(axes or starts) != len(starts) or len(steps or starts) != len(starts):
+        raise UnfitError("ranges that are not stated alike")
+    index = [slice(None)] * array.ndim
+    for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        axis = axis_of(axes[place] if axes else place, array.ndim)
+        index[axis] = slice(start, end, steps[place] if steps else 1)
+    return array[tuple(index)]
+
+
+def strided(
+    array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]
+) -> Array:
+    """Return what a strided slice takes.
+
+    masks  for each range whether its begin and its end are left open, whether it stands for all axes that are not named, whether it
+           is a new axis, and whether it is one element, whose axis disappears
+    """
+    index: list[slice | int | None] = []
+    for place in range(len(begin)):
+        open_begin, open_end, others, new, single = (bool(mask[place]) for mask in masks)
+        if others:
+            index.append(Ellipsis)  # type: ignore[arg-type]
+        elif new:
+            index.append(None)
+        elif single:
+            index.append(int(begin[place]))
+        else:
+            index.append(
+                slice(
+                    None if open_begin else int(begin[place]), None if open_end else int(end[place]), int(steps[place])
+                )
+            )
+    return array[tuple(index)]
+
+
+def reverse(array: Array, axes: Sequence[int]) -> Array:
+    """Return an array turned around along axes."""
+    return np.flip(array, tuple(axis_of(axis, array.ndim) for axis in axes))
+
+
+def reverse_sequences(array: Array, lengths: Array, time: int, batch: int) -> Array:
+    """Return each sequence turned around up to its length."""
+    time, batch = axis_of(time, array.ndim), axis_of(batch, array.ndim)
+    rows = np.moveaxis(array, (batch, time), (0, 1)).copy()
+    if lengths.shape != rows.shape[:1] or (lengths < 0).any() or (lengths > rows.shape[1]).any():
+        raise UnfitError(f"{lengths.size} lengths of {rows.shape[0]} sequences")
+    for row, length in zip(rows, lengths.tolist(), strict=True):
+        row[:length] = row[:length][::-1].copy()
+    return np.moveaxis(rows, (0, 1), (batch, time))
+
+
+def tile(array: Array, repeats: Sequence[int]) -> Array:
+    """Return an array several times along its axes."""
+    bounded([length * repeat for length, repeat in zip(array.shape, repeats, strict=True)])
+    return np.tile(array, tuple(repeats))
+
+
+def broadcast(array: Array, shape: Sequence[int]) -> Array:
+    """Return an array spread over a shape."""
+    return np.broadcast_to(array, bounded(shape))
+
+
+def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
+    """Return an array with constants around it; negative numbers cut it."""
+    if not len(before) == len(after) == array.ndim:
+        raise UnfitError(f"{len(before)} paddings of {array.ndim} axes")
+    widths = [(max(one, 0), max(two, 0)) for one, two in zip(before, after, strict=True)]
+    bounded([length + one + two for length, (one, two) in zip(array.shape, widths, strict=True)])
+    cutting = tuple(
+        slice(max(-one, 0), length - max(-two, 0)) for length, one, two in zip(array.shape, before, after, strict=True)
+    )
+    return np.pad(array[cutting], widths)
