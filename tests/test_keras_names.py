@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
+import numpy as np
 import pytest
 
 from rnnconvert import from_keras
@@ -82,3 +85,37 @@ def test_layers_come_in_the_models_order(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"model{suffix}"
     keras.Sequential([layers.Input((None, 3)), *made]).save(path)
     assert list(load(path).layers) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
+def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -> None:
+    """Keras 2.13 to 2.15 joined the parts of a group's name by the system's own separator."""
+    x = keras.Input((5, 3))
+    model = keras.Model(x, layers.Bidirectional(layers.LSTM(2))(layers.GRU(3, return_sequences=True, name="gru")(x)))
+    path, windows = tmp_path / f"model{suffix}", tmp_path / f"windows{suffix}"
+    model.save(path) if suffix == ".keras" else model.save_weights(path)
+    weights = path
+    if suffix == ".keras":
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(tmp_path / "parts")
+        weights = tmp_path / "parts" / "model.weights.h5"
+    with h5py.File(weights) as old, h5py.File(tmp_path / "renamed.h5", "w") as new:
+        names: list[str] = []
+        old.visititems(lambda name, one: names.append(name) if name.endswith("/vars") else None)
+        for name in names:
+            group = new.require_group(name.removesuffix("/vars").replace("/", "\\")).require_group("vars")
+            group.attrs.update(old[name].attrs)
+            for variable, array in old[name].items():
+                group.create_dataset(variable, data=array[()])
+    if suffix == ".keras":
+        with zipfile.ZipFile(windows, "w") as archive:
+            archive.write(tmp_path / "renamed.h5", "model.weights.h5")
+            for member in ("config.json", "metadata.json"):
+                archive.write(tmp_path / "parts" / member, member)
+    else:
+        (tmp_path / "renamed.h5").rename(windows)
+    before, after = load(path), load(windows)
+    assert list(after.layers) == list(before.layers) and len(after.layers) == 2 and not after.unread
+    for name, stack in after.layers.items():
+        for (*_, own), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
+            assert all(np.array_equal(own.get(*key), direction.get(*key)) for key in direction.arrays)

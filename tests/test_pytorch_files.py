@@ -112,6 +112,23 @@ def test_files_from_before_1_6_are_read(lstm: nn.LSTM, tmp_path: Path) -> None:
     assert agrees(only(path)[1], lstm)
 
 
+@pytest.mark.parametrize("built", [False, True])
+def test_parameters_as_pytorch_wrote_them_before_1_0(
+    built: bool, lstm: nn.LSTM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until 0.3 the class was called with its tensor and given a state, in 0.4 called with all; then came a function."""
+
+    def reduced(parameter: nn.Parameter, protocol: int) -> tuple[Any, ...]:
+        if built:
+            return nn.Parameter, (parameter.data,), (parameter.data, True, None)
+        return nn.Parameter, (parameter.data, True)
+
+    monkeypatch.setattr(nn.Parameter, "__reduce_ex__", reduced)
+    torch.save(Model(lstm), tmp_path / "old.pkl", _use_new_zipfile_serialization=False)
+    monkeypatch.undo()
+    assert agrees(load(tmp_path / "old.pkl").layers["encoder"], lstm)
+
+
 def test_a_module_pickled_whole_is_read_without_its_class(lstm: nn.LSTM, tmp_path: Path) -> None:
     path = tmp_path / "whole.pt"
     torch.save(Model(lstm), path)

@@ -45,7 +45,7 @@ def _stored(path: Path) -> Stored:
 
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
-    return keras_zip.read(path) if zipfile.is_zipfile(path) else hdf5.read(path)
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else keras_zip.slashed(hdf5.read(path))
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -19,6 +19,8 @@ from rnnconvert.formats.pytorch.torch_values import NEWER, STORAGES, Storage, Te
 # small mask may.
 MAX_REPEATED = 1 << 24
 """The most elements that a tensor may have beyond those of its storage."""
+_PARAMETER = "torch.nn.parameter.Parameter"
+"""How PyTorch before 1.0 wrote a parameter: the class, called with its tensor. Source: torch/nn/parameter.py of 0.4.1, __reduce_ex__."""
 MAX_DEPTH = 200
 """The most levels of containers and objects that are searched for tensors."""
 MAX_NODES = 5_000_000
@@ -95,6 +97,8 @@ class _Walk:
 
     def visit(self, value: Any, name: str, depth: int, tensors: bool) -> None:
         self._nodes += 1 + len(name) // 32
+        if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
+            value = value.args[0]  # with what follows it: whether it is trained, and its hooks
         if depth > MAX_DEPTH or self._nodes > MAX_NODES or len(name) > MAX_NAME:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, Tensor):
