@@ -202,7 +202,10 @@ class _Judge:
         types = [str(subject.stack.dtype), str(stack.dtype)]
         types += [found.rounding.get(one, one) for one in types]
         self.dtype = max((FLOATS[one] for one in types), key=lambda one: float(ml_dtypes.finfo(one).eps))
-        self.runs = [{name: _carried_on(run.get(name, ())) for name in self.pieces} for run in found.runs]
+        self.backwards = all(direction.reverse for *_, direction in stack.directions())
+        self.runs = [
+            {name: self._in_time(_carried_on(run.get(name, ()))) for name in self.pieces} for run in found.runs
+        ]
 
     def outcome(self) -> _Outcome:
         """Return what the calls show."""
@@ -237,6 +240,14 @@ class _Judge:
         times = next(iter(counts.values()))
         notes = (f"the model calls it {_times(times)}; each call is equal",) if times > 1 else ()
         return replace(best, whole=replace(best.whole, notes=notes))
+
+    def _in_time(self, calls: Sequence[Mapping[str, Any]]) -> Calls:
+        """Return the calls of a loop that reads from the end in the order of time, and not in that of the loop."""
+        if not self.backwards:
+            return calls
+        return [
+            {**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls
+        ]
 
     def _loop(self) -> str:
         """Return what a model does round a layer that it calls step by step, or ""."""
