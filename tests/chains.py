@@ -85,7 +85,7 @@ def link(draw: random.Random, shape: Sequence[int], words: Collection[str], resh
     ]
     first, second = draw.choice(orders), draw.choice(orders)
     back = [first.index(place) for place in range(rank)] if draw.random() < 0.5 else second
-    while not _kept([shape[place] for place in first], back) and back is second:
+    if [shape[first[place]] for place in back] != list(shape):
         back = [first.index(place) for place in range(rank)]
     flat = (-1, shape[-1]) if draw.random() < 0.6 else (shape[0], -1)
     found: list[Chain] = [

@@ -39,6 +39,26 @@ np.savez(f"{sys.argv[1]}/kept.npz", x=x, y=model.predict(x, verbose=0))
 """
 
 
+TRAINED = """
+import sys
+import numpy as np
+import tf_keras as k
+
+for number, optimizer in enumerate((k.optimizers.Adam(), k.optimizers.RMSprop(momentum=0.5), k.optimizers.SGD(momentum=0.9))):
+    k.utils.set_random_seed(number)
+    model = k.Sequential([
+        k.layers.Input((6, 4)), k.layers.Bidirectional(k.layers.LSTM(3, return_sequences=True), name="both"), k.layers.GRU(3, name="gru"),
+        k.layers.Dense(1),
+    ])
+    model.compile(optimizer, "mse")
+    model.fit(np.ones((4, 6, 4)), np.ones((4, 1)), verbose=0)
+    model.save(f"{sys.argv[1]}/{number}.h5")
+    model.save(f"{sys.argv[1]}/{number}.keras")
+    model.save_weights(f"{sys.argv[1]}/{number}.weights.h5")
+    np.savez(f"{sys.argv[1]}/{number}.npz", *model.get_weights())
+"""
+
+
 @pytest.fixture(scope="module")
 def keras_2() -> Executor:
     return frameworks.tf_keras()
@@ -52,6 +72,21 @@ def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"]
     ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return made
+
+
+def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: Path) -> None:
+    """Files of models that were compiled and trained keep moments under the names of the weights that they belong to."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [keras_2.python, "-W", "ignore", "-c", TRAINED, tmp_path]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    for path in sorted(one for one in tmp_path.iterdir() if one.suffix != ".npz"):
+        checkpoint = rc.load(path)
+        assert not checkpoint.unread and len(checkpoint.layers) == 2, path.name
+        kept = [*np.load(tmp_path / f"{path.name[0]}.npz").values()]
+        gate = next(one for one in checkpoint.layers.values() if one.num_directions == 2)[0, 1].gates["i"]
+        assert np.array_equal(gate.input, kept[3][:, :3].T), path.name
+        assert rc.convert(path, tmp_path / "out.pt", force=True).written
+        assert not [warning for warning in checkpoint.warnings if "optimizer" in warning], checkpoint.warnings
 
 
 @pytest.fixture

@@ -66,6 +66,11 @@ class Place:
     cells: Mapping[tuple[int, int], CellArrays]
 
 
+def of_optimizer(name: str) -> bool:
+    """Return whether an array is an optimizer's: moments have the names of the weights that they belong to."""
+    return name.partition("/")[0] in _OPTIMIZER
+
+
 def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
     """Return every recurrent cell, in the order of the file.
 
@@ -73,8 +78,8 @@ def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
     """
     groups: dict[str, CellArrays] = {}
     for name, array in arrays.items():
-        if name.partition("/")[0] in _OPTIMIZER:
-            continue  # moments have the names of the weights that they belong to
+        if of_optimizer(name):
+            continue
         path, local = _split(name)
         if local:
             group = groups.setdefault(path, _place(path))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 
 from rnnconvert.containers.layer_config import Entry, listed
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.cells import CellArrays
+from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
 from rnnconvert.formats.keras.config import snake_case
 
 WHOLE_MODEL = frozenset({
@@ -27,6 +27,8 @@ def incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
         above, _, last = name.rpartition("/")
+        if of_optimizer(name):
+            continue
         if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
     return [

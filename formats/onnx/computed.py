@@ -223,8 +223,8 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
                 )
             there = finite[place]
             allowance = Allowance([np.where(there, other[place], 0) for other in shaken], found.direction.dtype)
-            both = (np.where(there, each, 0) for each in (new, truth[place]))
-            one = compare(Output(f"trial {number}", use.value), *both, allowance)
+            old, new = np.where(there, truth[place], 0), np.where(there, new, 0)
+            one = compare(Output(f"trial {number}", use.value), new, old, allowance)
             if not one.passed:
                 raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
             compared += new.size

@@ -37,7 +37,8 @@ def _numbers(scope: Scope, names: Iterable[str], kinds: str = "f") -> Iterator[f
 
 def decision(scope: Scope, name: str) -> str:
     """Return what a truth comes from, in words, such as "Equal with -7"; "" where no comparison is found."""
-    waiting, seen, words = [name], set(), ""
+    waiting, words = [name], ""
+    seen: set[str] = set()
     while waiting and len(seen) < _FOLLOWED:
         own = waiting.pop(0)
         producer = scope.producer(own) if own else None
@@ -50,9 +51,9 @@ def decision(scope: Scope, name: str) -> str:
             number = next(_numbers(scope, node.input, "fi" if node.op_type == "Equal" else "f"), None)
             if number is not None:
                 return f"{node.op_type} with {number:g}"
-            words = words or node.op_type
+            words = words or str(node.op_type)
         if node.op_type in ("IsNaN", "IsInf"):
-            return node.op_type
+            return str(node.op_type)
         waiting += node.input
     return words
 

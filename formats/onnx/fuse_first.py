@@ -41,7 +41,7 @@ _ROUNDING = 1e-6
 class _First(Tracer):
     """Reads the formula of the first step: all of it depends on the input, and what it begins with is numbers.
 
-    inputs  values that the step reads, by name, where they are no elements of a sequence
+    inputs  each value that the step reads, by name, where it is not an element of a sequence
     """
 
     def __init__(self, scope: Scope, shapes: Shapes, ends: Sequence[str], inputs: Collection[str]) -> None:
@@ -193,7 +193,7 @@ def _paired(found: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origi
 def _begun(piece: Piece, states: Collection[object]) -> Piece:
     """Return a formula with zeros in place of its states, and what is zero by that left out.
 
-    states  keys of leaves that are states besides those that say so themselves
+    states  keys of leaves that are states, beside those whose origin is one
     """
     if isinstance(piece, Leaf):
         return Stored(np.zeros(())) if piece.origin.state or piece.key in states else piece

@@ -150,8 +150,8 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
                 # The operators RNN, GRU and LSTM of onnxruntime make numbers of what is none.
                 there = np.isfinite(two)
                 floors = [np.where(there, other[place], 0) for other in shaken if other[place].shape == two.shape]
-                both = (np.where(there, each, 0) for each in (one, two))
-                comparisons.append(compare(Output(case, name), *both, Allowance(floors, pair.dtype)))
+                new, old = (np.where(there, each, 0) for each in (one, two))
+                comparisons.append(compare(Output(case, name), new, old, Allowance(floors, pair.dtype)))
             elif not np.array_equal(one, two, equal_nan=two.dtype.kind == "f"):
                 return Verdict(problem=f"its output {name} is another one")
     if ran < least:

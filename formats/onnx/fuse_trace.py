@@ -163,11 +163,11 @@ class Tracer:
     def _passed(self, scope: Scope, node: onnx.NodeProto) -> str:
         """Return what a node gives on as it is, by name; "" for one that does anything."""
         if node.op_type in ("Identity", "Dropout"):
-            return node.input[0]
+            return str(node.input[0])
         chosen = self.shapes.number(scope, node.input[0]) if node.op_type == "Where" else None
         if chosen is None or not chosen.size or chosen.min() != chosen.max():
             return ""
-        return node.input[1 if chosen.all() else 2]
+        return str(node.input[1 if chosen.all() else 2])
 
     def element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
         """Return the sequence that a value is one element of, with its axis of time and the step."""

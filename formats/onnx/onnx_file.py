@@ -163,7 +163,7 @@ class OnnxFile:
     def _check_sum(self, location: str, stated: str, name: str) -> None:
         """Raise UnreadableError unless a file of external data has the SHA-1 that a tensor states (onnx.proto, external_data)."""
         if location not in self._sums:
-            self._sums[location] = hashlib.sha1(self._external[location], usedforsecurity=False).hexdigest()
+            self._sums[location] = hashlib.sha1(self._external[location].data, usedforsecurity=False).hexdigest()
         if stated.strip().lower() != self._sums[location]:
             raise UnreadableError(
                 self.path.parent / location,

@@ -307,7 +307,8 @@ def _numbers(which: _Which, one: Array, other: Array, rounds: Array | None = Non
     with np.errstate(all="ignore"):
         wide, gap = one.astype(np.float64), distance(other, one, None)
         allowed = _rounds(one, other) if rounds is None else rounds
-        beyond = np.where(gap <= allowed, 0.0, gap)
+        # What a type cannot hold, and becomes infinite in it, is not rounded.
+        beyond = np.where(np.isfinite(gap) & (gap <= allowed), 0.0, gap)
     worst = beyond if beyond.any() else gap
     at = tuple(int(i) for i in np.unravel_index(int(worst.argmax()), gap.shape)) if gap.size else ()
     error = float(gap.max(initial=0.0))

@@ -50,11 +50,11 @@ class Node:
         return tuple(one for one in self.inputs if not one.startswith("^"))
 
     def number(self, key: str, default: float) -> float:
-        """Return an attribute that is a number, or the operation's default where it is left out."""
+        """Return an attribute that is a number, a truth or an element type, or the operation's default where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 4 and isinstance(value, int):
                 return float(struct.unpack("<f", struct.pack("<I", value))[0])
-            if which in (3, 5):
+            if which in (3, 5, 6):
                 return wire.signed(value)
         return default
 

@@ -1,7 +1,8 @@
 """How a configuration of layers states that its model calls them: the `inbound_nodes` of Keras 1 to 3.
 
 A node is one call of a layer. In Keras 1 and 2 it lists the tensors that the layer is called on, each as [layer, node, output,
-arguments]; Keras 3 has the arguments by place and by name, with tensors as objects that have a `keras_history`.
+arguments]; Keras 3 has the arguments by place and by name, with tensors as objects that have a `keras_history`. Models in
+memory have tuples where files have lists.
 
 Sources: keras 1.2.2 and 2.3.1 engine/topology.py, Container.get_config; tf_keras/src/engine/node.py, Node.serialize;
 keras/src/models/functional.py (3.15), serialize_node and functional_from_config.
@@ -70,7 +71,7 @@ def calls_of(layer: Entry, path: Where) -> list[Arguments]:
 def _arguments(layer: Entry, node: object, path: Where) -> Arguments:
     if isinstance(node, Mapping) and "args" in node:
         places, named = node["args"], node.get("kwargs") or {}
-        if not isinstance(places, list) or not isinstance(named, Mapping):
+        if not isinstance(places, (list, tuple)) or not isinstance(named, Mapping):
             raise _strange(layer, path)
         revived = (_revived(value, layer, path) for value in places)
         return Arguments(tuple(revived), {str(key): _revived(value, layer, path) for key, value in named.items()})
@@ -85,7 +86,7 @@ def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], d
         raise _strange(layer, path)
     if isinstance(node, Mapping):
         return {str(key): _called_on(value, layer, path, named, depth + 1) for key, value in node.items()}
-    if not isinstance(node, list) or not node:
+    if not isinstance(node, (list, tuple)) or not node:
         raise _strange(layer, path)
     if isinstance(node[0], str):
         more = node[3] if len(node) == 4 else {}
@@ -112,7 +113,9 @@ def _with_refs(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
         return ref
     if isinstance(value, Mapping):
         return {str(key): _with_refs(inside, layer, path, depth + 1) for key, inside in value.items()}
-    return [_with_refs(inside, layer, path, depth + 1) for inside in value] if isinstance(value, list) else value
+    return (
+        [_with_refs(inside, layer, path, depth + 1) for inside in value] if isinstance(value, (list, tuple)) else value
+    )
 
 
 def _revived(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
@@ -127,7 +130,7 @@ def _revived(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
                 raise _strange(layer, path)
             return ref
         return {str(key): _revived(inside, layer, path, depth + 1) for key, inside in value.items()}
-    return [_revived(inside, layer, path, depth + 1) for inside in value] if isinstance(value, list) else value
+    return [_revived(inside, layer, path, depth + 1) for inside in value] if isinstance(value, (list, tuple)) else value
 
 
 def _strange(layer: Entry, path: Where) -> UnreadableError:
@@ -150,7 +153,7 @@ def references(value: object, depth: int = 0) -> list[Ref] | None:
         return [ref]
     # Keras flattens what is named in the order of the names.
     inside = [value[key] for key in sorted(value)] if isinstance(value, Mapping) else value
-    if not isinstance(inside, list) or depth > _MOST_DEEP:
+    if not isinstance(inside, (list, tuple)) or depth > _MOST_DEEP:
         return None
     several = [references(part, depth + 1) for part in inside]
     return None if any(part is None for part in several) else [ref for part in several for ref in part or []]

@@ -23,7 +23,7 @@ class Shard(NamedTuple):
 
     stem: str
     number: int
-    count: int
+    total: int
     ending: str
 
 
@@ -33,7 +33,7 @@ def shard(name: str) -> Shard | None:
     if found is None:
         return None
     made = Shard(found[1], int(found[2]), int(found[3]), found[4])
-    return made if made.count > 1 and 1 <= made.number <= made.count else None
+    return made if made.total > 1 and 1 <= made.number <= made.total else None
 
 
 def whole(path: Path) -> Path:
@@ -45,10 +45,10 @@ def whole(path: Path) -> Path:
     if found is None or not path.is_file():
         return path
     index = path.with_name(f"{found.stem}{found.ending}.index.json")
-    one_of = f"it is shard {found.number} of {found.count}, and not a whole model"
+    one_of = f"it is shard {found.number} of {found.total}, and not a whole model"
     if not index.is_file():
         raise UnreadableError(
-            path, f"{one_of}; its index {index.name!r} is not beside it", f"Put all {found.count} beside it."
+            path, f"{one_of}; its index {index.name!r} is not next to it", f"Put all {found.total} next to it."
         )
     if found.ending != ".safetensors":
         raise UnreadableError(
@@ -68,12 +68,12 @@ def check(
     there    the tensors of each shard
     size     how many bytes the named tensors have
     """
-    for one in map(shard, there):
-        for number in range(1, min(one.count, len(there) + 1) + 1) if one is not None else ():
-            other = f"{one.stem}-{number:05}-of-{one.count:05}{one.ending}"
+    for one in filter(None, map(shard, there)):
+        for number in range(1, min(one.total, len(there) + 1) + 1):
+            other = f"{one.stem}-{number:05}-of-{one.total:05}{one.ending}"
             if other not in there:
                 raise UnreadableError(
-                    index, f"it names no tensor of {other!r}, which belongs to {one.count} shards", _AGAIN
+                    index, f"it names no tensor of {other!r}, which belongs to {one.total} shards", _AGAIN
                 )
     for name, held in there.items():
         left = sorted(set(held) - names.keys())

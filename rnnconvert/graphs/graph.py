@@ -127,7 +127,7 @@ class Graph:
     ) -> Node:
         """Note an operator; None for an input or output that is left out.
 
-        label  what messages call it; its kind, if nothing is given; None for one that is none of the file's, which they leave out
+        label  what messages call it; its kind, if nothing is given; None for one that the file does not have, which they leave out
         over   whether it takes the place of the operators that give these outputs already: the first counts otherwise
         """
         read = tuple(None if key is None else self.value(key) for key in inputs)

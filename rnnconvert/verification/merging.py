@@ -15,7 +15,6 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
-from rnnconvert.verification.weighing import SHORT
 from rnnconvert.verification.witness import worst
 
 
@@ -75,11 +74,10 @@ def merged(one: Results, other: Results) -> Results:
 
 
 def _unweighed(name: str, one: Results, other: Results, beside: LayerResults) -> Iterator[Limit]:
-    """Yield that weights of a short element type were not compared: results do not hold them, and outputs hide small ones."""
+    """Yield that weights were not compared, where their hashes differ: results do not hold them, and outputs hide small ones."""
     hashes = one.models[0].weights.get(name), other.models[0].weights.get(beside.name)
-    short = {run.dtype for run in beside.runs} & set(SHORT)
-    if short and (hashes[0] is None or hashes[0] != hashes[1]):
-        words = f"outputs in {', '.join(sorted(short))} do not show small weights, and results do not hold them: verify both files"
+    if hashes[0] is None or hashes[0] != hashes[1]:
+        words = "the weights are not the same bits, results do not hold them, and outputs do not show small ones: verify both files"
         yield Limit("weights", name, words)
 
 

@@ -258,13 +258,18 @@ def _shapes(gradients: Gradients) -> list[Any]:
 
 
 def hash_of(stack: Recurrent) -> str:
-    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in."""
+    """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in.
+
+    Biases, peepholes and states that are all zeros are as good as none: formats differ on whether they store them.
+    """
     digest = hashlib.sha256()
     digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():
         digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
         for key in sorted(direction.arrays):
             numbers = np.asarray(direction.arrays[key])
+            if key[0] not in ("input", "recurrent", "projection") and not numbers.any():
+                continue
             digest.update(f"{key} {numbers.shape} {numbers.dtype.newbyteorder('=')}".encode())
             for piece in pieces(numbers):
                 digest.update(piece.astype(numbers.dtype.newbyteorder("<"), copy=False).view(np.uint8).data)

@@ -32,11 +32,13 @@ _SHOWN = 10.0
 
 
 def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
-    """Return what only one of two layers has, and what they compute differently, brought into one form first.
+    """Return what only one of two layers has, what they have in other sizes, and what they compute differently, brought into one
+    form first.
 
     The comparison of outputs covers the numbers that both have.
     """
-    return [one for one in differences(a, b) if not one.equal and (one.kind == "feature" or "absent in" in one.words)]
+    apart = [one for one in differences(a, b) if not one.equal]
+    return [one for one in apart if one.kind in ("feature", "shape") or "absent in" in one.words]
 
 
 _LARGEST = 1 << 26
