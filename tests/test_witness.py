@@ -25,9 +25,9 @@ from rnnconvert.verification import report, witness
 from rnnconvert.verification.collect import proceed
 from rnnconvert.verification.lanes import Prepared
 from rnnconvert.verification.plan import Plan
+from rnnconvert.verification.recording import Recording
 from rnnconvert.verification.results import LayerResults, Model, Results, read
 from rnnconvert.verification.running import Subject
-from rnnconvert.verification.witness import Recording
 from tests import frameworks, ready, workers
 from tests.drawn import drawn, each
 from tests.requirements import need, needed
