@@ -10,7 +10,7 @@ from rnnconvert.core.errors import ExecutorError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.running import registry
-from rnnconvert.verification import witness
+from rnnconvert.verification import recording, witness
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import Subject
 from tests import workers
@@ -33,13 +33,13 @@ def whole(path: Path, pieces: Sequence[str], executor: str, stack: Recurrent | N
     if stack is not None:
         subjects.append(Subject("B", checkpoint, (), stack.replace(name=own.name)))
     results = Results("", "", layers={own.name: LayerResults(own.name, "")})
-    recording: witness.Recording | str
+    found: recording.Recording | str
     with workers.running(registry.executor(executor)) as process:
         try:
-            recording = witness.record(process, subjects[:1], path.parent, 0)
+            found = recording.record(process, subjects[:1], path.parent, 0)
         except ExecutorError as error:
-            recording = error.problem
-    witness.judge(results, subjects, {"A": recording}, {})
+            found = error.problem
+    witness.judge(results, subjects, {"A": found}, {})
     return results.layers[own.name]
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import run_witness
+from .run_witness import run_whole
 
 Array = np.ndarray
 
@@ -65,7 +65,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, with what its recurrent nodes read and give as further outputs; see rnnconvert.running."""
-    run_witness.witness(request, _found, _Session, _wide)
+    run_whole(request, _found, _Session, _wide)
 
 
 def _available(provider: str) -> None:

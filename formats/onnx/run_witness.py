@@ -19,7 +19,7 @@ _LARGEST = 1 << 30
 """Files larger than this many bytes are not run whole: a model that was changed is handed over in one piece of memory."""
 
 
-def witness(
+def run_whole(
     request: Mapping[str, Any], found: Callable[[Any, str], Any], session: Callable[[bytes, str], Any],
     wide: Callable[[Array], Array],
 ) -> None:  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import run_witness
+from .run_witness import run_whole
 
 Array = np.ndarray
 
@@ -58,7 +58,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run the model of a TorchScript archive or an exported program whole; see rnnconvert.running."""
-    run_witness.witness(request, _array)
+    run_whole(request, _array)
 
 
 @functools.lru_cache(maxsize=1)

@@ -29,7 +29,7 @@ _TRIES = 64
 """How many kinds of inputs are tried on an archive, which does not state the shapes that it takes."""
 
 
-def witness(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None:
+def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None:
     """Run a model whole; see rnnconvert.running. Raises NotImplementedError for a file without a model.
 
     array  makes numpy's arrays of tensors

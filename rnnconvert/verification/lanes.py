@@ -20,9 +20,9 @@ from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
+from rnnconvert.verification.recording import Recording, record, wanted
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import Run, Subject, rounding, run
-from rnnconvert.verification.witness import Recording, record, wanted
 
 Steady = Callable[[LayerResults, Run], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers

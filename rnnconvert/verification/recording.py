@@ -1,0 +1,127 @@
+"""What executors record of a model that runs whole: asked for, checked, and what one call shows of another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.running.parent import Process
+from rnnconvert.verification.running import Subject, own_file, rounding
+
+SMALL = 1 << 20
+"""Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
+
+Calls = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """The calls of a model's layers while it ran whole, twice on the same inputs.
+
+    executor  what ran it
+    runs      in each run, the calls of each layer by its name (rnnconvert.running.witness.Witness.record)
+    reasons   why a layer's calls are not recorded, by its name
+    inputs    the inputs of the model
+    rounding  the element types that the executor rounds like, by that of the weights
+    """
+
+    executor: str
+    runs: Sequence[Mapping[str, Calls]]
+    reasons: Mapping[str, str]
+    inputs: Sequence[Array]
+    rounding: Mapping[str, str]
+
+
+def wanted(subject: Subject) -> bool:
+    """Return whether the model of a layer is run whole: where layers were joined, or where it takes next to no time."""
+    path = Path(subject.checkpoint.file)
+    return len(subject.pieces) > 1 or (path.is_file() and path.stat().st_size <= SMALL)
+
+
+def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
+    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
+    names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
+    executor = process.executor
+    answer = process.ask(file=own_file(subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
+    try:
+        runs = [
+            {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
+        ]
+        inputs = [np.asarray(one) for one in answer["inputs"]]
+        reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ExecutorError(executor.name, f"its recording is not one: {type(error).__name__} {error}") from None
+    types = {str(subject.stack.dtype) for subject in subjects}
+    return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
+
+
+def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call whose arrays have the axes that they should have. Raises ValueError for others."""
+    made: dict[str, Any] = {}
+    for name, axes in (("x", 3), ("y", 3), ("last", 2), ("mask", 2)):
+        made[name] = None if call[name] is None else np.asarray(call[name])
+        if made[name] is not None and made[name].ndim != axes:
+            raise ValueError(f"{name} of the shape {made[name].shape}")
+    if made["x"] is None:
+        raise ValueError("no x")
+    for name in ("hidden", "cell", "h_n", "c_n"):
+        made[name] = None if call[name] is None else [np.asarray(one) for one in call[name]]
+    return made
+
+
+def carried_on(calls: Calls) -> list[Mapping[str, Any]]:
+    """Return calls of a layer; those that begin with the states at the end of the one before are one call."""
+    found: list[Mapping[str, Any]] = []
+    for call in calls:
+        if found and follows(found[-1], call):
+            before = found[-1]
+            steps = {name: np.concatenate([before[name], call[name]]) for name in ("x", "y")}
+            count = before.get("steps", 1) + 1
+            found[-1] = {**before, **steps, "h_n": call["h_n"], "c_n": call["c_n"], "steps": count}
+        else:
+            found.append(call)
+    return found
+
+
+def follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    pairs = [(before["h_n"], call["hidden"]), (before["c_n"] or [], call["cell"] or [])]
+    whole = all(one["mask"] is None and one["y"] is not None for one in (before, call))
+    if not whole or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
+        return False
+    return all(len(one) == len(two) and all(map(np.array_equal, one, two)) for one, two in pairs)
+
+
+def is_input(x: Array, given: Array) -> bool:
+    """Return whether a sequence is an input of the model, with either axis first; turned around it is another."""
+    return given.ndim == 3 and any(np.array_equal(x, one) for one in (given, given.swapaxes(0, 1)))
+
+
+def rows_of(values: Array, width: int) -> Iterator[Array]:
+    if width and values.size % width == 0:
+        yield from np.ascontiguousarray(values, np.float32).reshape(-1, width)
+
+
+def gap(call: Mapping[str, Any], reader: Mapping[str, Any]) -> str:
+    """Return how far what a layer reads is from what the one before it gives; "" for not at all."""
+    if call["y"] is None:
+        return "that is its last step alone"
+    if call["y"].shape != reader["x"].shape:
+        return f"{call['y'].shape} becomes {reader['x'].shape}"
+    live = np.ones(reader["x"].shape[:2], bool) if call["mask"] is None else call["mask"]
+    off = float(np.nan_to_num(np.abs(call["y"] - reader["x"]))[live].max(initial=0.0))
+    return f"it is off by {off:.2g}" if off else ""
+
+
+def apart(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two calls gave other numbers."""
+    for name in ("y", "last"):
+        one, two = call[name], other[name]
+        if one is not None and two is not None and not np.array_equal(one, two, equal_nan=True):
+            return True
+    return False
