@@ -18,7 +18,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, SIGMOID, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.weights import Directly, Input, Layer, Recurrent
+from rnnconvert.core.weights import Directly, Input, Layer, Recurrent, Unknown
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -46,7 +46,7 @@ def chained(found: Checkpoint, x: Array) -> Array:
     """What layers give that read one another in the order of the file."""
     before = None
     for name, layer in found.layers.items():
-        assert layer.reads == (Input() if before is None else Directly((before,)))
+        assert isinstance(layer.reads, Input | Unknown) if before is None else layer.reads == Directly((before,))
         x, before = reference.run(layer, x).y, name
     return x
 
