@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from rnnconvert.judging.cases import Case, shaken, state_widths, worse
 from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.results import Results, Whole
-from rnnconvert.verification.running import Subject, own_file, rounding
+from rnnconvert.verification.running import Subject, identical, own_file, rounding
 
 SMALL = 1 << 20
 """Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
@@ -149,7 +149,7 @@ def _judged(subject: Subject, stack: Recurrent, found: Recording | str, toleranc
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.
             outcome = _Judge(subject, subject.stack, found, tolerances).outcome()
-            if outcome.whole.status == "equal" and stack is not subject.stack:
+            if outcome.whole.status == "equal" and not identical(subject.stack, stack):
                 outcome = _Judge(subject, stack, found, tolerances).outcome()
     except RefusedError as error:
         outcome = _not_run(str(error))
@@ -200,6 +200,7 @@ class _Judge:
         types = [str(subject.stack.dtype), str(stack.dtype)]
         types += [found.rounding.get(one, one) for one in types]
         self.dtype = max((FLOATS[one] for one in types), key=lambda one: float(ml_dtypes.finfo(one).eps))
+        self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}
         self.runs = [{name: _carried_on(run.get(name, ())) for name in self.pieces} for run in found.runs]
 
     def outcome(self) -> _Outcome:
@@ -336,9 +337,7 @@ class _Judge:
 
     def _off(self, case: Case, calls: Calls) -> Comparison | None:
         """Return the output that is furthest off, in units of what rounding explains; None where nothing can be compared."""
-        truth = case.solve(self.stack)
-        moved = case.solve(shaken(self.stack, self.dtype))
-        floor = worse(truth, case.solve(self.stack, self.dtype), moved)
+        truth, floor = self._solved(case)
         floors = {name: values for name, values, *_ in parts(floor, case.lengths)}
         given = {name: values for name, values, *_ in parts(self._outputs(calls, truth), case.lengths)}
         found = []
@@ -347,6 +346,16 @@ class _Judge:
                 allowance = Allowance([floors[name]], self.dtype, tolerance(name, self.tolerances))
                 found.append(compare(Output("whole", name, axes, mask), given[name], values, allowance))
         return max(found, key=lambda one: one.ratio, default=None)
+
+    def _solved(self, case: Case) -> tuple[Outputs, Outputs]:
+        """Return the truth of a case, and how far rounding leads; computed once where the model runs again on the same."""
+        given = (case.x, *(case.hidden or ()), *(case.cell or ()), *([] if case.lengths is None else [case.lengths]))
+        key = tuple((array.shape, str(array.dtype), array.tobytes()) for array in given)
+        if key not in self.solved:
+            truth = case.solve(self.stack)
+            moved = case.solve(shaken(self.stack, self.dtype))
+            self.solved[key] = truth, worse(truth, case.solve(self.stack, self.dtype), moved)
+        return self.solved[key]
 
     def _outputs(self, calls: Calls, truth: Outputs) -> Outputs:
         """Return what the model gave; nothing stands in the place of what it keeps to itself."""
