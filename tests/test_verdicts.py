@@ -26,6 +26,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification.results import LayerResults, Whole, read
+from rnnconvert.verification.stated import stated
 from tests.drawn import LONG, SEED, looped
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
@@ -374,3 +375,97 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     assert half.verdict.word == BUT_FOR and "are equal but for: a: rounding in" in str(half)
     zeroed = rc.diff(of(both, "keras", "its outputs are zero where its input is masked"), of(both))
     assert [one.kind for one in zeroed.verdict.limits] == ["mask"]
+
+
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
+def test_what_a_type_cannot_hold_is_not_rounded(tmp_path: Path) -> None:
+    def large(arrays: dict[tuple[str, str], Array]) -> None:
+        arrays["input", "i"][0, 0] = 70_000
+
+    stack = changed(lstm(), large)
+    with np.errstate(over="ignore"):
+        half = cast(stack, "float16")
+    report = judged(tmp_path, stack, half)
+    assert report.verdict == NOT_EQUAL and "70000 in A, inf in B" in " ".join(report.document["reasons"])
+    assert nothing_against(judged(tmp_path, stack, cast(stack, "bfloat16")))
+
+
+def test_another_unit_behind_a_projection_is_a_stated_difference() -> None:
+    stack = random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=BOTH | {"projection"}), 0, np.float32)
+
+    def wider(direction: Direction) -> Direction:
+        """The direction with a unit that opens only for large inputs."""
+        arrays = {}
+        for (part, gate), source in direction.arrays.items():
+            values = np.asarray(source)
+            new = {"input": 100.0, "projection": 0.5}.get(part, 0.0)
+            new = -1e5 if (part, gate) == ("input_bias", "i") else new
+            pads = [(0, int(axis == (part == "projection"))) for axis in range(values.ndim)]
+            arrays[part, gate] = np.pad(values, pads, constant_values=np.float32(new))
+        return direction.with_arrays(arrays)
+
+    apart = stated(stack, each(stack, wider))
+    assert {one.part for one in apart} >= {"input", "recurrent", "projection"}
+    assert not stated(stack, stack)
+
+
+def test_weights_that_saved_results_do_not_hold_limit_what_they_prove(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+
+    def column(sign: float) -> Callable[[dict[tuple[str, str], Array]], None]:
+        def change(arrays: dict[tuple[str, str], Array]) -> None:
+            for gate in "ifgo":
+                arrays["input", gate][:, 0] = np.float32(sign * 1e-7)
+
+        return change
+
+    def without(direction: Direction) -> Direction:
+        """The direction with its second biases as zeros: another format has none."""
+        arrays = {key: np.zeros_like(a) if key[0] == "recurrent_bias" else a for key, a in direction.arrays.items()}
+        return direction.with_arrays(arrays)
+
+    stack = each(changed(lstm(), column(1)), without)
+    a, b = (write(tmp_path / f"{name}.safetensors", enc=one) for name, one in (
+        ("a", stack), ("b", each(changed(stack, column(-1)), without))))  # fmt: skip
+    fewer = each(stack, lambda d: d.with_arrays({k: a for k, a in d.arrays.items() if k[0] != "recurrent_bias"}))
+    same = write(tmp_path / "same.onnx", enc=fewer)
+    kept = rc.run(a, on=["torch-cpu"], cases=["states"])
+    report = rc.verify(kept, b, on=["torch-cpu"], explain=False)
+    assert report.verdict == BUT_FOR and [one.kind for one in report.conclusion.exceptions if one.kind != "units"] == [
+        "weights"
+    ]
+    report = rc.verify(kept, same, on=["torch-cpu"], explain=False)
+    assert "weights" not in [one.kind for one in report.conclusion.limits]
+
+
+def test_a_mask_in_one_of_two_files_of_one_format_is_left_out() -> None:
+    stack = lstm().replace(name="a")
+
+    def of(format: str, *said: str) -> rc.Checkpoint:
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(f"a: {one}" for one in said))
+
+    passed = "a mask is passed to it (any): pass the lengths of its sequences"
+    states = "the model gives its initial state (dense): pass it at every call"
+    for text, kind in ((passed, "mask"), (states, "stated")):
+        found = rc.diff(of("keras", text), of("keras"))
+        assert found.verdict.word == BUT_FOR and [one.kind for one in found.verdict.limits] == [kind]
+        assert rc.diff(of("keras", text), of("keras", text)).verdict.word == EQUAL
+        across = rc.diff(of("keras", text), of("onnx"))
+        assert across.verdict.word == EQUAL and [one.kind for one in across.verdict.limits] == ["caller"]
+
+
+def test_outputs_that_differ_are_not_said_to_show_nothing(tmp_path: Path) -> None:
+    def doubled(arrays: dict[tuple[str, str], Array]) -> None:
+        arrays["input", "i"] *= 2
+
+    report = judged(tmp_path, lstm(), changed(lstm(), doubled))
+    assert report.verdict == NOT_EQUAL and "weights" not in [one.kind for one in report.conclusion.limits]
+
+
+def test_a_proof_without_an_explanation_is_kept(tmp_path: Path) -> None:
+    need("torch", registry.executors()["torch-cpu"].absent)
+    file = write(tmp_path / "a.safetensors", enc=lstm())
+    for again in (False, True):
+        report = rc.verify(file, on=["torch-cpu"], cases=["states"], explain=False, cache=tmp_path / "proofs")
+        assert ("nothing has changed since" in report.document["summary"]) == again
+    report.write(str(tmp_path / "report.html"))

@@ -38,6 +38,4 @@ def _kind(text: str) -> Kind:
     words = text.casefold()
     if "computes in" in words:
         return "precision"
-    if "pass it" in words or "pass the" in words:
-        return "caller"
     return "mask" if "mask" in words else "stated"

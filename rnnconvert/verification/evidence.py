@@ -31,7 +31,9 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     limits = [*results.limits, *tolerated]
     for layer, found in zip(results.layers.values(), layers, strict=True):
         compared = {one["case"] for run in found if run["model"] == label for one in run["comparisons"]}
-        limits += _limits(layer, compared)
+        apart = any(run["verdict"] == NOT_EQUAL for run in found)
+        # That no output shows other weights is true only where none does.
+        limits += (one for one in _limits(layer, compared) if not (apart and one.kind == "weights"))
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits)
 
 

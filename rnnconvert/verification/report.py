@@ -266,7 +266,7 @@ def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[
         "counterpart": list(layer.counterpart),
         "cases": cases,
         "runs": [_run(layer, run, found) for run, found in zip(layer.runs, judgements, strict=True)],
-        "mutations": {"caught": [], "missed": []},
+        "mutations": {"caught": [], "missed": [], "inapplicable": []},
         "diagnoses": [],
         "differences": [],
     }
