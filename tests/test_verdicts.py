@@ -446,6 +446,8 @@ def test_a_mask_in_one_of_two_files_of_one_format_is_left_out() -> None:
 
     passed = "a mask is passed to it (any): pass the lengths of its sequences"
     states = "the model gives its initial state (dense): pass it at every call"
+    asked = rc.diff(of("onnx", "its clip is left out, as asked"), of("onnx"))
+    assert asked.verdict.word == EQUAL and [one.kind for one in asked.verdict.limits] == ["chosen"]
     for text, kind in ((passed, "mask"), (states, "stated")):
         found = rc.diff(of("keras", text), of("keras"))
         assert found.verdict.word == BUT_FOR and [one.kind for one in found.verdict.limits] == [kind]

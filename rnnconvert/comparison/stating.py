@@ -22,7 +22,7 @@ def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[s
         for text in texts:
             if text not in others:
                 kind = _kind(text)
-                if a.format != b.format and kind != "precision":
+                if a.format != b.format and kind not in ("precision", "chosen"):
                     kind = "caller"
                 yield Limit(kind, layer, f"only {label} states this: {text}")
 
@@ -36,6 +36,8 @@ def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
 
 def _kind(text: str) -> Kind:
     words = text.casefold()
+    if "as asked" in words:
+        return "chosen"
     if "computes in" in words:
         return "precision"
     return "mask" if "mask" in words else "stated"

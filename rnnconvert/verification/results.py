@@ -29,6 +29,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, Skipped
 from rnnconvert.judging.power import Power
 from rnnconvert.language import outline
+from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.verification.running import Run
 
 KEY = "rnnconvert.results"
@@ -260,12 +261,15 @@ def _shapes(gradients: Gradients) -> list[Any]:
 def hash_of(stack: Recurrent) -> str:
     """Return the SHA-256 of what a stack computes: its cells and every canonical number, whatever file they are in.
 
-    Biases, peepholes and states that are all zeros are as good as none: formats differ on whether they store them.
+    Biases of which only the sum counts are summed, and biases, peepholes and states that are all zeros are as good as none:
+    formats differ on what they store.
     """
     digest = hashlib.sha256()
     digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():
         digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
+        if not SUM_BIASES.applies(direction):
+            direction = SUM_BIASES.apply(direction)
         for key in sorted(direction.arrays):
             numbers = np.asarray(direction.arrays[key])
             if key[0] not in ("input", "recurrent", "projection") and not numbers.any():
