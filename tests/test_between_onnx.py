@@ -361,6 +361,25 @@ def test_layers_that_read_one_input_do_not_read_one_another(tmp_path: Path) -> N
         rc.convert(path, tmp_path / "a.pt", stack="join")
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (("Identity", {}), [1 << 20, 1 << 10, 3]),
+        (("Expand", {"read": [i64(1 << 30, 1 << 20, 1, 1, 1)]}), ["time", "batch", 3]),
+        (("Pad", {"read": [i64(1 << 34, 0, 0, 0, 0, 0)]}), ["time", "batch", 3]),
+    ],
+)
+def test_shapes_too_large_to_follow_are_not_made(kind: Any, shape: list[Any], tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    model.lstm("a", 3)
+    squeezed(model)
+    chain(kind)(model, HIDDEN, False)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    reads = rc.load(model.save(tmp_path / "a.onnx", {"x": shape})).layers["b"].reads
+    assert isinstance(reads, Through if kind[0] != "Identity" else Directly)
+
+
 def test_a_residual_is_a_change(tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))
     model.lstm("a", 3)

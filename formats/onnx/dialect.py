@@ -13,6 +13,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_fold import Call, fold
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
 """The attribute under which a node of the floor has the version of its operators."""
@@ -24,14 +25,16 @@ READ, GIVE = "what a layer reads", "what a layer gives"
 def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
     attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
     operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
-    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _free))
+    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded))
     if results is None:
         raise UnfitError(f"{operator} does not take this")
     return results
 
 
-def _free(size: int) -> None:
-    """Charge nothing: the graph floor bounds what it moves."""
+def _bounded(size: int) -> None:
+    """Raise UnfitError for more bytes than the graph floor moves."""
+    if size > 8 * MOST:
+        raise UnfitError(f"{size} bytes")
 
 
 def _fold(applied: Applied) -> list[Array]:

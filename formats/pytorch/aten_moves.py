@@ -291,6 +291,7 @@ def pad(applied: Applied) -> Array:
         before, after = widths[2 * place], widths[2 * place + 1]
         end = array.shape[axis] + min(after, 0)
         array = array[(slice(None),) * axis + (slice(max(-before, 0), end),)]
+        moves.bounded([*array.shape, max(1, before + after)])
         array = np.pad(array, [(max(before, 0), max(after, 0)) if at == axis else (0, 0) for at in range(array.ndim)])
     return array
 
