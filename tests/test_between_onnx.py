@@ -302,6 +302,84 @@ def test_what_layers_receive_besides_their_sequences(
     assert np.abs(whole - joined).max() < 1e-6
 
 
+def by_least(model: Model, width: int, fixed: bool) -> None:
+    """Cut sequences to the least of their length and 50."""
+    value = model.value
+    model.add("Shape")
+    model.add("Gather", model.integers(0), axis=0)
+    length = model.add("Min", model.integers(50))
+    model.value = value
+    model.add("Slice", model.integers(0), length, model.integers(0))
+
+
+LONGER: dict[str, Callable[[Model, int, bool], None]] = {
+    "longer than 50": chain(("Slice", {"read": [i64(0), i64(50), i64(0)]})),
+    "longer than 40": chain(("Slice", {"read": [i64(-40), i64(1 << 40), i64(0)]})),
+    "longer than 30": chain(*[("Slice", {"read": [i64(-1), i64(-30), i64(0), i64(-1)]})] * 2),
+    "a length is more than 50": by_least,
+}
+
+
+@pytest.mark.parametrize("words", LONGER)
+def test_what_changes_longer_sequences_alone_is_a_change(words: str, tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    model.lstm("a", 3)
+    squeezed(model)
+    LONGER[words](model, HIDDEN, False)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    with pytest.raises(rc.RefusedError, match=f"'b' does not read 'a' directly: .*{words}"):
+        rc.convert(model.save(tmp_path / "a.onnx"), tmp_path / "a.pt", stack="join")
+
+
+@pytest.mark.parametrize("names", [2, 14, 28])
+def test_time_and_batch_differ_whatever_other_axes_have_names(names: int, tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    model.lstm("a", 3)
+    squeezed(model)
+    value = model.value
+    model.add("Shape")
+    shape = model.add("Gather", model.integers(1, 0, 2), axis=0)
+    model.value = value
+    model.add("Reshape", shape)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    others: dict[str, list[Any]] = {f"other{number}": [f"axis{number:02}"] for number in range(1, names)}
+    path = model.save(tmp_path / "a.onnx", {"x": ["axis00", f"axis{names:02}", 3], **others})
+    with pytest.raises(rc.RefusedError, match="Reshape: its values stand in another shape"):
+        rc.convert(path, tmp_path / "a.pt", stack="join")
+
+
+def test_layers_that_read_one_input_do_not_read_one_another(tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    for name in "ab":
+        model.value = "x"
+        model.lstm(name, HIDDEN)
+        squeezed(model)
+    path = model.save(tmp_path / "a.onnx", {"x": ["time", "batch", HIDDEN]})
+    with pytest.raises(rc.RefusedError, match="'b' does not read 'a': it reads what no recurrent layer gives"):
+        rc.convert(path, tmp_path / "a.pt", stack="join")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [
+        (("Identity", {}), [1 << 20, 1 << 10, 3]),
+        (("Expand", {"read": [i64(1 << 30, 1 << 20, 1, 1, 1)]}), ["time", "batch", 3]),
+        (("Pad", {"read": [i64(1 << 34, 0, 0, 0, 0, 0)]}), ["time", "batch", 3]),
+    ],
+)
+def test_shapes_too_large_to_follow_are_not_made(kind: Any, shape: list[Any], tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    model.lstm("a", 3)
+    squeezed(model)
+    chain(kind)(model, HIDDEN, False)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    reads = rc.load(model.save(tmp_path / "a.onnx", {"x": shape})).layers["b"].reads
+    assert isinstance(reads, Through if kind[0] != "Identity" else Directly)
+
+
 def test_a_residual_is_a_change(tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))
     model.lstm("a", 3)

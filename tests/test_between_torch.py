@@ -313,6 +313,23 @@ def test_what_only_a_run_decides_is_named(tmp_path: Path) -> None:
         rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join")
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("y = y.split(50, 1)[0]", "split, which cuts what is longer than 50"),
+        ("s = y.split(4, 1)\ny = torch.cat([s[0], s[1]], 1)", "split"),
+        ("l = [y, -y]\nl.reverse()\ny = l[0]", "neg, an item of a list"),
+        ("l = [y, -y]\ndel l[0]\ny = l[0]", "neg, an item of a list"),
+        ("d = {'a': y}\nd.update({'a': -y})\ny = d['a']", "neg, update"),
+        ("d = {'a': y}\nif bool(x.sum() > 0):\n    d['a'] = -y\ny = d['a']", "neg, _set_item"),
+    ],
+)
+def test_what_a_list_or_a_dictionary_becomes_is_followed_or_named(code: str, words: str, tmp_path: Path) -> None:
+    _, path = of(tmp_path, f"y = self.a(x)[0]\n{code}\nreturn self.b(y)[0]", "script", **LSTMS)
+    with pytest.raises(rc.RefusedError, match=f"directly: .*{words}"):
+        rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join")
+
+
 STEPS = """
 h = c = x.new_zeros(x.shape[0], 4)
 o: List[torch.Tensor] = []

@@ -240,3 +240,34 @@ def test_where_states_come_from() -> None:
     assert words == {
         "zeros": "", "copy": INPUT, "made": "computed by Relu", "h": "the final state of 'a'", "handed": "the final state of 'a'",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda array: moves.cut(array, [0], [50]),
+        lambda array: moves.cut(array, [-50], [None]),
+        lambda array: moves.cut(array, [-1], [-50], [-1]),
+        lambda array: moves.strided(array, [0, 0], [0, 50], [1, 1], masks=[[0, 0], [1, 0], *[[0, 0]] * 3]),
+        lambda array: moves.strided(array, [0, 0], [0, 50], [1, 1], masks=[[0, 0], [1, 0], [1, 0], *[[0, 0]] * 2]),
+        lambda array: moves.roll(array, [15], [0]),
+    ],
+)
+def test_what_does_nothing_to_short_sequences_alone_is_a_change(move: Callable[[Any], Any]) -> None:
+    with pytest.raises(ChangesError):
+        move(np.arange(15).reshape(3, 5))
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda array: moves.cut(array, [0, 0], [3, (1 << 31) - 1]),
+        lambda array: moves.cut(array, [0], [None]),
+        lambda array: moves.cut(moves.cut(array, [-1], [-4], [-1]), [-1], [-(1 << 31)], [-1]),
+        lambda array: moves.strided(array, [0, 0], [0, 5], [1, 1], masks=[[0, 0], [1, 0], [1, 0], *[[0, 0]] * 2]),
+        lambda array: moves.roll(moves.roll(array, [1], [0]), [-1], [0]),
+    ],
+)
+def test_what_does_nothing_to_any_sequence_is_none(move: Callable[[Any], Any]) -> None:
+    array = np.arange(15).reshape(3, 5)
+    assert np.array_equal(move(array), array)

@@ -12,7 +12,7 @@ import numpy as np
 from rnnconvert.containers.graph_def import Node
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, moves
 
 NODE = "node"
 """The attribute that is the operator itself."""
@@ -36,16 +36,10 @@ def _slice(applied: Applied) -> Array:
     masks = {key: int(node.number(f"{key}_mask", 0)) for key in ("begin", "end", "shrink_axis", "ellipsis", "new_axis")}
     if masks["ellipsis"] or masks["new_axis"]:
         raise ChangesError("StridedSlice with new axes")
-    index: list[int | slice] = []
-    for axis, step in enumerate(stride):
-        bit = 1 << axis
-        if masks["shrink_axis"] & bit:
-            index.append(begin[axis])
-        else:
-            index.append(
-                slice(None if masks["begin"] & bit else begin[axis], None if masks["end"] & bit else end[axis], step)
-            )
-    return np.asarray(array[tuple(index)])
+    axes = range(len(stride))
+    begins, ends, single = ([bool(masks[key] >> axis & 1) for axis in axes] for key in ("begin", "end", "shrink_axis"))
+    none = [False] * len(stride)
+    return np.asarray(moves.strided(array, begin, end, stride, masks=[begins, ends, none, none, single]))
 
 
 def _squeeze(applied: Applied) -> Array:

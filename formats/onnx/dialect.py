@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import onnx
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_fold import Call, fold
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
 """The attribute under which a node of the floor has the version of its operators."""
@@ -24,14 +25,16 @@ READ, GIVE = "what a layer reads", "what a layer gives"
 def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
     attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
     operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
-    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _free))
+    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded))
     if results is None:
         raise UnfitError(f"{operator} does not take this")
     return results
 
 
-def _free(size: int) -> None:
-    """Charge nothing: the graph floor bounds what it moves."""
+def _bounded(size: int) -> None:
+    """Raise UnfitError for more bytes than the graph floor moves."""
+    if size > 8 * MOST:
+        raise UnfitError(f"{size} bytes")
 
 
 def _fold(applied: Applied) -> list[Array]:
@@ -50,6 +53,21 @@ def _pad(applied: Applied) -> list[Array]:
     return _folded(
         applied, [applied.input(0), applied.inputs[1] if len(applied.inputs) > 1 else None, None, *applied.inputs[3:]]
     )
+
+
+def _slice(applied: Applied) -> list[Array]:
+    starts, ends = (_listed(applied, name, place) for place, name in ((1, "starts"), (2, "ends")))
+    axes = _listed(applied, "axes", 3) or range(len(starts))
+    array = applied.input(0)
+    for axis, start, end in zip(axes, starts, ends, strict=False):
+        moves.check_range(array.shape[moves.axis_of(axis, array.ndim)], start, end)
+    return _fold(applied)
+
+
+def _listed(applied: Applied, name: str, place: int) -> list[int]:
+    """Return a list that is an input, or an attribute in old operator sets."""
+    stated = len(applied.inputs) > place and applied.inputs[place] is not None
+    return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
 
 
 def _tile(applied: Applied) -> Array:
@@ -91,10 +109,6 @@ def _range(applied: Applied) -> Array:
     return np.arange(start, limit, delta)
 
 
-def _by_numpy(function: Callable[..., Any]) -> Computes:
-    return Computes(lambda applied: np.asarray(function(*applied.arrays)))
-
-
 def _read(applied: Applied) -> Array:
     """Return the sequences of a layer side by side, (time, batch, features)."""
     values = iter(applied.arrays)
@@ -114,7 +128,7 @@ def _give(applied: Applied) -> Array:
     return np.moveaxis(states[:, None] if use.rank == 3 else states, 0, use.axis)
 
 
-_MOVING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand")
+_MOVING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split", "Gather", "Expand")
 _OF_NUMBERS = ("Add", "Sub", "Mul", "Div", "Neg", "Where", "ConstantOfShape", "Constant")
 _OF_ELEMENTS = (
     "Relu",
@@ -147,11 +161,12 @@ _OPERATORS: Dialect = {
     "Size": Measures(lambda applied: np.array(applied.input(0).size)),
     "MatMul": Computes(None, _product),
     "Range": Computes(_range),
-    "Equal": _by_numpy(np.equal),
-    "Less": _by_numpy(np.less),
-    "Greater": _by_numpy(np.greater),
-    "Min": _by_numpy(lambda *arrays: np.minimum.reduce(np.broadcast_arrays(*arrays))),
-    "Max": _by_numpy(lambda *arrays: np.maximum.reduce(np.broadcast_arrays(*arrays))),
+    "Slice": Moves(_slice),
+    "Equal": moves.compares(np.equal),
+    "Less": moves.compares(np.less),
+    "Greater": moves.compares(np.greater),
+    "Min": moves.compares(np.minimum),
+    "Max": moves.compares(np.maximum),
     "ReduceProd": Computes(
         lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))
     ),

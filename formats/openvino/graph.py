@@ -148,18 +148,8 @@ def _strided(applied: Applied) -> Array:
 
 
 def _slice(applied: Applied) -> Array:
-    steps = applied.integers(3)
-    # A stop before the first element is a number below -length, which numpy's slices take as 0.
-    return moves.cut(applied.input(0), applied.integers(1), _stops(applied, steps), steps, _optional(applied, 4))
-
-
-def _stops(applied: Applied, steps: Sequence[int]) -> list[int | None]:
-    array, axes = applied.input(0), _optional(applied, 4) or range(len(steps))
-    stops: list[int | None] = []
-    for stop, step, axis in zip(applied.integers(2), steps, axes, strict=True):
-        before = step < 0 and stop < -array.shape[moves.axis_of(axis, array.ndim)]
-        stops.append(None if before else stop)
-    return stops
+    starts, stops, steps = (applied.integers(place) for place in (1, 2, 3))
+    return moves.cut(applied.input(0), starts, stops, steps, _optional(applied, 4))
 
 
 def _pad(applied: Applied) -> Array:
@@ -222,14 +212,14 @@ _DIALECT: Dialect = {
             one.input(0), one.input(1).reshape(-1), _number(one, "seq_axis", 1), _number(one, "batch_axis")
         )
     ),
-    "Roll": Moves(lambda one: np.roll(one.input(0), one.integers(1), one.integers(2))),
+    "Roll": Moves(lambda one: moves.roll(one.input(0), one.integers(1), one.integers(2))),
     "ShapeOf": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
     "Add": Computes(lambda one: one.input(0) + one.input(1)),
     "Subtract": Computes(lambda one: one.input(0) - one.input(1)),
     "Multiply": Computes(lambda one: one.input(0) * one.input(1)),
     "Divide": Computes(lambda one: one.input(0) // one.input(1)),
-    "Maximum": Computes(lambda one: np.maximum(one.input(0), one.input(1))),
-    "Minimum": Computes(lambda one: np.minimum(one.input(0), one.input(1))),
+    "Maximum": moves.compares(np.maximum),
+    "Minimum": moves.compares(np.minimum),
     "Range": Computes(_range),
     "ReduceProd": Computes(lambda one: np.prod(one.input(0), keepdims=one.attributes.get("keep_dims") == "true")),
 }  # fmt: skip

@@ -13,7 +13,19 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_moves as to
 from rnnconvert.formats.pytorch.aten_moves import attribute, number, on_numbers
-from rnnconvert.graphs import SAME, Applied, Casts, Chooses, Computes, Dialect, Measures, Moves, Operator, UnfitError
+from rnnconvert.graphs import (
+    SAME,
+    Applied,
+    Casts,
+    ChangesError,
+    Chooses,
+    Computes,
+    Dialect,
+    Measures,
+    Moves,
+    Operator,
+    UnfitError,
+)
 
 BRANCH = "if"
 """A value that a condition chooses: the condition, then the values for false and for true."""
@@ -43,6 +55,9 @@ def _counted(split: Callable[[Applied], list[Array]]) -> Callable[[Applied], lis
         count = applied.attributes.get("count", len(given))
         if count != len(given):
             raise UnfitError(f"{applied.kind} into {len(given)} parts", [count])
+        if split is to.split and applied.input(1).ndim == 0 and len(given) == 1 and count == 1:
+            # Another number of parts is what a longer sequence would give; "cat of" joins them all.
+            raise ChangesError(f"{applied.kind}, which cuts what is longer than {number(applied, 1)},")
         return given
 
     return parts

@@ -11,10 +11,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs import Applied, ChangesError, Computes, UnfitError
-
-_END = 1 << 31
-"""From where on the end of a slice stands for the end of any sequence."""
+from rnnconvert.graphs import Applied, ChangesError, Computes, UnfitError, moves
 
 
 def number(applied: Applied, index: int, default: int | None = None) -> int:
@@ -172,10 +169,7 @@ def sliced(applied: Applied) -> Array:
     if step < 1:
         raise UnfitError("slice with a step below 1")
     start, end, size = _bounds(applied, 2), _bounds(applied, 3), array.shape[axis]
-    if (end is not None and size < end < _END) or (start is not None and -_END < start < -size):
-        raise ChangesError(
-            f"{applied.kind}, which cuts what is longer than {end if start is None or start >= 0 else -start},"
-        )
+    moves.check_range(size, start, end)
     return array[(slice(None),) * axis + (slice(start, end, step),)]
 
 
@@ -263,8 +257,6 @@ def split(applied: Applied) -> list[Array]:
     if applied.input(1).ndim == 0:
         if sizes[0] < 1:
             raise UnfitError("split into parts of no length")
-        if sizes[0] > array.shape[axis] and "count" in applied.attributes:
-            raise ChangesError(f"{applied.kind}, which cuts what is longer than {sizes[0]},")
         return _cut(array, axis, range(sizes[0], array.shape[axis], sizes[0]))
     if sum(sizes) != array.shape[axis] or min(sizes) < 0:
         raise UnfitError("split into lengths that are not its own")
@@ -299,6 +291,7 @@ def pad(applied: Applied) -> Array:
         before, after = widths[2 * place], widths[2 * place + 1]
         end = array.shape[axis] + min(after, 0)
         array = array[(slice(None),) * axis + (slice(max(-before, 0), end),)]
+        moves.bounded([*array.shape, max(1, before + after)])
         array = np.pad(array, [(max(before, 0), max(after, 0)) if at == axis else (0, 0) for at in range(array.ndim)])
     return array
 

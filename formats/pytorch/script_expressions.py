@@ -33,6 +33,23 @@ _NUMBERS = frozenset({"size", aten.LIST, "slice_list", "list", "list_add", "list
 """Operators that give lists of numbers."""
 
 
+_CHANGES = frozenset(
+    {
+        "append",
+        "insert",
+        "extend",
+        "pop",
+        "popitem",
+        "clear",
+        "reverse",
+        "sort",
+        "remove",
+        "update",
+        "setdefault",
+        "Delete",
+    }
+)
+"""Operators that change a list or a dictionary."""
 _ON_LISTS = ("len", "slice", "list", "add")
 GRAD_MODE = Name("a mode of gradients")
 A_LOOP = "a loop"
@@ -213,9 +230,8 @@ class Expressions:
                 return STATIC[plain](*map(static, arguments))
             except (TypeError, ValueError, ArithmeticError, IndexError):
                 return self.unknown(values, plain)
-        if plain in ("append", "_set_item", "insert", "extend", "pop", "clear") or (
-            plain in _ON_LISTS and bool(arguments) and isinstance(arguments[0], Items)
-        ):
+        on_list = bool(arguments) and isinstance(arguments[0], Items | dict)
+        if plain == "_set_item" or (on_list and (plain in _CHANGES or plain in _ON_LISTS or plain.endswith("_"))):
             return self._on_list(plain, arguments)
         if plain in ("dtype", "device", "layout", "is_cuda", "format", "warn", "requires_grad"):
             return f"the {plain} of a value"
@@ -244,7 +260,10 @@ class Expressions:
             of[arguments[1]] = arguments[2]
             return None
         if not isinstance(of, Items):
-            return self.unknown(arguments, name)
+            given_back = self.unknown(arguments, name)
+            if isinstance(of, dict) and name not in _ON_LISTS:
+                of |= dict.fromkeys(of, given_back)
+            return given_back
         if name == "append" and of.known and of.level == self.level:
             of.values.append(arguments[1])
         elif name == "len" and of.known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
@@ -14,8 +15,8 @@ def _carried(node: Node, operator: Moves | Casts) -> list[Value | None]:
 
 
 def standing_alone(graph: Graph) -> list[LayerCall]:
-    """Return the calls of layers between which and the model's inputs and outputs operators only move elements: what such a layer
-    reads, and what reads it, is its caller's.
+    """Return the calls of layers between which and the model's inputs and outputs operators only move elements, and which read
+    no input together: what such a layer reads, and what reads it, is its caller's.
     """
     readers: dict[Value, list[Node | LayerCall]] = {}
     for node in dict.fromkeys(value.node for value in graph.values()):
@@ -28,29 +29,35 @@ def standing_alone(graph: Graph) -> list[LayerCall]:
     def makers(value: Value) -> list[Node | LayerCall]:
         return [value.node] if value.node is not None and value.constant is None else []
 
-    def only_moved(values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool) -> bool:
+    def only_moved(
+        values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool
+    ) -> set[Value]:
+        """Return where the ways from values end; nothing where one meets what does more than move elements."""
         waiting = list(values)
         seen = set(waiting)
-        ends = False
+        ends: set[Value] = set()
         while waiting:
             value = waiting.pop()
             nodes = follow(value)
-            ends = ends or not (nodes or value.constant is not None)
+            ends |= set() if nodes or value.constant is not None else {value}
             for node in nodes:
                 operator = graph.dialect.get(node.kind) if isinstance(node, Node) else None
                 if isinstance(operator, Measures):
                     continue
                 if not isinstance(node, Node) or not isinstance(operator, (Moves, Casts)):
-                    return False
+                    return set()
                 fresh = [value for value in (node.outputs if ahead else _carried(node, operator)) if value is not None]
                 waiting += [value for value in fresh if value not in seen]
                 seen |= set(fresh)
         return ends
 
+    inputs = {call: only_moved([call.sequence[0]], makers, ahead=False) for call in graph.layers}
+    reads = Counter(value for ends in inputs.values() for value in ends)
+
     def alone(call: LayerCall) -> bool:
         gives = [value for value, _ in (*call.outputs, *call.states)]
-        return only_moved([call.sequence[0]], makers, ahead=False) and only_moved(
-            gives, lambda value: readers.get(value, []), ahead=True
-        )
+        if not inputs[call] or any(reads[value] > 1 for value in inputs[call]):
+            return False
+        return bool(only_moved(gives, lambda value: readers.get(value, []), ahead=True))
 
     return [call for call in graph.layers if alone(call)]

@@ -90,13 +90,15 @@ def origin(graph: Graph, value: Value) -> str:
 def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     """Return what each call reads: what all passes say whose lengths the graph takes."""
     names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
-    passes = [_Pass(graph, names, primes) for primes in (_PRIMES, (*_PRIMES[1:], _PRIMES[0]))]
+    # One has fewer lengths, so that axes that are alike in one of them, where there are many, are not in the other.
+    passes = [_Pass(graph, names, primes) for primes in (_PRIMES, _PRIMES[1:])]
     results, fitting = {}, {}
     for call in graph.layers:
         places = [one.place(call) for one in passes]
         fitting[call] = [reads for reads, fits in places if fits]
         results[call] = places[0][0]
-    lacking = [call for call in graph.layers if not fitting[call]]
+    # What takes one of two lengths may take it by chance.
+    lacking = [call for call in graph.layers if len(fitting[call]) < len(passes)]
     for lengths in itertools.islice(_tried(names, passes[0].trace.integers), _TRIED if lacking else 0):
         one = _Pass(graph, names, lengths)
         for call in [call for call in lacking if len(fitting[call]) < _FITTING]:

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.operators import UnfitError
+from rnnconvert.graphs.operators import Applied, ChangesError, Computes, UnfitError
 from rnnconvert.graphs.trace import MOST
+
+END = 1_000_000
+"""From where on the end of a range stands for the end of any sequence."""
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -99,6 +102,32 @@ def take(array: Array, indices: Array, axis: int) -> Array:
     return np.take(array, indices.astype(np.int64), axis)
 
 
+def check_range(length: int, start: int | None, end: int | None) -> None:
+    """Raise ChangesError for a range that all elements of this axis are in, and not those of a longer one."""
+    if end is not None and length < end < END:
+        raise ChangesError(f"a range that cuts what is longer than {end}")
+    for bound, last in ((start, -length), (end, -length - 1)):
+        if bound is not None and -END < bound < last:
+            raise ChangesError(f"a range that cuts what is longer than {-bound}")
+
+
+def compares(function: np.ufunc) -> Computes:
+    """Return an operator that compares numbers, or gives the least or the largest of them.
+
+    It raises ChangesError where both are above 1 and differ: a length that is less than another number may be more than it.
+    """
+
+    def compute(applied: Applied) -> Array:
+        result, *others = applied.arrays
+        for other in others:
+            if result.dtype.kind in "iu" and ((result != other) & (result > 1) & (other > 1)).any():
+                raise ChangesError(f"a choice by whether a length is more than {int(max(result.max(), other.max()))}")
+            result = np.asarray(function(result, other))
+        return result
+
+    return Computes(compute)
+
+
 def cut(
     array: Array,
     starts: Sequence[int | None],
@@ -112,6 +141,7 @@ def cut(
     index = [slice(None)] * array.ndim
     for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis = axis_of(axes[place] if axes else place, array.ndim)
+        check_range(array.shape[axis], start, end)
         index[axis] = slice(start, end, steps[place] if steps else 1)
     return array[tuple(index)]
 
@@ -125,21 +155,32 @@ def strided(
            is a new axis, and whether it is one element, whose axis disappears
     """
     index: list[slice | int | None] = []
+    axis = 0
     for place in range(len(begin)):
         open_begin, open_end, others, new, single = (bool(mask[place]) for mask in masks)
         if others:
             index.append(Ellipsis)  # type: ignore[arg-type]
+            axis = array.ndim - sum(not (masks[2][after] or masks[3][after]) for after in range(place, len(begin)))
         elif new:
             index.append(None)
         elif single:
             index.append(int(begin[place]))
+            axis += 1
         else:
-            index.append(
-                slice(
-                    None if open_begin else int(begin[place]), None if open_end else int(end[place]), int(steps[place])
-                )
-            )
+            first, last = None if open_begin else int(begin[place]), None if open_end else int(end[place])
+            if 0 <= axis < array.ndim:
+                check_range(array.shape[axis], first, last)
+            index.append(slice(first, last, int(steps[place])))
+            axis += 1
     return array[tuple(index)]
+
+
+def roll(array: Array, shifts: Sequence[int], axes: Sequence[int]) -> Array:
+    """Return an array whose elements move along axes; beyond the end they begin again."""
+    for shift, axis in zip(shifts, axes, strict=True):
+        if shift and shift % array.shape[axis_of(axis, array.ndim)] == 0:
+            raise ChangesError(f"a roll by {shift}")
+    return np.roll(array, tuple(shifts), tuple(axes))
 
 
 def reverse(array: Array, axes: Sequence[int]) -> Array:

@@ -99,7 +99,8 @@ class Trace:
         """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
-        return Elements(None if shape is None else np.broadcast_to(number, tuple(shape)))
+        large = shape is None or math.prod(shape) > MOST
+        return Elements(None if large else np.broadcast_to(number, tuple(shape or ())))
 
     def _call(self, call: LayerCall) -> None:
         """Give what a layer gives, as long as what it reads."""
@@ -150,7 +151,7 @@ class Trace:
                 results = self._compute(node, operator, inputs)
         except ChangesError as change:
             self.changes[node], results = str(change), None
-        except (UnfitError, ValueError, IndexError, TypeError, OverflowError) as problem:
+        except (UnfitError, ValueError, IndexError, TypeError, OverflowError, MemoryError) as problem:
             self.unfit[node], results = str(problem), None
             self.integers |= set(getattr(problem, "numbers", ()))
         computes = isinstance(operator, Computes) and not (results and isinstance(results[0], np.ndarray))
@@ -183,7 +184,9 @@ class Trace:
             return None
         arrays = [_origins(value) if place in data else value for place, value in enumerate(inputs)]
         results = self._listed(operator.function(_applied(node, arrays)))
-        if not self._spend(sum(result.size for result in results if result.flags.owndata)):
+        # A view of few elements may stand for more than are ever looked at.
+        large = any(result.size > MOST for result in results)
+        if large or not self._spend(sum(result.size for result in results if result.flags.owndata)):
             return None
         kinds = [(value.exact, value.dtype) for value in moved if isinstance(value, Elements)]
         exact, dtype = kinds[0] if len(set(kinds)) == 1 else (None, None)
