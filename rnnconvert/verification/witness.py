@@ -132,7 +132,9 @@ class _Outcome:
 _Judged = tuple[Whole | None, tuple[Limit, ...]]
 
 
-def _judged(subject: Subject, stack: Recurrent, found: Recording | str, tolerances: Mapping[str, Tolerance]) -> _Judged:
+def _judged(
+    subject: Subject, stack: Recurrent, found: Recording | str | None, tolerances: Mapping[str, Tolerance]
+) -> _Judged:
     """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
     where it is a single layer and nothing ran, and for layers that the caller joins.
     """
