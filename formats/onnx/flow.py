@@ -45,6 +45,10 @@ class _Flow:
     ) -> None:
         self.graph = Graph(DIALECT)
         self._bodies = {id(scope.graph): scope for scope in scopes if scope.outer is not None}
+        self._around = {
+            id(self._bodies[id(graph)]): node.op_type
+            for scope in scopes for node in scope.nodes for graph in _inside(node) if id(graph) in self._bodies
+        }  # fmt: skip
         for scope in scopes:
             self._values(scope)
             for node in scope.nodes:
@@ -64,6 +68,18 @@ class _Flow:
         where, value = scope.resolve(name)
         return id(where), where.label(value)
 
+    def _read(self, scope: Scope, name: str) -> Hashable:
+        """Return the key under which a node reads a value. What a body reads of the graphs around it has come through the node
+        that decides whether, and how often, the body runs.
+        """
+        key, (where, value) = self._key(scope, name), scope.resolve(name)
+        if id(scope) not in self._around or where is scope or where.stored(value) is not None:
+            return key
+        inside = id(scope), key
+        if self.graph.value(inside).node is None:
+            self.graph.add(self._around[id(scope)], [key], [inside])
+        return inside
+
     def _values(self, scope: Scope) -> None:
         """Note the constants of a graph, and the shapes that it states."""
         if isinstance(scope.graph, onnx.GraphProto):
@@ -77,7 +93,7 @@ class _Flow:
             self.graph.constant(self._key(scope, name), partial(scope.constant, name) if few else _nothing)
 
     def _add(self, scope: Scope, node: onnx.NodeProto) -> None:
-        inputs = [self._key(scope, name) if name else None for name in node.input]
+        inputs = [self._read(scope, name) if name else None for name in node.input]
         outputs = [self._key(scope, name) if name else None for name in node.output]
         domain = "" if node.domain in ("", "ai.onnx") else node.domain
         label = node.op_type if not domain else f"{node.op_type} of {domain}"
@@ -106,7 +122,7 @@ class _Flow:
         states = {
             key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None
         }
-        sequence = self._key(scope, node.input[0]), "bti" if batch_first else "tbi"
+        sequence = self._read(scope, node.input[0]), "bti" if batch_first else "tbi"
         lengths = node.input[4] if len(node.input) > 4 else ""
         given = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
         return self.graph.call(
@@ -115,7 +131,7 @@ class _Flow:
         )  # fmt: skip
 
     def _states(self, home: Home) -> list[Hashable]:
-        return [self._key(home.scope, name) for name in home.node.input[5:7] if name]
+        return [self._read(home.scope, name) for name in home.node.input[5:7] if name]
 
     def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:
         """Note the call of a layer that other operators compute; single steps are put together, or taken out."""

@@ -278,7 +278,7 @@ class _Before:
         operators = [node for node in reversed(self.operators) if not self._is_plain(node)]
         computing = [node for node in operators if node not in self._trace.moving]
         if not moved and not computing and not self.states:
-            moved = "other values stand beside or between those of the layer"
+            moved = "values of another origin stand among those of the layer"
         named = (self._trace.changes.get(node, node.label) for node in (operators if moved else computing))
         labels = [*self.states, *dict.fromkeys(filter(None, named))]
         if len(labels) > _NAMED:

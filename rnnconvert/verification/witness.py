@@ -10,85 +10,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import ExecutorError, RefusedError
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, shaken, state_widths, worse
 from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
-from rnnconvert.running.parent import Process
+from rnnconvert.verification.recording import Calls, Recording, apart, carried_on, follows, gap, is_input, rows_of
 from rnnconvert.verification.results import Results, Whole
-from rnnconvert.verification.running import Subject, identical, own_file, rounding
-
-SMALL = 1 << 20
-"""Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
-
-Calls = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The calls of a model's layers while it ran whole, twice on the same inputs.
-
-    executor  what ran it
-    runs      in each run, the calls of each layer by its name (rnnconvert.running.witness.Witness.record)
-    reasons   why a layer's calls are not recorded, by its name
-    inputs    the inputs of the model
-    rounding  the element types that the executor rounds like, by that of the weights
-    """
-
-    executor: str
-    runs: Sequence[Mapping[str, Calls]]
-    reasons: Mapping[str, str]
-    inputs: Sequence[Array]
-    rounding: Mapping[str, str]
-
-
-def wanted(subject: Subject) -> bool:
-    """Return whether the model of a layer is run whole: where layers were joined, or where it takes next to no time."""
-    path = Path(subject.checkpoint.file)
-    return len(subject.pieces) > 1 or (path.is_file() and path.stat().st_size <= SMALL)
-
-
-def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
-    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
-    names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
-    executor = process.executor
-    answer = process.ask(file=own_file(subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
-    try:
-        runs = [
-            {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
-        ]
-        inputs = [np.asarray(one) for one in answer["inputs"]]
-        reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExecutorError(executor.name, f"its recording is not one: {type(error).__name__} {error}") from None
-    types = {str(subject.stack.dtype) for subject in subjects}
-    return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
-
-
-def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call whose arrays have the axes that they should have. Raises ValueError for others."""
-    made: dict[str, Any] = {}
-    for name, axes in (("x", 3), ("y", 3), ("last", 2), ("mask", 2)):
-        made[name] = None if call[name] is None else np.asarray(call[name])
-        if made[name] is not None and made[name].ndim != axes:
-            raise ValueError(f"{name} of the shape {made[name].shape}")
-    if made["x"] is None:
-        raise ValueError("no x")
-    for name in ("hidden", "cell", "h_n", "c_n"):
-        made[name] = None if call[name] is None else [np.asarray(one) for one in call[name]]
-    return made
+from rnnconvert.verification.running import Subject, identical
 
 
 def judge(
@@ -179,7 +118,7 @@ def _unconnected(subject: Subject, found: Recording) -> str:
     first, *later = ([call["x"] for call in found.runs[0].get(name, ())] for name in subject.pieces)
     for name, sequences in zip(subject.pieces[1:], later, strict=True):
         for x in sequences:
-            given = any(_is_input(x, one) for one in found.inputs)
+            given = any(is_input(x, one) for one in found.inputs)
             if given and not any(np.array_equal(x, one) or np.array_equal(x, one[::-1]) for one in first):
                 return name
     return ""
@@ -203,7 +142,8 @@ class _Judge:
         types += [found.rounding.get(one, one) for one in types]
         self.dtype = max((FLOATS[one] for one in types), key=lambda one: float(ml_dtypes.finfo(one).eps))
         self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}
-        self.runs = [{name: _carried_on(run.get(name, ())) for name in self.pieces} for run in found.runs]
+        self.backwards = all(direction.reverse for *_, direction in stack.directions())
+        self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in found.runs]
 
     def outcome(self) -> _Outcome:
         """Return what the calls show."""
@@ -239,17 +179,25 @@ class _Judge:
         notes = (f"the model calls it {_times(times)}; each call is equal",) if times > 1 else ()
         return replace(best, whole=replace(best.whole, notes=notes))
 
+    def _in_time(self, calls: Sequence[Mapping[str, Any]]) -> Calls:
+        """Return the calls of a loop that reads from the end in the order of time, and not in that of the loop."""
+        if not self.backwards:
+            return calls
+        return [
+            {**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls
+        ]
+
     def _loop(self) -> str:
         """Return what a model does round a layer that it calls step by step, or ""."""
         for name, calls in self.runs[0].items():
             steps = [call for call in calls if len(call["x"]) == 1 and call["hidden"] and call["h_n"]]
             if 1 < len(steps) == len(calls):
                 pairs = itertools.pairwise(steps)
-                if any(any(map(np.any, call["hidden"])) and not _follows(before, call) for before, call in pairs):
+                if any(any(map(np.any, call["hidden"])) and not follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
                 if call.get("steps", 1) > 1 and any(
-                    map(functools.partial(_is_input, call["x"][::-1]), self.found.inputs)
+                    map(functools.partial(is_input, call["x"][::-1]), self.found.inputs)
                 ):
                     return f"the model calls {name!r} step by step, from the last step to the first"
         return ""
@@ -281,7 +229,7 @@ class _Judge:
         states = self._states(calls)
         if states is not None:
             given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
-            from_caller = all(self._is_input(one) for pair in states for one in pair or () if np.any(one))
+            from_caller = all(self._from_caller(one) for pair in states for one in pair or () if np.any(one))
             bare = [
                 name
                 for name, call in zip(self.pieces, calls, strict=True)
@@ -402,50 +350,25 @@ class _Judge:
             -1
         ]
 
-    def _is_input(self, state: Array) -> bool:
+    def _from_caller(self, state: Array) -> bool:
         """Return whether a state is, row by row, what a caller of the model passes."""
-        rows = {row.tobytes() for one in self.found.inputs for row in _rows(one, state.shape[1])}
-        return all(row.tobytes() in rows for row in _rows(state, state.shape[1]))
+        rows = {row.tobytes() for one in self.found.inputs for row in rows_of(one, state.shape[1])}
+        return all(row.tobytes() in rows for row in rows_of(state, state.shape[1]))
 
     def _why(self, number: int, place: int, calls: Calls) -> str:
         """Return why the whole model gives something else, as far as the recording shows it."""
         beside = [self.runs[1 - number][name][place] for name in self.pieces]
-        if np.array_equal(calls[0]["x"], beside[0]["x"]) and _apart(calls[-1], beside[-1]):
+        if np.array_equal(calls[0]["x"], beside[0]["x"]) and apart(calls[-1], beside[-1]):
             return "the model gives other numbers when it runs again on the same inputs: something in it is random"
         if not self.side_by_side:
             pairs = zip(self.pieces, calls, self.pieces[1:], calls[1:], strict=False)
             for name, call, next_name, next_call in pairs:
-                gap = _gap(call, next_call)
-                if gap:
-                    return f"{next_name!r} does not read what {name!r} gives: {gap}"
+                between = gap(call, next_call)
+                if between:
+                    return f"{next_name!r} does not read what {name!r} gives: {between}"
         if any(any(map(np.any, call["hidden"] or ())) for call in calls):
             return "it starts from states that the model computes, and changes"
         return "the model gives other numbers there"
-
-
-def _rows(values: Array, width: int) -> Iterator[Array]:
-    if width and values.size % width == 0:
-        yield from np.ascontiguousarray(values, np.float32).reshape(-1, width)
-
-
-def _gap(call: Mapping[str, Any], reader: Mapping[str, Any]) -> str:
-    """Return how far what a layer reads is from what the one before it gives; "" for not at all."""
-    if call["y"] is None:
-        return "that is its last step alone"
-    if call["y"].shape != reader["x"].shape:
-        return f"{call['y'].shape} becomes {reader['x'].shape}"
-    live = np.ones(reader["x"].shape[:2], bool) if call["mask"] is None else call["mask"]
-    off = float(np.nan_to_num(np.abs(call["y"] - reader["x"]))[live].max(initial=0.0))
-    return f"it is off by {off:.2g}" if off else ""
-
-
-def _apart(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two calls gave other numbers."""
-    for name in ("y", "last"):
-        one, two = call[name], other[name]
-        if one is not None and two is not None and not np.array_equal(one, two, equal_nan=True):
-            return True
-    return False
 
 
 def _output(calls: Calls, side_by_side: bool, stack: Recurrent) -> Array | None:
@@ -458,33 +381,6 @@ def _output(calls: Calls, side_by_side: bool, stack: Recurrent) -> Array | None:
         return None
     turned = not np.array_equal(calls[-2]["x"], calls[-1]["x"])
     return np.concatenate([forward, last[::-1] if turned else last], axis=-1)
-
-
-def _carried_on(calls: Calls) -> list[Mapping[str, Any]]:
-    """Return calls of a layer; those that begin with the states at the end of the one before are one call."""
-    found: list[Mapping[str, Any]] = []
-    for call in calls:
-        if found and _follows(found[-1], call):
-            before = found[-1]
-            steps = {name: np.concatenate([before[name], call[name]]) for name in ("x", "y")}
-            count = before.get("steps", 1) + 1
-            found[-1] = {**before, **steps, "h_n": call["h_n"], "c_n": call["c_n"], "steps": count}
-        else:
-            found.append(call)
-    return found
-
-
-def _follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
-    pairs = [(before["h_n"], call["hidden"]), (before["c_n"] or [], call["cell"] or [])]
-    whole = all(one["mask"] is None and one["y"] is not None for one in (before, call))
-    if not whole or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
-        return False
-    return all(len(one) == len(two) and all(map(np.array_equal, one, two)) for one, two in pairs)
-
-
-def _is_input(x: Array, given: Array) -> bool:
-    """Return whether a sequence is an input of the model, with either axis first; turned around it is another."""
-    return given.ndim == 3 and any(np.array_equal(x, one) for one in (given, given.swapaxes(0, 1)))
 
 
 def _times(count: int) -> str:
