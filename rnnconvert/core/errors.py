@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED
 from rnnconvert.core.voice import spoken
 
 _SHOWN: dict[str, str] = {}
@@ -82,6 +81,8 @@ class NoSuchLayerError(UsageError, IndexError):
 
 def not_written(target: object, report: Any) -> str:
     """Say why a converted file was not kept, and what to do where its layers alone are equal."""
+    from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED  # for this error alone: dataclasses take time to import
+
     if report.verdict == NOT_COMPARED:
         return f"{target} was not written: its outputs were not compared with the source's"
     if report.verdict != BY_LAYER:

@@ -139,7 +139,8 @@ def _seen(stack: Recurrent, given: Sequence[Case]) -> tuple[dict[Row, Rows], lis
     """Return what cases exercise, and the names of those that it takes."""
     found: dict[Row, Rows] = {}
     used: list[str] = []
-    order = sorted(given, key=lambda case: case.hidden is not None)  # not every executor takes states
+    # Not every executor takes lengths, or states.
+    order = sorted(given, key=lambda case: (case.lengths is not None, case.hidden is not None))
     # Many long looks at a large layer would take as long as the proof; scaled inputs show more than they.
     looks = (_STEPS,) if len(given) > 1 and stack.parameters > _LARGE else (_STEPS, _MORE)
     for steps in looks:

@@ -22,7 +22,7 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.recording import Recording, record, wanted
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import Run, Subject, rounding, run
+from rnnconvert.verification.running import Run, Subject, rounding, run, runs_as_written
 
 Steady = Callable[[LayerResults, Run], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -171,7 +171,7 @@ class Lanes:
         executor = process.executor
         for label in dict.fromkeys(subject.model for subject in self._subjects):
             own = [one for one in self._subjects if one.model == label and one.checkpoint.format == executor.format]
-            own = [subject for subject in own if wanted(subject)]
+            own = [subject for subject in own if wanted(subject) and runs_as_written(executor, subject)]
             with self._lock:
                 if not own or label in self._recordings or label in self._recorded_now or self._stopped:
                     continue

@@ -265,7 +265,8 @@ def hash_of(stack: Recurrent) -> str:
     formats differ on what they store.
     """
     digest = hashlib.sha256()
-    digest.update(f"{stack.join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
+    join = stack.join if stack.num_layers > 1 else "end"  # where directions meet is one place in a single layer
+    digest.update(f"{join} {stack.output_order} {[layer.merge for layer in stack.layers]}".encode())
     for index, number, direction in stack.directions():
         digest.update(f"{index} {number} {direction.cell} {direction.reverse}".encode())
         if not SUM_BIASES.applies(direction):

@@ -276,6 +276,16 @@ def how_of(part: Fitted) -> dict[str, Any]:
     return how
 
 
+def runs_as_written(executor: Executor, subject: Subject) -> bool:
+    """Return whether an executor computes what a file says, as the version of its framework did that wrote it."""
+    if executor.settings.get("as_written"):
+        return True
+    try:
+        return not _changed(_form(subject.stack, executor.format))
+    except RefusedError:
+        return False
+
+
 def _changed(part: Fitted) -> str:
     """Return why today's framework computes something else than the one that wrote a file, or ""."""
     steps = [step for step in part.steps if not step.exact]
