@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Input, Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
@@ -26,9 +27,7 @@ class Unit:
 
 
 def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
-    """Return layers as one. Raises ValueError if they do not read one another. Raises ValueError if they do not read
-    one another.
-    """
+    """Return layers as one. Raises ValueError if they neither read one another nor are two directions of one."""
     stacks = [layers[name] for name in names]
     if len(stacks) == 1:
         return Unit(tuple(names), names[0], stacks[0])
@@ -51,13 +50,16 @@ def _parallel(first: Recurrent, second: Recurrent) -> bool:
 
 
 def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
-    """Return one stack of two directions that meet at the end."""
+    """Return one stack of two directions that meet at the end. Raises ValueError if they do not receive the same."""
+    if forward.calls != backward.calls:
+        raise ValueError(f"{quoted(forward.name)} and {quoted(backward.name)} do not receive the same in the model")
     layers = tuple(
         Layer((one.directions[0], other.directions[0]))
         for one, other in zip(forward.layers, backward.layers, strict=True)
     )
     join = "end" if len(layers) > 1 else "layer"
-    return forward.replace(layers=layers, join=join, readout=(*forward.readout, *backward.readout))
+    readout, parts = (*forward.readout, *backward.readout), (*forward.sources, *backward.sources)
+    return forward.replace(layers=layers, join=join, readout=readout, parts=parts)
 
 
 def ways_as(unit: Unit, model: Unit) -> Recurrent:
@@ -88,7 +90,7 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
         numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
         if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
             continue
-        if _parallel(unit.stack, other.stack):
+        if _parallel(unit.stack, other.stack) and unit.stack.calls == other.stack.calls:
             yield Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
 
 
