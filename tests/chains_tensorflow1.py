@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,9 @@ def prepare(folder: Path, cases: Sequence[Case]) -> None:
     (folder / "cases.json").write_text(json.dumps(described))
     inputs: Any = {f"{time}x{batch}": fed(time, batch) for case in cases for time, batch in ROOM.sizes(case)}
     np.savez(folder / "inputs.npz", **inputs)
-    done = ready.run([tensorflow1().python, "-c", _SCRIPT, folder], ready="tensorflow")
+    # TensorFlow 2, once imported, would have TensorFlow 1 write its loops as functions.
+    own = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
+    done = ready.run([tensorflow1().python, "-c", _SCRIPT, folder], ready="tensorflow", env=own)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
