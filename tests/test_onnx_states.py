@@ -280,3 +280,86 @@ def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None
     assert report.equal and all(one["own_file"] for one in layer["runs"] if one["executor"].startswith("onnx")), layer[
         "runs"
     ]
+
+
+def drawn_state(draw: np.random.Generator, directions: int, size: int) -> tuple[list[onnx.NodeProto], dict[str, Array]]:
+    """Nodes that make `state` (directions, batch, size) of stored numbers, for any batch, as exporters and people write it."""
+    nodes: list[onnx.NodeProto] = []
+    stored: dict[str, Array] = {"axis0": np.array([0]), "axis1": np.array([1])}
+
+    def add(operator: str, *inputs: str, **attributes: Any) -> str:
+        nodes.append(onnx.helper.make_node(operator, list(inputs), [f"v{len(nodes)}"], **attributes))
+        return str(nodes[-1].output[0])
+
+    def store(value: Any, dtype: Any = np.int64) -> str:
+        stored[f"s{len(stored)}"] = np.asarray(value, dtype)
+        return f"s{len(stored) - 1}"
+
+    def shape(*axes: int | str) -> str:
+        return add("Concat", *(axis if isinstance(axis, str) else store([axis]) for axis in axes), axis=0)
+
+    batch = add("Slice", add("Shape", "x"), store([1]), store([2]), "axis0")
+    extra = int(draw.integers(0, 3))  # layers of which this one is cut out
+    rows = directions + extra
+    numbers = draw.uniform(-1, 1, (1 if draw.random() < 0.2 else rows, 1, size)).astype(np.float32)
+    if draw.random() < 0.4:
+        numbers = np.full_like(numbers, draw.choice([0.0, 0.0, 0.25]))
+    match draw.integers(0, 5):
+        case 0:
+            value = add("Expand", store(numbers, np.float32), shape(rows, batch, size))
+        case 1 if len(numbers) == rows:
+            value = add("Tile", store(numbers, np.float32), shape(1, batch, 1))
+        case 2 if len(numbers) == rows:
+            plain = store(numbers[:, 0], np.float32)
+            value = add("Expand", add("Unsqueeze", plain, "axis1"), shape(rows, batch, 1))
+        case 3 if not np.ptp(numbers):
+            level = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [1], numbers.reshape(-1)[:1])
+            value = add("ConstantOfShape", shape(rows, batch, size), value=level)
+        case 4 if not np.ptp(numbers):
+            flat = add("Expand", store(numbers.reshape(-1)[0], np.float32), shape(batch, rows * size))
+            value = add("Transpose", add("Reshape", flat, shape(batch, rows, size)), perm=[1, 0, 2])
+        case _:
+            turned = add("Expand", store(numbers.transpose(1, 0, 2), np.float32), shape(batch, rows, size))
+            value = add("Transpose", turned, perm=[1, 0, 2])
+    if extra or draw.random() < 0.3:
+        first = int(draw.integers(0, extra + 1))
+        if draw.random() < 0.5:
+            value = add("Slice", value, store([first]), store([first + directions]), "axis0")
+        else:
+            value = add("Gather", value, store(np.arange(first, first + directions)), axis=0)
+    if draw.random() < 0.3:
+        value = add("Cast", add("Cast", value, to=onnx.TensorProto.FLOAT16), to=onnx.TensorProto.FLOAT)
+    if draw.random() < 0.3:
+        value = add("Squeeze", add("Unsqueeze", value, "axis1"), "axis1")
+    add("Identity", value)
+    nodes[-1].output[0] = "state"
+    return nodes, stored
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stored_states_that_a_graph_spreads_over_its_batch(seed: int, tmp_path: Path) -> None:
+    """What comes of the exporters of PyTorch and Keras, and of people: ONNX Runtime computes the same, or it is refused."""
+    onnxruntime = needed("onnxruntime", "onnxruntime")
+    draw = np.random.default_rng(seed)
+    directions, size = int(draw.integers(1, 3)), 5
+    nodes, stored = drawn_state(draw, directions, size)
+    weights = {"W": (directions, 3 * size, 4), "R": (directions, 3 * size, size), "B": (directions, 6 * size)}
+    stored |= {name: draw.uniform(-1, 1, own).astype(np.float32) for name, own in weights.items()}
+    way = "bidirectional" if directions == 2 else "forward"
+    layer = onnx.helper.make_node(
+        "GRU", ["x", "W", "R", "B", "", "state"], ["y"], "layer", hidden_size=size, direction=way, linear_before_reset=1
+    )
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [*nodes, layer], "g", [value("x", onnx.TensorProto.FLOAT, ["t", "b", 4])], [value("y", onnx.TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"])
+    (stack,) = rc.load(tmp_path / "m.onnx").layers.values()
+    assert not stack.unconvertible, stack.unconvertible
+    for batch in (1, 3):
+        x = draw.uniform(-1, 1, (6, batch, 4)).astype(np.float32)
+        y = np.moveaxis(session.run(["y"], {"x": x})[0], 1, 2).reshape(6, batch, -1)
+        np.testing.assert_allclose(y, reference.run(stack, x).y, rtol=0, atol=2e-6)

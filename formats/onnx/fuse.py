@@ -31,7 +31,7 @@ from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_steps import steps
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
-from rnnconvert.formats.onnx.onnx_states import everywhere
+from rnnconvert.formats.onnx.onnx_spread import everywhere
 
 _OPSETS = 7
 
@@ -270,8 +270,7 @@ class _Work:
         return Graph(model, arrays)
 
     def _is_zero(self, name: str) -> bool:
-        constant = self.scope.constant(name)
-        return not constant.any() if constant is not None else everywhere(self.scope, name) == 0
+        return everywhere(self.scope, name) == 0
 
 
 def _cell(found: Found) -> str:

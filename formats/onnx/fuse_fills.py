@@ -10,7 +10,7 @@ from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Use
 from rnnconvert.formats.onnx.fuse_masks import same_numbers
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.onnx_states import everywhere
+from rnnconvert.formats.onnx.onnx_spread import everywhere
 
 State = tuple[str, str, str, str]
 """A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""
@@ -98,6 +98,4 @@ class Fills:
 
 def _zeros(scope: Scope, name: str) -> bool:
     """Return whether a value is zero for every sequence."""
-    where, own = scope.resolve(name)
-    stored = where.constant(own)
-    return not stored.any() if stored is not None else everywhere(where, own) == 0
+    return everywhere(scope, name) == 0

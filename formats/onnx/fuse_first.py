@@ -31,7 +31,7 @@ from rnnconvert.formats.onnx.fuse_products import product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_trace import At, Tracer
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.onnx_states import everywhere, learned
+from rnnconvert.formats.onnx.onnx_spread import spread
 
 _UNKNOWN = "what its first step reads is not known"
 _ROUNDING = 1e-6
@@ -66,8 +66,8 @@ class _First(Tracer):
         """Return zeros of any batch as numbers."""
         if scope.constant(name) is not None:
             return None
-        stored = learned(scope, name)
-        if (everywhere(scope, name) != 0) if stored is None else stored.any():
+        begin = spread(scope, name)
+        if begin is None or begin.any():
             return None
         size = self._width(scope, name)
         return None if size is None else (Stored(np.zeros(size, np.float32)),)

@@ -19,7 +19,8 @@ from rnnconvert.formats.onnx.fuse_proof import Graph, Pair
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.onnx_states import everywhere, given_at_run_time
+from rnnconvert.formats.onnx.onnx_spread import everywhere
+from rnnconvert.formats.onnx.onnx_states import given_at_run_time
 
 TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
 """Steps, sequences, and how large the numbers are."""

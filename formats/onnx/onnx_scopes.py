@@ -109,6 +109,10 @@ class Scope:
         nodes: Sequence[onnx.NodeProto] = self.graph.node
         return nodes
 
+    def charge(self, size: int) -> None:
+        """Account for bytes of constants that are about to be computed. Raises BudgetError."""
+        self._model.charge(size)
+
     def producer(self, name: str) -> tuple[onnx.NodeProto, int] | None:
         """Return the node of this graph that makes a value, and which of its outputs the value is."""
         return self._producers.get(name)
