@@ -221,10 +221,26 @@ def replaced(path: object) -> None:
         under_way.forget(path)
 
 
+def _check_download(path: str | os.PathLike[str], handle: int) -> None:
+    """Raise UnreadableError for what a download left in a file's place."""
+    head = os.read(handle, 1 << 10)
+    os.lseek(handle, 0, os.SEEK_SET)
+    if head[:1] in _TEXT and head:
+        from rnnconvert.containers import downloads  # its patterns take time to compile
+
+        problem = downloads.instead(head)
+        if problem is not None:
+            raise UnreadableError(path, *problem)
+
+
+_TEXT = b"v<{\xef \n\r\tEeRrFfPpNnIiAa4"
+"""How text begins that may stand in the place of a file."""
+
+
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a file to read its bytes; a pipe or a device is not waited for.
 
-    Raises UnreadableError if it is absent, a folder, a pipe or a device, or may not be read.
+    Raises UnreadableError if it is absent, a folder, a pipe or a device, may not be read, or is what a download left in its place.
     """
     try:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
@@ -234,6 +250,7 @@ def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
                 raise UnreadableError(path, "Is a directory")
             if not stat.S_ISREG(status.st_mode):
                 raise UnreadableError(path, "it is not a regular file")
+            _check_download(path, handle)
             under_way = _current.get()
             if under_way is not None:
                 under_way.add(path, _identity(status))
