@@ -148,6 +148,16 @@ def test_litert_runs_what_is_written(tmp_path: Path) -> None:
     each(drawn(CASES, 9, "litert", lambda case: bool(case[1] or case[0].cell.clips)), check, lambda c: f"{c[0]} {c[1]}")
 
 
+def test_litert_runs_a_model_of_a_fixed_batch() -> None:
+    path = Path(__file__).parent / "golden" / "tflite_fused" / "fixed_batch.tflite"
+    with np.load(path.with_suffix(".npz")) as kept:
+        x, truth = kept["x"].swapaxes(0, 1), kept["y"].swapaxes(0, 1)
+    more = np.concatenate([x, x[:, :2]], axis=1)  # five sequences in a model of three
+    (stack,) = rc.load(path, clip="none").layers.values()
+    np.testing.assert_allclose(reference.run(stack, x).y, truth, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(ran(path, more)["y"], np.concatenate([truth, truth[:, :2]], axis=1), rtol=0, atol=1e-6)
+
+
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of("lstm")
     answer = ran(made(tmp_path / "m.tflite", stack))

@@ -164,7 +164,8 @@ def _run(net: Any, blob: str, x: Array, wanted: list[str]) -> dict[str, Array]:
 
     run = net.create_extractor()
     run.set_light_mode(False)
-    run.input(blob, ncnn.Mat(np.ascontiguousarray(x)).clone())
+    plain = np.ascontiguousarray(x)  # a Mat holds no reference to its array
+    run.input(blob, ncnn.Mat(plain).clone())
     return {name: _extracted(run, name) for name in wanted}
 
 

@@ -109,7 +109,7 @@ def _interpreter(content: bytes, keep: bool = False) -> Any:
 
 
 def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, Any]:
-    """Run a model of one input and one output, sequence by sequence, since its states have room for one.
+    """Run a model of one input and one output, as many sequences at a time as its states have room for.
 
     states  initial ones, of which those of this model are taken away
     """
@@ -129,17 +129,20 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
     time_major = _time_first(content)
     own = {key: [states[key].pop(0) for _ in places] if states[key] else None for key, places in kept.items()}
     steps, batch, width = x.shape
-    interpreter.resize_tensor_input(inputs[0]["index"], (steps, 1, width) if time_major else (1, steps, width))
+    sizes = {one["index"]: one["shape"] for one in interpreter.get_tensor_details()}
+    room = max(1, int(sizes[kept["hidden"][0]][0]))
+    interpreter.resize_tensor_input(inputs[0]["index"], (steps, room, width) if time_major else (room, steps, width))
     interpreter.allocate_tensors()
     scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
     ys = []
     ends = {key: [[] for _ in places] for key, places in kept.items()}  # type: dict[str, list[list[Array]]]
-    for sequence in range(batch):
+    for first in range(0, batch, room):
+        sequences = np.arange(first, first + room).clip(max=batch - 1)  # the last one again where no more are left
         interpreter.reset_all_variables()
         for key, given in own.items():
             for place, state in zip(kept[key], given or [], strict=False):
-                interpreter.set_tensor(place, _stored(np.asarray(state)[sequence : sequence + 1], *scales[place]))
-        fed = x[:, sequence : sequence + 1]
+                interpreter.set_tensor(place, _stored(np.asarray(state)[sequences], *scales[place]))
+        fed = x[:, sequences]
         interpreter.set_tensor(
             inputs[0]["index"], _stored(fed if time_major else fed.swapaxes(0, 1), *scales[inputs[0]["index"]])
         )
@@ -151,8 +154,8 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
             for number, place in enumerate(places):
                 ends[key][number].append(_meant(interpreter.get_tensor(place), *scales[place]))
     return {
-        "y": np.concatenate(ys, axis=1),
-        **{key: [np.concatenate(rows) for rows in of_state] for key, of_state in ends.items()},
+        "y": np.concatenate(ys, axis=1)[:, :batch],
+        **{key: [np.concatenate(rows)[:batch] for rows in of_state] for key, of_state in ends.items()},
     }
 
 
