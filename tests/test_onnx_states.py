@@ -87,6 +87,28 @@ def test_states_are_required_inputs_where_that_is_asked_for(kind: str, opset: in
 
 
 @pytest.mark.parametrize("kind", CELLS)
+def test_states_that_are_the_sources_inputs_stay_inputs(kind: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.onnx", stack_of(kind), states="input")
+    rc.convert(tmp_path / "a.onnx", tmp_path / "b.onnx")
+    letters = ("h", "c") if kind == "lstm" else ("h",)
+    assert [name for name in inputs(tmp_path / "b.onnx") if "initial" in name] == [
+        f"encoder_l{layer}/initial_{letter}" for layer in (0, 1) for letter in letters
+    ]
+    rc.convert(tmp_path / "a.onnx", tmp_path / "c.onnx", states="zeros")
+    assert inputs(tmp_path / "c.onnx") == ["encoder_l0/x", "encoder_l1/x"]
+    if needed("onnxruntime", "onnxruntime"):
+        assert rc.verify(tmp_path / "a.onnx", tmp_path / "b.onnx").verdict == "equal"
+
+
+def test_lengths_that_the_caller_passes_are_named(tmp_path: Path) -> None:
+    write(tmp_path / "a.onnx", stack_of("gru"), sequence_lens="true")
+    warnings = rc.load(tmp_path / "a.onnx").warnings
+    assert any("the lengths of its sequences, 'sequence_lens', are given at run time" in text for text in warnings), (
+        warnings
+    )
+
+
+@pytest.mark.parametrize("kind", CELLS)
 def test_a_learned_state_is_a_constant_and_comes_back(kind: str, tmp_path: Path) -> None:
     need("onnxruntime", "")
     stack = stack_of(kind, learned=True)

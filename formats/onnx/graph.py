@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, Source
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.onnx.onnx_file import DTYPES
 from rnnconvert.language import registry
@@ -200,21 +200,23 @@ class _Stack:
         Raises RefusedError for learned states that would be lost so.
         """
         how = self.job.options.get("states", self.stack.name)
-        asked = how is not None
+        learned = any(_learned(direction) for _, _, direction in self.stack.directions())
+        passed = how is None and not learned and any(call.states == INPUT for call in self.stack.calls)
+        asked = how in ("input", "stream")
         if how == "stream" and any(direction.reverse for _, _, direction in self.stack.directions()):
             raise RefusedError(
                 "a direction that reads from the end", "ONNX with states=stream",
                 "its first step is the last one of the sequence, so a sequence in pieces gives other numbers",
                 "Leave out states=stream, and give whole sequences.", self.stack.name,
             )  # fmt: skip
-        if asked and any(_learned(direction) for _, _, direction in self.stack.directions()):
+        if asked and learned:
             raise RefusedError(
                 "a learned initial state", f"ONNX with states={how}",
                 "every call would give other initial states, so the learned ones would be lost",
                 f"Leave out states={how} to keep them as constants; or add --set initial_state=call, and pass them at every "
                 "call.", self.stack.name,
             )  # fmt: skip
-        return asked or self.left_to_caller
+        return asked or passed or self.left_to_caller
 
     def _state_inputs(self) -> list[dict[str, str]]:
         """Return for each node its states, which are inputs of the model."""

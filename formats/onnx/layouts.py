@@ -17,9 +17,10 @@ SYSTEM = System(
         Option("opset", (), "operator set to write, 7 to 22; by default 22 for bfloat16 and 17 otherwise", "write", "whole"),
         Option("sequence_lens", ("true", "false"), "whether the model has an input for the lengths of the sequences", "write"),
         Option(
-            "states", ("input", "stream"),
+            "states", ("input", "stream", "zeros"),
             "`input`: the initial states are inputs that every call gives; `stream`: likewise, and no layer reads from the end, so that a "
-            "sequence may be given in pieces; by default the states are constants of the model",
+            "sequence may be given in pieces; `zeros`: no inputs, although the source has them; by default the states are inputs where "
+            "they are the source's, and else constants of the model",
             "write",
         ),
         Option(

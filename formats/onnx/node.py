@@ -303,6 +303,10 @@ class Node:
         """Return lengths of sequences that are constants of the graph, unless they are those that its input states."""
         name = self._input(4)
         lengths = self.scope.constant(name) if name else None
+        if name and lengths is None:
+            self.warnings.append(
+                f"{self.name}: the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
+            )
         if lengths is None or (lengths.size and (lengths == self._steps()).all()):
             return ()
         shown = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from rnnconvert.core.verdict import Kind, Limit
@@ -20,7 +21,7 @@ def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[s
     layer = "+".join(own)
     for label, texts, others in (("A", ours, theirs), ("B", theirs, ours)):
         for text in texts:
-            if text not in others:
+            if _unnamed(text) not in map(_unnamed, others):
                 kind = _kind(text)
                 if a.format != b.format and kind not in ("precision", "chosen"):
                     kind = "caller"
@@ -32,6 +33,11 @@ def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
     starts = [f"{name}: " for name in names if name]
     found = [text.removeprefix(start) for text in checkpoint.warnings for start in starts if text.startswith(start)]
     return list(dict.fromkeys(found))
+
+
+def _unnamed(text: str) -> str:
+    """Return a statement without the names of values, which are each file's own."""
+    return re.sub(r"'(?:[^'\\\\]|\\\\.)*'", "''", text)
 
 
 def _kind(text: str) -> Kind:

@@ -64,7 +64,7 @@ class Writing(TypedDict, total=False):
     reverse: Literal["flipped"]
     sequence_lens: Literal["true", "false"] | bool
     stack: Literal["join", "split"]
-    states: Literal["input", "stream"]
+    states: Literal["input", "stream", "zeros"]
     storage: Literal["float", "int8"]
 
 
@@ -113,6 +113,6 @@ class Both(TypedDict, total=False):
     sequence_lens: Literal["true", "false"] | bool
     single_rec: Literal["inside", "inside!", "outside", "outside!"]
     stack: Literal["join", "split"]
-    states: Literal["input", "stream"]
+    states: Literal["input", "stream", "zeros"]
     storage: Literal["float", "int8"]
     unaccounted: Literal["harmless", "harmless!"]
