@@ -66,8 +66,8 @@ def test_a_checkpoint_of_torch(checkpoint: Path) -> None:
     shown = call("inspect", checkpoint)
     assert re.search(r"^  \d\.\d MB; holds a dictionary with tensors in it; epoch 12; best_loss 0.25$", shown, re.M)
     # Names and shapes do not settle what a matrix without a bias is: every reading is named, none is claimed.
-    assert "    model.embed (4,096 x 64, by names and shapes dense, embedding, layer norm or rms norm)\n" in shown
-    assert "    model.head (3 x 8, by names and shapes dense)\n" in shown
+    assert "    embed (4,096 x 64, by names and shapes dense, embedding, layer norm or rms norm)\n" in shown
+    assert "    head (3 x 8, by names and shapes dense)\n" in shown
     assert "    27 tensors (the optimizer's state)\n" in shown  # 9 parameters, each with three
     assert "    1 tensor (how many batches a normalization has seen)\n" in shown
     found = document(checkpoint)
@@ -79,7 +79,7 @@ def test_a_checkpoint_of_torch(checkpoint: Path) -> None:
 
 def test_what_is_left_out_has_names_and_points_to_the_command_that_moves_it(checkpoint: Path) -> None:
     said = left_out(checkpoint)
-    assert said.startswith("model.embed (4,096 x 64, by names and shapes dense, embedding")
+    assert said.startswith("embed (4,096 x 64, by names and shapes dense, embedding")
     assert said.endswith("27 tensors (the optimizer's state), 1 tensor (how many batches a normalization has seen)")
     shown = call("convert", checkpoint, checkpoint.with_name("out.npz"), "--to", "haiku")
     assert f"rnnconvert transplant {checkpoint} --into MODEL -o FILLED" in shown
@@ -207,3 +207,9 @@ def test_a_folder_and_its_files_are_measured(tmp_path: Path) -> None:
     write(tmp_path / "check.index", stack(), target_format="tensorflow1")
     together = sum(path.stat().st_size for path in tmp_path.iterdir() if path.name.startswith("check."))
     assert document(tmp_path / "check")["bytes"] == together
+
+
+def test_layers_of_two_kinds_are_both_named() -> None:
+    first, second = stack(kind="gru"), stack(input_size=4)
+    both = first.replace(layers=(*first.layers, *second.layers))
+    assert both.describe().startswith("GRU (reset after) and LSTM, 2 layers")

@@ -484,8 +484,9 @@ class Recurrent:
         first = describe_direction(self.first)
         ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
-        kind, _, rest = first.partition(", ")
-        words = [kind, layers, rest]
+        rest = first.partition(", ")[2]
+        kinds = dict.fromkeys(describe_direction(one).partition(", ")[0] for _, _, one in self.directions())
+        words = [" and ".join(kinds), layers, rest]
         if self.num_directions == 2 and self.layers[-1].merge != "concat":
             words.append(f"directions joined by {self.layers[-1].merge}")
         if self.num_directions == 2 and self.num_layers > 1 and self.join == "end":

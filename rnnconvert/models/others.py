@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.files.checkpoint import Checkpoint
@@ -57,12 +57,19 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
         for reason in asides:
             own = tuple(name for name, why in model.aside.items() if why == reason and name in wanted)
             found.append(Other("", reason, True, (), own))
-        found = _by_class(found, model)
+        around = _around(model)
+        found = [replace(one, name=one.name.removeprefix(around)) for one in _by_class(found, model)]
     shown = {name for one in found for name in one.tensors}
     recurrent = set() if model is None else {name for unit in model.units if unit.stack for name in unit.arrays}
     alone = [_of_array(checkpoint, name) for name in wanted if name not in shown and name not in recurrent]
     layers = [one for one in found if one.name]
     return [*layers, *alone, *(one for one in found if not one.name)]
+
+
+def _around(model: Model) -> str:
+    """Return what stands before the names of all arrays in a file, and not before those of its recurrent layers."""
+    first = {unit.arrays[0].partition(unit.name)[0] for unit in model.units if unit.stack and unit.arrays and unit.name}
+    return first.pop() if len(first) == 1 else ""
 
 
 def _by_class(found: Iterable[Other], model: Model) -> list[Other]:
