@@ -21,7 +21,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from tests import corpus
 from tests.judging import WRONG, Problem, excess
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_cli import call
 
@@ -535,3 +535,59 @@ def test_reading_json_is_bounded_in_size(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(rc.UsageError, match="more than 100 bytes"):
         rc.save(memory(of("gru")), tmp_path / "b.json", "rtneural")
     assert not (tmp_path / "b.json").exists()
+
+
+def test_load_into_fills_the_layers_around_too(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rec, self.lin = torch.nn.LSTM(1, 4), torch.nn.Linear(4, 1)
+
+    source, filled = Model(), Model()
+    state = {name: value.tolist() for name, value in source.state_dict().items()}
+    about = {
+        "model": "SimpleRNN",
+        "input_size": 1,
+        "hidden_size": 4,
+        "num_layers": 1,
+        "unit_type": "LSTM",
+        "output_size": 1,
+    }
+    path = edited(tmp_path / "amp.json", {"model_data": about, "state_dict": state}, "amp.json")
+    rc.load_into(filled, path)
+    for name, value in source.state_dict().items():
+        assert torch.equal(filled.state_dict()[name], value), name
+
+
+def test_load_into_fills_a_whole_row_of_rtneural(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    keras = needed("keras", "keras")
+    row = [
+        keras.layers.Dense(4),
+        keras.layers.Conv1D(3, 2),
+        keras.layers.GRU(5, return_sequences=True),
+        keras.layers.Dense(2),
+    ]
+    model = keras.Sequential([keras.Input((6, 1)), *row])
+    shapes = [{"type": type(one).__name__.lower(), "activation": "", "shape": [None, None, one.output.shape[-1]],
+               "weights": [array.tolist() for array in one.get_weights()]} for one in row]  # fmt: skip
+    document = {"in_shape": [None, None, 1], "layers": [{**one, "kernel_size": [2], "dilation": [1]} if one["type"] == "conv1d" else one
+                                                        for one in shapes]}  # fmt: skip
+    path = edited(tmp_path / "row.json", document, "row.json")
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.conv = torch.nn.Linear(1, 4), torch.nn.Conv1d(4, 3, 2)
+            self.gru, self.last = torch.nn.GRU(3, 5, batch_first=True), torch.nn.Linear(5, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.last(self.gru(self.conv(self.first(x).mT).mT)[0])
+
+    filled = Model()
+    rc.load_into(filled, path)
+    x = np.random.default_rng(1).uniform(-1, 1, (2, 6, 1)).astype(np.float32)
+    with torch.no_grad():
+        np.testing.assert_allclose(filled(torch.from_numpy(x)).numpy(), np.asarray(model(x)), rtol=0, atol=1e-6)

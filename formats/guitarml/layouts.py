@@ -5,6 +5,7 @@ Linear behind it); RTNeural/torch_helpers.h, loadLSTM and loadGRU. Both biases a
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "guitarml", "GuitarML (CoreAudioML)", "SimpleRNN of CoreAudioML, and bare state dictionaries as RTNeural's "
@@ -36,3 +37,11 @@ GRU = Layout(
     "guitarml.gru", "gru", "r z n", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadGRU", "GRU", True, holds=_HOLDS
 )
 RNN = Layout("guitarml.rnn", "rnn", "n", _STACK, _SOURCE + "unit_type RNN", "RNN", holds=_HOLDS)
+
+LINEAR = Surrounding(
+    "guitarml",
+    "dense",
+    "Linear",
+    (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias")),
+    _SOURCE + "lin",
+)

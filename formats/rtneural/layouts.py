@@ -6,6 +6,7 @@ the candidate are fixed, whatever "activation" says.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
     "rtneural", "RTNeural (AIDA-X)", "RTNeural's JSON of every release; AIDA-X's .json and .aidax, which add keys to it",
@@ -38,4 +39,13 @@ LSTM = Layout(
 GRU = Layout(
     "rtneural.gru", "gru", "z r n", (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias recurrent_bias", "part (gate hidden)")),
     _SOURCE + "createGRU", "gru", reset_after=True, holds=_holds("both"),
+)  # fmt: skip
+
+DENSE = Surrounding(
+    "rtneural", "dense", "dense time-distributed-dense",
+    (SurroundingTensor("weights/0", "weight", "in out"), SurroundingTensor("weights/1", "bias")), _SOURCE + "createDense",
+)  # fmt: skip
+CONV = Surrounding(
+    "rtneural", "conv", "conv1d",
+    (SurroundingTensor("weights/0", "weight", "*space in out"), SurroundingTensor("weights/1", "bias")), _SOURCE + "createConv1D",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,7 +27,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.models.model import Model, Unit, single_layers
+from rnnconvert.language.registry import surroundings
+from rnnconvert.models.model import Model, Owner, Unit, by_class, plain_units, single_layers
 
 
 class Reader(Protocol):
@@ -87,7 +89,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         )
     if isinstance(value, Checkpoint):
         reader = reader_of(value.format)
-        return reader.of_checkpoint(value) if reader is not None else _recurrent_alone(value)
+        return reader.of_checkpoint(value) if reader is not None else _by_names(value)
     for reader in dict.fromkeys(readers().values()):
         if reader.takes(value):
             return reader.of_live(value)
@@ -109,11 +111,30 @@ def from_model(model: Any) -> dict[str, Recurrent]:
     return {unit.name: unit.stack for unit in model_of(model).units if unit.stack is not None and not unit.alias}
 
 
-def _recurrent_alone(checkpoint: Checkpoint) -> Model:
-    """Return a file of a format that holds recurrent layers and nothing else."""
+def _by_names(checkpoint: Checkpoint) -> Model:
+    """Return a file without a reader of its own: its recurrent layers, and arrays that lie as a layer of the format does."""
+    system = registry.systems().get(checkpoint.format)
+    separator = system.separator if system is not None else "."
+    owners: dict[str, dict[str, str]] = {}
+    for name in checkpoint.tensors:
+        for layout in surroundings(checkpoint.format):
+            local = next((own.name for own in layout.tensors if name.endswith(f"{separator}{own.name}")), None)
+            if local is not None:
+                owners.setdefault(name.removesuffix(f"{separator}{local}"), {})[local] = name
+                break
     units = [
         Unit(layer.name, stack=layer, made=layer.describe())
         for stack in checkpoint.layers.values()
         for layer in single_layers(stack)
     ]
-    return Model(checkpoint.format, checkpoint.path, tuple(units), checkpoint.tensors)
+    for owner, names in owners.items():
+        class_name = re.sub(r"_\d+$", "", owner)
+        known = class_name if by_class(checkpoint.format, class_name) else ""
+        units += plain_units(checkpoint.format, Owner(owner, known, names, lambda _: None, known), checkpoint.tensors)
+    order = list(checkpoint.arrays)
+
+    def place(unit: Unit) -> int:
+        start = f"{unit.name.partition('[')[0]}{separator}"
+        return next((number for number, name in enumerate(order) if name.startswith(start)), len(order))
+
+    return Model(checkpoint.format, checkpoint.path, tuple(sorted(units, key=place)), checkpoint.tensors)
