@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def received(
 def _unless_direct(call: Call, why: str) -> Call:
     if not isinstance(call.sequence, Directly):
         return call
-    return Call(Unknown(why), call.states, call.mask, call.lengths, call.random)
+    return replace(call, sequence=Unknown(why))
 
 
 def policy_of(config: Mapping[str, Any]) -> str:
@@ -182,9 +183,17 @@ def _given(step: Step, name: str, layers: _Layers) -> Call:
     elif step.constants:
         states = "given with constants"
     random = "its dropout is on, by training=True" if step.training and drops(step.layer.config) else ""
-    return Call(
-        Unknown("its graph was not followed yet"), states, f"that of {step.mask}" if step.mask else "", "", random
-    )
+    mask = f"that of {step.mask}" if step.mask else ""
+    return Call(Unknown("its graph was not followed yet"), states, mask, random=random, returns=_returns(step.layer))
+
+
+def _returns(layer: Entry) -> str:
+    """Return what a layer is set to return, in words; "" for one whose configuration does not say it."""
+    config = _sequence_config(layer)
+    if not isinstance(config.get("return_sequences"), bool):
+        return ""
+    sequence = "the output of each step" if config["return_sequences"] else "the last output"
+    return f"{sequence} and the final states" if config.get("return_state") else sequence
 
 
 def _state_words(maker: Step, layers: _Layers) -> str:
