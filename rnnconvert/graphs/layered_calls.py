@@ -13,7 +13,7 @@ from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import Dims, Graph
 from rnnconvert.graphs.layered import Layered, Step, Tensor
-from rnnconvert.graphs.layered_operators import CAST, DIALECT, TRAINING, drops
+from rnnconvert.graphs.layered_operators import APART, CAST, DIALECT, TRAINING, drops
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _LARGEST = 16
@@ -127,20 +127,24 @@ class _Build:
         order = "tb" if config.get("time_major") else "bt"
         last = stack.layers[-1]
         apart = len(last.directions) > 1 and last.merge == "none"
-        beside = len(last.directions) if last.merge == "concat" else 1
+        beside = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
         whole = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
         for index in sorted(step.outputs):
             key = (id(step), index)
-            if index == 0 and whole and not apart:
+            if index < 2 and whole and apart:
+                outputs[id(step), "both"] = f"{order}u"
+            elif index == 0 and whole and not apart:
                 outputs[key] = f"{order}u"
             elif index == 0 and not apart:
                 states[key] = "the last output"
             elif index < 2 and apart:
-                states[key] = f"the outputs of the {'backward' if index else 'forward'} direction"
+                states[key] = f"the last output of the {'backward' if index else 'forward'} direction"
             else:
                 states[key] = "the final states"
+        if apart and outputs:
+            self.graph.add(APART, [*outputs], [(id(step), 0), (id(step), 1)], {}, None)
         self.graph.call(
             name, (read, f"{order}i"), outputs, states,
             hidden=last.directions[0].output_size if not stack.readout else last.output_size // beside,
