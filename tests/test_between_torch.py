@@ -302,6 +302,12 @@ def test_dropout_of_a_model_in_training_is_on(tmp_path: Path) -> None:
         rc.convert(tmp_path / "train.pt", tmp_path / "out.safetensors", target_format="pytorch", stack="join")
 
 
+def test_a_roll_there_and_back_shows_nothing_at_one_step(tmp_path: Path) -> None:
+    code = "y = self.a(x)[0]\ny = y.roll(1, 1).roll(-1, 1)\ny = torch.stack(torch.unbind(y, 0), 0)\nreturn self.b(y)[0]"
+    _, path = of(tmp_path, code, "trace", **LSTMS)
+    assert rc.join_stack(list(rc.load(path).layers.values())).num_layers == 2
+
+
 def test_what_only_a_run_decides_is_named(tmp_path: Path) -> None:
     code = "y = self.a(x)[0]\nif bool(y.sum() > 0):\n    y = -y\nreturn self.b(y)[0]"
     _, path = of(tmp_path, code, "script", **LSTMS)
@@ -316,6 +322,7 @@ def test_what_only_a_run_decides_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
+        ("y = y.reshape(5, 3, 4)", "reshape: its values stand in another shape"),
         ("y = y.split(50, 1)[0]", "split, which cuts what is longer than 50"),
         ("s = y.split(4, 1)\ny = torch.cat([s[0], s[1]], 1)", "split"),
         ("l = [y, -y]\nl.reverse()\ny = l[0]", "neg, an item of a list"),

@@ -258,6 +258,41 @@ def test_a_stateful_layer_is_told(tmp_path: Path) -> None:
     told(tmp_path / "model.keras", tmp_path, "gru: it is stateful")
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "word"),
+    [
+        ({"stateful": True}, "zeros", "only A states this: it is stateful"),
+        ({"stateful": True}, "input", ""),
+        ({"stateful": True}, "weights", ""),
+        ({"stateful": True}, {}, "only A states this: it is stateful"),
+        ({}, {"return_sequences": True}, "A's layer returns the last output, and B's the output of each step"),
+        ({}, {"return_state": True}, "A's layer returns the last output, and B's the last output and the final states"),
+        ({"return_sequences": True}, "zeros", ""), ({}, {}, ""),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_layer_carries_on_and_returns_is_part_of_the_verdict(
+    a: dict[str, bool], b: str | dict[str, bool], word: str, tmp_path: Path
+) -> None:
+    """In a model without states, and for another sequence, the same weights are not the same layer."""
+
+    def written(path: Path, **settings: bool) -> Path:
+        x = keras().Input(batch_shape=(2, 5, 3))
+        keras().utils.set_random_seed(1)
+        keras().Model(x, keras().layers.LSTM(4, name="lstm", **settings)(x)).save(path)
+        return path
+
+    source = written(tmp_path / "a.keras", **a)
+    if isinstance(b, dict):
+        target = written(tmp_path / "b.keras", **b)
+    else:
+        target = tmp_path / ("b.pt" if b == "weights" else "b.onnx")
+        rc.convert(source, target, **({"states": "input"} if b == "input" else {}))
+    verdict = rc.diff(source, target).verdict
+    assert verdict.word == ("equal but for" if word else "equal")
+    assert not word or word in verdict.short
+
+
 def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
     """As tf.keras and Keras 2 refer to tensors: [layer, node, tensor, arguments]."""
     lstm = {"units": 4, "activation": "tanh", "recurrent_activation": "sigmoid"}

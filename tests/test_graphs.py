@@ -139,6 +139,15 @@ def test_directions_side_by_side_in_another_order() -> None:
 
 
 def test_lengths_that_the_file_fixes_are_tried() -> None:
+    for shape in ([5, 3, -1], [3, 5, -1]):
+
+        def reshaped(graph: Graph, shape: list[int] = shape) -> None:
+            graph.constant("fixed", np.array(shape))
+            graph.add("Reshape", ["t", "fixed"], ["m"])
+
+        # A batch of 3 sequences of 5 steps fits as well as one of 5 of 3: the first lengths that are tried show it as nothing.
+        assert all(isinstance(two(reshaped, dims), Through) for dims in (None, ("time", "batch", 3)))
+
     def fixed(graph: Graph) -> None:
         graph.constant("fixed", np.array([6, 2, -1]))
         graph.add("Reshape", ["t", "fixed"], ["m"])

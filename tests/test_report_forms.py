@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 import time
 from collections import Counter
@@ -12,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED, NOT_EQUAL, Kind, Limit, Verdict
 from rnnconvert.reports import render
 from rnnconvert.reports.markdown import LIMIT, safe
 from rnnconvert.reports.markup import el
@@ -49,6 +51,30 @@ def test_junit_is_red_when_the_verdict_is(document: Document) -> None:
     red = root.findall(".//failure") + root.findall(".//error")
     assert bool(red) == (document["verdict"] != "equal")
     assert len(root.findall(".//failure")) == tally(document).failed + (document["verdict"] == "not equal")
+
+
+STATUSES: list[tuple[str, str, str, str]] = [
+    ("equal", "", "", ""),
+    ("equal but for", "error", "equal-but-for", "warning"),
+    ("equal layer by layer, not run whole", "error", "not-run-whole", "warning"),
+    ("not compared", "error", "not-compared", "error"),
+    ("not equal", "failure", "not-equal", "error"),
+]
+"""Verdicts, what JUnit's test case of the verdict holds, and the rule and the level of SARIF's finding."""
+
+
+def test_each_verdict_has_a_status_of_its_own() -> None:
+    for word, status, rule, level in STATUSES:
+        kind: Kind = "whole" if word == BY_LAYER else "units"
+        limits = [Limit(kind, "encoder", "something was left out")] if "equal " in word else []
+        verdict = Verdict.of(equal=word != NOT_EQUAL, compared=word != NOT_COMPARED, limits=limits)
+        assert verdict.word == word
+        document = {**documents.passing(), **verdict.as_dict()}
+        (case,) = (one for one in junit(document).iter("testcase") if one.attrib["name"] == "verdict")
+        assert [(one.tag, one.attrib["type"]) for one in case] == ([(status, word)] if status else [])
+        assert not limits or "something was left out" in case[0].attrib["message"]
+        found = json.loads(render(document, ".sarif"))["runs"][0]["results"]
+        assert [(one["ruleId"], one["level"]) for one in found] == ([(rule, level)] if rule else [])
 
 
 ATTRIBUTES = {

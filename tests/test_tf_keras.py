@@ -47,11 +47,11 @@ import tf_keras as k
 for number, optimizer in enumerate((k.optimizers.Adam(), k.optimizers.RMSprop(momentum=0.5), k.optimizers.SGD(momentum=0.9))):
     k.utils.set_random_seed(number)
     model = k.Sequential([
-        k.layers.Input((6, 4)), k.layers.Bidirectional(k.layers.LSTM(3, return_sequences=True), name="both"), k.layers.GRU(3, name="gru"),
+        k.layers.Input((2, 4)), k.layers.Bidirectional(k.layers.LSTM(3, return_sequences=True), name="both"), k.layers.GRU(3, name="gru"),
         k.layers.Dense(1),
     ])
-    model.compile(optimizer, "mse")
-    model.fit(np.ones((4, 6, 4)), np.ones((4, 1)), verbose=0)
+    model.compile(optimizer, "mse", run_eagerly=True)  # making a graph of it takes ten times as long
+    model.train_on_batch(np.ones((2, 2, 4)), np.ones((2, 1)))
     model.save(f"{sys.argv[1]}/{number}.h5")
     model.save(f"{sys.argv[1]}/{number}.keras")
     model.save_weights(f"{sys.argv[1]}/{number}.weights.h5")

@@ -17,7 +17,9 @@ import numpy as np
 from rnnconvert.containers.files import move
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
+from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.formats.keras import upgrade_run
 from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.running.registry import executors
@@ -38,21 +40,17 @@ class Proof:
     exit_code = 1
 
     @property
-    def equal(self) -> bool:
-        """Whether every output agrees, and there was one."""
-        return bool(self.comparisons) and all(one.passed for one in self.comparisons)
+    def conclusion(self) -> Verdict:
+        """Equal only if every output agrees, and there was one."""
+        return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=bool(self.comparisons))
 
     @property
-    def verdict(self) -> str:
-        """The verdict, in a word."""
-        return "equal" if self.equal else "not equal"
+    def verdict(self) -> Word:
+        """The verdict in a word."""
+        return self.conclusion.word
 
     def __str__(self) -> str:
-        said = {True: "equal", False: "NOT EQUAL"}
-        return "\n".join(
-            f"{one.output}: {said[one.passed]}, off by {one.error:.3g}, allowed {one.allowed:.3g}"
-            for one in self.comparisons
-        )
+        return "\n".join(map(str, self.comparisons))
 
 
 def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
@@ -68,12 +66,12 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
         show_as(made, target)
         write(made)
         proof = compared(source, made, folder)
-        if not proof.equal:
+        if not proof.conclusion:
             raise NotEqualError(target, proof)
         move(made, target)
-    worst = max(one.error for one in proof.comparisons)
     outputs = f"all {len(proof.comparisons)} outputs" if len(proof.comparisons) > 1 else "the output"
-    return f"proved: tf_keras on the old file and Keras on the new one agree in {outputs}, off by {worst:.2g} at most"
+    errors = [one.error for one in proof.comparisons]
+    return claimed(errors, f"tf_keras on the old file and Keras on the new one agree in {outputs}")
 
 
 def compared(source: Path, made: Path, folder: Path) -> Proof:

@@ -17,6 +17,7 @@ import onnx
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import proved
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
@@ -52,6 +53,7 @@ class Computed:
     nodes     the operators that compute it
     reads     the values that it reads; before a node turns one around, where it therefore reads from the end
     turned    whether nodes turn around what it reads
+    errors    how far its outputs are from those of the operators on random inputs
     warnings  what the user should know of it
     """
 
@@ -59,8 +61,15 @@ class Computed:
     found: Found
     nodes: Sequence[onnx.NodeProto]
     reads: Sequence[str]
-    turned: bool = False
+    turned: bool
+    errors: Sequence[float]
     warnings: Sequence[str] = ()
+
+    @property
+    def evidence(self) -> str:
+        """Why it is read as this layer, in words."""
+        what = f"{self.stack.name}: {self.found.what}, by what its steps compute"
+        return f"{what}; {proved(self.errors, where='on random inputs')}"
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
@@ -123,10 +132,10 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                         "products and sums without a function between them need not be a layer's steps"
                     )
                 own = cut(scope, shapes, one)
-                _prove(scope, one, own, Budget(whole=whole))
+                errors = _prove(scope, one, own, Budget(whole=whole))
                 name = unique(one.label, names)
                 names.add(name)
-                done.layers[name] = _layer(path, (scope, shapes), name, one, own)
+                done.layers[name] = _layer(path, (scope, shapes), name, one, own, errors)
                 break
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, UnmatchedError) else error
@@ -153,7 +162,9 @@ def _guarded(
         done.reasons.setdefault("", f"a node is not as its operator asks ({type(error).__name__}: {error})")
 
 
-def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut) -> Computed:
+def _layer(
+    path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut, errors: Sequence[float]
+) -> Computed:
     scope, shapes = place
     direction = found.direction
     states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
@@ -185,7 +196,7 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own
         output_order=order, unconvertible=tuple(states.unconvertible),
     )  # fmt: skip
     begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
-    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), tuple(warnings))
+    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), errors, tuple(warnings))
 
 
 def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
@@ -200,10 +211,10 @@ def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
     return [node for node in scope.nodes if id(node) in kept]
 
 
-def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
-    """Raise UnmatchedError unless the operators and the layer give the same numbers."""
+def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> list[float]:
+    """Return how far each output of the layer is from that of the operators. Raises UnmatchedError unless all are the same."""
     outputs = [use.value for use in found.uses]
-    compared, shown = 0, False
+    errors, shown = list[float](), False
     for number, trial in enumerate(own.trials):
         truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)
         finite = [np.isfinite(one) for one in truth]
@@ -227,11 +238,12 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> None:
             one = compare(Output(f"trial {number}", use.value), new, old, allowance)
             if not one.passed:
                 raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
-            compared += new.size
-    if compared and not shown:
+            errors += [one.error] if new.size else []
+    if errors and not shown:
         raise UnmatchedError("it runs one step from a stored state, which does not show its recurrent matrices")
-    if not compared:
+    if not errors:
         raise UnmatchedError(f"recognized as {found.operator}, but nothing could be compared")
+    return errors
 
 
 def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.Outputs:

@@ -86,7 +86,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     for name, one in looked.layers.items():
         layers[name] = one.stack
         warnings += one.warnings
-        evidence.append(f"{name}: {one.found.what} of main, by what its steps compute; proved on random inputs")
+        evidence.append(one.evidence)
         used |= {scopes[0].key(value) for node in one.nodes for value in fuse_graph.reads(node)}
         inside |= set(map(id, fuse_graph.bodies(one.nodes)))
     others: dict[str, Array] = {}

@@ -17,6 +17,7 @@ import onnx
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.onnx import onnx_file, onnx_write
@@ -79,13 +80,11 @@ class Fused:
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
-        lines = [
-            f"  {one.name}: {one.was} -> {one.cell}; proved, off by {one.error:.2g} at most" for one in self.layers
-        ]
+        lines = [f"  {one.name}: {one.was} -> {one.cell}; {claimed([one.error])}" for one in self.layers]
         lines += [f"  {name}: left unchanged: {reason}" for name, reason in self.left]
         lines.append(f"nodes: {self.nodes[0]} -> {self.nodes[1]}")
         if self.error is not None:
-            lines.append(f"proved: the whole model gives what it gave, off by {self.error:.2g} at most (onnxruntime)")
+            lines.append(claimed([self.error], "the whole model gives what it gave", "in onnxruntime"))
         return lines
 
     def __str__(self) -> str:

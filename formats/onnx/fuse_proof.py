@@ -78,7 +78,7 @@ class Verdict:
 
     @property
     def equal(self) -> bool:
-        """Whether every output agrees in every trial, and there was one that tells."""
+        """Whether every output agrees in every trial, and there was one."""
         return not self.problem and bool(self.comparisons) and all(one.passed for one in self.comparisons)
 
     @property

@@ -148,7 +148,7 @@ def roll(applied: Applied) -> Array:
     array, shifts = applied.input(0), applied.integers(1)
     axes = _axes(applied, 2, array) if len(applied.inputs) > 2 and applied.inputs[2] is not None else ()
     if any(shift and shift % array.shape[axis] == 0 for shift, axis in zip(shifts, axes, strict=False)):
-        raise ChangesError(f"{applied.kind} by {' and '.join(map(str, shifts))}")
+        raise UnfitError("roll by the whole length, which shows nothing")
     return np.roll(array, shifts, axes) if axes else np.roll(array, shifts[0])
 
 

@@ -213,7 +213,7 @@ class _Reader:
             self.layers[name] = own.stack
             self.warnings += own.warnings
             self.inside |= constants & self.arrays.keys()
-            self.evidence.append(f"{name}: {own.found.what}, by what its steps compute; proved on random inputs")
+            self.evidence.append(own.evidence)
 
     def follow(self) -> None:
         """Note what the layers that are read by their names receive in the graph."""

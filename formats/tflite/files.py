@@ -102,9 +102,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 layers[layer.stack.name] = layer.stack
                 met[layer.stack.name] = tflite_loops.looped(layer)
                 warnings += layer.warnings
-                evidence.append(
-                    f"{layer.stack.name}: {found.found.what}, by what its steps compute; proved on random inputs"
-                )
+                evidence.append(layer.evidence)
                 used |= tflite_loops.tensors(found)
         for name, received in calls(graph, met).items():
             layers[name] = layers[name].replace(calls=received)

@@ -6,26 +6,39 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rnnconvert.core.verdict import Kind, Limit
+from rnnconvert.core.weights import INPUT
 from rnnconvert.files.checkpoint import Checkpoint
 
 
 def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[str]) -> Iterator[Limit]:
-    """Yield what only one of two files states about a layer: a mask, a precision, states that the model passes.
+    """Yield what only one of two files states about a layer: a mask, a precision, states that the model passes or carries from
+    call to call; and what its model takes from it, where both state that.
 
     Files of one format say the same things of equal layers. Another format may have no word for what it does, too: there it
-    is a remark, unless it is the precision.
+    is a remark, unless it is the precision, or states that are carried on where the other model begins with zeros.
 
     own, names  the layer's names in A and in B: several where its pieces are stored apart
     """
     ours, theirs = _stated(a, own), _stated(b, names)
     layer = "+".join(own)
-    for label, texts, others in (("A", ours, theirs), ("B", theirs, ours)):
+    for label, texts, others, other, there in (("A", ours, theirs, b, names), ("B", theirs, ours, a, own)):
         for text in texts:
             if _unnamed(text) not in map(_unnamed, others):
                 kind = _kind(text)
-                if a.format != b.format and kind not in ("precision", "chosen"):
+                zeros = kind == "states" and _begins_with_zeros(other, there)
+                if a.format != b.format and kind not in ("precision", "chosen") and not zeros:
                     kind = "caller"
                 yield Limit(kind, layer, f"only {label} states this: {text}")
+    returned = [{call.returns for call in one.layers[last].calls} for one, last in ((a, own[-1]), (b, names[-1]))]
+    if returned[0] != returned[1] and all(all(words) and words for words in returned):
+        both = (" or ".join(sorted(words)) for words in returned)
+        yield Limit("stated", layer, "A's layer returns {}, and B's {}".format(*both))
+
+
+def _begins_with_zeros(checkpoint: Checkpoint, names: Sequence[str]) -> bool:
+    """Return whether a file states a model that no caller passes a layer's initial states to."""
+    calls = [call for name in names for call in checkpoint.layers[name].calls]
+    return bool(calls) and not any(call.states == INPUT for call in calls)
 
 
 def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
@@ -46,4 +59,6 @@ def _kind(text: str) -> Kind:
         return "chosen"
     if "computes in" in words:
         return "precision"
+    if "stateful" in words:
+        return "states"
     return "mask" if "mask" in words else "stated"

@@ -26,6 +26,7 @@ Kind = Literal[
     "merge",
     "mask",
     "precision",
+    "states",
     "stated",
     "weights",
     "units",
@@ -47,8 +48,9 @@ class Limit:
 
     kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "cast": what the
            element type costs that weights were rounded to; "rounding": a difference that rounding explains; "merge": how
-           directions are joined; "mask", "precision" and "stated": what one model states and the other does not; "weights":
-           a difference too small for any output to show; "units": units that no input exercised; "tolerance": the user's
+           directions are joined; "mask", "precision" and "stated": what one model states and the other does not; "states":
+           states that only one model carries from call to call; "weights": a difference too small for any output to show;
+           "units": units that no input exercised; "tolerance": the user's
            own, which would let zeros pass; "whole": layers that were joined, and whose source was not run whole
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words

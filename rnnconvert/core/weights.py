@@ -305,6 +305,7 @@ class Call:
     mask      which steps it leaves out; "" for none
     lengths   where the lengths of its sequences come from; "" where all are whole
     random    what is random in it each time that the model runs; "" for nothing
+    returns   what the layer is set to return; "" where the source states nothing of the kind
     """
 
     sequence: Reads
@@ -312,6 +313,7 @@ class Call:
     mask: str = ""
     lengths: str = ""
     random: str = ""
+    returns: str = ""
 
 
 INPUT = "an input of the model"

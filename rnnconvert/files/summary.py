@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rnnconvert.core.claims import exactness
 from rnnconvert.core.errors import (
     shown,
 )
@@ -70,7 +71,7 @@ class Summary:
         return {**found, "exact": self.exact}
 
     def __repr__(self) -> str:
-        how = "exact" if not self.steps else "rewritten, exact" if self.exact else "rewritten, rounded"
+        how = f"{'rewritten, ' if self.steps else ''}{exactness(step.exact for step in self.steps)}"
         return f"<Summary: {self._title()}, {len(self.layers)} layer{'s' if len(self.layers) != 1 else ''}, {how}>"
 
     def _title(self) -> str:

@@ -113,13 +113,15 @@ def _settled(graph: Graph) -> dict[LayerCall, Reads]:
 
 
 def _tried(names: Sequence[str], integers: set[int]) -> Iterator[tuple[int, ...]]:
-    """Yield other lengths of axes: multiples of whole numbers that the file states, as parts of equal length need them, then
-    these numbers themselves.
+    """Yield other lengths of axes, each once: multiples of whole numbers that the file states, as parts of equal length need them,
+    then these numbers themselves.
     """
     numbers = sorted(number for number in integers if 1 < number < 1 << 16)[-_INTEGERS:]
-    lengths = [[prime, *(number * prime for number in numbers), *numbers, 1] for prime in _PRIMES[:2]]
-    if len(names) <= 2:
-        yield from itertools.product(*(lengths[place % 2] for place in range(len(names) or 2)))
+    lengths = [dict.fromkeys([prime, *(number * prime for number in numbers), *numbers, 1]) for prime in _PRIMES[:2]]
+    count = len(names) or 2
+    if count <= 2:
+        every = itertools.product(*(lengths[place % 2] for place in range(count)))
+        yield from (one for one in every if one not in (_PRIMES[:count], _PRIMES[1 : count + 1]))
 
 
 class _Pass:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import Dims, Graph
 from rnnconvert.graphs.layered import Layered, Step, Tensor
-from rnnconvert.graphs.layered_operators import CAST, DIALECT, TRAINING, drops
+from rnnconvert.graphs.layered_operators import APART, CAST, DIALECT, TRAINING, drops
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _LARGEST = 16
@@ -51,7 +52,7 @@ def received(
 def _unless_direct(call: Call, why: str) -> Call:
     if not isinstance(call.sequence, Directly):
         return call
-    return Call(Unknown(why), call.states, call.mask, call.lengths, call.random)
+    return replace(call, sequence=Unknown(why))
 
 
 def policy_of(config: Mapping[str, Any]) -> str:
@@ -126,20 +127,24 @@ class _Build:
         order = "tb" if config.get("time_major") else "bt"
         last = stack.layers[-1]
         apart = len(last.directions) > 1 and last.merge == "none"
-        beside = len(last.directions) if last.merge == "concat" else 1
+        beside = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
         whole = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
         for index in sorted(step.outputs):
             key = (id(step), index)
-            if index == 0 and whole and not apart:
+            if index < 2 and whole and apart:
+                outputs[id(step), "both"] = f"{order}u"
+            elif index == 0 and whole and not apart:
                 outputs[key] = f"{order}u"
             elif index == 0 and not apart:
                 states[key] = "the last output"
             elif index < 2 and apart:
-                states[key] = f"the outputs of the {'backward' if index else 'forward'} direction"
+                states[key] = f"the last output of the {'backward' if index else 'forward'} direction"
             else:
                 states[key] = "the final states"
+        if apart and outputs:
+            self.graph.add(APART, [*outputs], [(id(step), 0), (id(step), 1)], {}, None)
         self.graph.call(
             name, (read, f"{order}i"), outputs, states,
             hidden=last.directions[0].output_size if not stack.readout else last.output_size // beside,
@@ -182,9 +187,17 @@ def _given(step: Step, name: str, layers: _Layers) -> Call:
     elif step.constants:
         states = "given with constants"
     random = "its dropout is on, by training=True" if step.training and drops(step.layer.config) else ""
-    return Call(
-        Unknown("its graph was not followed yet"), states, f"that of {step.mask}" if step.mask else "", "", random
-    )
+    mask = f"that of {step.mask}" if step.mask else ""
+    return Call(Unknown("its graph was not followed yet"), states, mask, random=random, returns=_returns(step.layer))
+
+
+def _returns(layer: Entry) -> str:
+    """Return what a layer is set to return, in words; "" for one whose configuration does not say it."""
+    config = _sequence_config(layer)
+    if not isinstance(config.get("return_sequences"), bool):
+        return ""
+    sequence = "the output of each step" if config["return_sequences"] else "the last output"
+    return f"{sequence} and the final states" if config.get("return_state") else sequence
 
 
 def _state_words(maker: Step, layers: _Layers) -> str:

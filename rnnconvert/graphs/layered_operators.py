@@ -17,6 +17,8 @@ from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Dial
 
 CAST = "cast"
 """The operator that changes the element type of what a layer reads."""
+APART = "apart"
+"""The operator that gives the outputs of two directions apart, of those that stand side by side."""
 TRAINING = "training"
 """The attribute that says whether an operator runs as in training."""
 
@@ -157,6 +159,7 @@ def _swap(applied: Applied) -> Array:
 
 
 DIALECT: Dialect = {
+    APART: Moves(lambda applied: np.split(applied.input(0), 2, axis=-1)),
     CAST: Casts(lambda applied: np.dtype(applied.attributes["dtype"])),
     # Identity.call returns its input; ActivityRegularization adds to the loss alone (keras/src/layers/core/identity.py,
     # regularization/activity_regularization.py).

@@ -28,6 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import Verdict
 
 FACTOR = 8
 """How many times the floor is allowed: sums in another order, functions of another library."""
@@ -108,6 +109,11 @@ class Comparison:
     gates: Mapping[str, float] | None = None
     message: str = ""
     telling: bool = True
+
+    def __str__(self) -> str:
+        says = "" if self.telling else " (proves nothing: the rounding error is as large as the values)"
+        word = Verdict.of(equal=self.passed, compared=True).word
+        return f"{self.output}: {word}, off by {self.error:.3g}, allowed {self.allowed:.3g}{says}"
 
 
 def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:

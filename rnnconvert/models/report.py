@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rnnconvert.core.claims import filled
 from rnnconvert.files.options import Question
 from rnnconvert.models.differences import Difference
 from rnnconvert.rewrites import Step
@@ -119,11 +120,11 @@ class Transplant:
         rows = [(one.target, f"from {one.source}: {one.kind}, {one.evidence}") for one in self.filled]
         rows += [("difference", str(one)) for one in self.differences]
         rows += [("note", note) for note in self.notes]
-        return listing(f"{self.target} filled from {self.source}", rows)
+        return listing(filled(self.target, self.source, self.filled), rows)
 
     def lines(self) -> list[str]:
         """Return the report line by line."""
-        lines = [f"filled {self.target} from {self.source}"]
+        lines = [filled(self.target, self.source, self.filled)]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
         lines += [f"difference: {one}" for one in self.differences]

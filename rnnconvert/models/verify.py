@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.verdict import Verdict
 from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
@@ -38,20 +39,21 @@ class WholeModels:
     unseen: tuple[str, ...]
 
     @property
-    def equal(self) -> bool:
-        """Whether everything that was compared agrees, and passing proves something of the models' own outputs."""
+    def conclusion(self) -> Verdict:
+        """Equal only if everything that was compared agrees, and passing proves something of the models' own outputs."""
         own = [one for one in self.comparisons if one.output.partition(" ")[0] == "output"]
-        return all(one.passed for one in self.comparisons) and any(one.telling for one in own)
+        return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=any(one.telling for one in own))
+
+    @property
+    def equal(self) -> bool:
+        """Whether the verdict is "equal"."""
+        return bool(self.conclusion)
 
     def __bool__(self) -> bool:
         return self.equal
 
     def __str__(self) -> str:
-        lines = ["equal" if self.equal else "not equal"]
-        for one in self.comparisons:
-            verdict = "equal" if one.passed else "NOT EQUAL"
-            says = "" if one.telling else " (proves nothing: the rounding error is as large as the values)"
-            lines.append(f"  {one.output}: {verdict}, off by {one.error:.3g}, allowed {one.allowed:.3g}{says}")
+        lines = [str(self.conclusion), *(f"  {one}" for one in self.comparisons)]
         lines += [f"  not compared: {text}" for text in self.unseen]
         return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rnnconvert.core.claims import exactness
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
 from rnnconvert.reports.markup import Markup, asset, el, join, page, section
 from rnnconvert.reports.words import (
@@ -230,7 +231,7 @@ def _curtailed(total: int, plots: int) -> Markup | None:
 
 
 def _rewrites(document: Document) -> Markup:
-    rows = [(layer, rewrite, detail, "bit-exact" if exact else "exact but for rounding", ", ".join(runs))
+    rows = [(layer, rewrite, detail, exactness([exact]), ", ".join(runs))
             for (layer, rewrite, detail, exact), runs in rewrites(document).items()]  # fmt: skip
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."

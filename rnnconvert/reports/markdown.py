@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from rnnconvert.core.claims import exactness
 from rnnconvert.reports.words import (
     BUT_FOR,
     BY_LAYER,
@@ -227,8 +228,7 @@ def _mutations(document: Document) -> Iterator[str]:
 
 def _rewrites(document: Document) -> Iterator[str]:
     for (name, rewrite, detail, exact), runs in rewrites(document).items():
-        exactly = "bit-exact" if exact else "exact but for rounding"
-        yield f"- {safe(name)}: {safe(rewrite)}: {safe(detail, 400)} ({exactly}; for {safe(', '.join(runs))})\n"
+        yield f"- {safe(name)}: {safe(rewrite)}: {safe(detail, 400)} ({exactness([exact])}; for {safe(', '.join(runs))})\n"
 
 
 def _differences(document: Document) -> Iterator[str]:

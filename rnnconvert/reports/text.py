@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator
 
+from rnnconvert.core.claims import exactness
 from rnnconvert.core.verdict import Verdict
 from rnnconvert.reports.words import (
     BUT_FOR,
@@ -200,7 +201,7 @@ def _differences(layer: Document) -> Iterator[str]:
 def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
     """Yield rewrites, what the inputs could not show, and warnings."""
     for (name, rewrite, detail, exact), runs in rewrites(document).items():
-        text = f"rewritten for {', '.join(runs)}: {name}: {rewrite}, {detail}{' (bit-exact)' if exact else ''}"
+        text = f"rewritten for {', '.join(runs)}: {name}: {rewrite}, {detail} ({exactness([exact])})"
         yield _wrapped(clean(text), "", width)
     caught, tried = mutation_score(*document["layers"])
     if tried:

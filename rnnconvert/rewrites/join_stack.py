@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
@@ -83,6 +84,7 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     """Return one stack from stacks that read one another, first to last."""
     if len(stacks) > 1:
         stacks = [JOIN_WITH_ZEROS.apply(s) if s.num_layers > 1 else s for s in stacks]
+        stacks = [_side_by_side(*pair) for pair in itertools.pairwise(stacks)] + [stacks[-1]]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
     unconvertible = tuple(one for stack in stacks for one in stack.unconvertible)
@@ -91,6 +93,14 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     return stacks[-1].replace(
         name=joined, layers=layers, join=join, unconvertible=unconvertible, calls=stacks[0].calls, parts=parts
     )
+
+
+def _side_by_side(below: Recurrent, above: Recurrent) -> Recurrent:
+    """Return a stack that gives its directions apart as one that gives them side by side, where that is what is read of it."""
+    last = below.layers[-1]
+    if last.merge != "none" or not isinstance(above.reads, Directly):
+        return below
+    return below.replace(layers=(*below.layers[:-1], replace(last, merge="concat")))
 
 
 JOIN_STACK = Rewrite(

@@ -14,6 +14,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from rnnconvert.core.claims import exactness
+
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 P = ParamSpec("P")
@@ -94,7 +96,7 @@ class Step:
 
     def __str__(self) -> str:
         where = f"{self.layer}: " if self.layer else ""
-        return f"{where}{self.detail} ({'bit-exact' if self.exact else 'exact up to rounding'})"
+        return f"{where}{self.detail} ({exactness([self.exact])})"
 
 
 def largest(array: Any) -> tuple[float, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import filled
 from rnnconvert.models.differences import Difference
 from rnnconvert.models.plan import Plan
 from rnnconvert.training.comparing import FIXED, NOTICED, epsilon_effect, unlike, wanted_settings
@@ -59,7 +60,7 @@ class MovedOptimizer:
 
     def __str__(self) -> str:
         count = "" if self.steps is None else f" after {self.steps} steps"
-        lines = [f"filled {self.target} from {self.source}{count}: the state of {len(self.filled)} weights"]
+        lines = [f"{filled(self.target, self.source, self.filled)}{count}: the state of {len(self.filled)} weights"]
         lines += [f"fixed, because the source has none: {name}" for name in self.frozen]
         lines += [f"begins without state: {name}" for name in self.fresh]
         lines += [f"state unused in the source: {name}" for name in self.left]

@@ -56,7 +56,7 @@ class Cache:
             return None
         if document["verdict"] in (NOT_EQUAL, NOT_COMPARED):
             return None
-        document["summary"] += f"; proved on {document['created'][:10]}, and nothing has changed since"
+        document["summary"] += f"; run on {document['created'][:10]}, and nothing has changed since"
         return document
 
     def keep(self, key: str, document: Document) -> None:

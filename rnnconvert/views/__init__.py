@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rnnconvert.containers.files import check_target, replacing
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
+from rnnconvert.core.verdict import Verdict
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.two_files import Comparison, diff
 from rnnconvert.files.arrays_by_name import in_memory
@@ -184,7 +185,9 @@ def _compared(found: Comparison) -> str:
         ways = [list(measured(stack, side, work)) for stack in (a, b)]
         for first, second in zip(*ways, strict=False):
             body += _beside(a, first, second, side)
-        summary = el("summary", el("h3", name), el("span", "equal" if one.equal else "not equal", class_="what"))
+        summary = el(
+            "summary", el("h3", name), el("span", Verdict.of(equal=one.equal, compared=True).word, class_="what")
+        )
         tone = "layer" if one.equal else "layer bad"
         unfolded = len(pairs) <= 3 or not one.equal
         parts.append(
