@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
@@ -76,7 +75,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         used: set[int] = set()
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
-                why = looked.reasons.get(_label(graph, operator, where), "")
+                why = looked.reasons.get(_label(graph, operator, where), "") or looked.reasons.get("", "")
                 unread.append(
                     f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
                     f"their own; it is not read{': ' + why if why else ''}"
@@ -106,6 +105,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                     f"{layer.stack.name}: {found.found.what}, by what its steps compute; proved on random inputs"
                 )
                 used |= tflite_loops.tensors(found)
+        used |= {one.input(0) for one in graph.operators if one.code == s.DEQUANTIZE and used & set(one.outputs)}
         for name, received in calls(graph, met).items():
             layers[name] = layers[name].replace(calls=received)
         for place, tensor in enumerate(graph.tensors):
@@ -211,7 +211,7 @@ class _Layer:
 
     def read(self) -> Recurrent:
         """Return the layer. Raises UnreadableError if its weights do not fit together."""
-        self.arrays = {local: self._numbers(tensor) for local, tensor in self.stored.items()}
+        self.arrays = {local: graphs.numbers(self.path, tensor) for local, tensor in self.stored.items()}
         shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
         own = [layout for layout in registry.layouts_of(NAME) if layout.kind == self.kind]
         found = [(layout, sizes) for layout in own if (sizes := fit(layout, shapes)) is not None]
@@ -244,26 +244,6 @@ class _Layer:
                 found.append(Clip(shown, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
         return tuple(found)
 
-    def _numbers(self, tensor: Tensor) -> Array:
-        """Return the numbers of a tensor that is stored: integers are what they stand for."""
-        stored = tensor.stored
-        assert stored is not None
-        if stored.dtype.kind == "f":
-            return stored
-        charging(stored.nbytes).memory(8 * stored.size, self.path)
-        scales, zeros = tensor.scales.astype(np.float64), tensor.zeros.astype(np.float64)
-        for values in (scales, zeros):
-            if values.size > 1 and not (0 <= tensor.axis < stored.ndim and values.size == stored.shape[tensor.axis]):
-                raise UnreadableError(
-                    self.path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points"
-                )
-        spread = [1] * stored.ndim
-        if stored.ndim:
-            spread[tensor.axis if 0 <= tensor.axis < stored.ndim else 0] = -1
-        zero = zeros.reshape(spread if zeros.size > 1 else ()) if zeros.size else 0.0
-        with np.errstate(all="ignore"):
-            return ((stored - zero) * scales.reshape(spread if scales.size > 1 else ())).astype(np.float32)
-
     def warnings(self) -> list[str]:
         """Say what was not stored as it is read."""
         found = []
@@ -271,12 +251,7 @@ class _Layer:
             {str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"}
         )
         if types:
-            integers = any("int" in one for one in types)
-            kernel = " TFLite's kernel for integers also rounds its input, its states and its gates" if integers else ""
-            found.append(
-                f"{self.name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
-                + kernel + (", so that its outputs are not exactly those of this layer" if integers else "")
-            )  # fmt: skip
+            found.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
         if self.operator.code in (s.LSTM, s.RNN):
             found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
         return found
