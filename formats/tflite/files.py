@@ -240,9 +240,18 @@ class _Layer:
             if not bound >= 0 or bound == float("inf"):
                 raise UnreadableError(self.path, f"{self.name!r} has a {option} of {bound:g}, which is not a bound")
             shown: Any = kind
+            if kind == "cell" and self._steps() <= bound:
+                continue
             if bound and (kind == "cell" or any("projection" in local for local in self.stored)):
                 found.append(Clip(shown, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
         return tuple(found)
+
+    def _steps(self) -> float:
+        """Return how many steps from zeros the file states, which is as far as a cell state between tanh and sigmoids may get."""
+        dims = self.graph.tensors[self.operator.input(0)].dims
+        time = dims[0 if self.option("time_major", "?") else 1] if len(dims) == 3 else None
+        bounded = self.operator.code == s.SEQUENCE_LSTM and self.option("fused_activation_function", "b") == s.TANH
+        return time if bounded and time else float("inf")
 
     def warnings(self) -> list[str]:
         """Say what was not stored as it is read."""
@@ -252,6 +261,12 @@ class _Layer:
         )
         if types:
             found.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
+        bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
+        if bound and self._steps() <= bound:
+            found.append(
+                f"{self.name}: the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
+                f"them, do not get beyond {self._steps()}"
+            )
         if self.operator.code in (s.LSTM, s.RNN):
             found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
         return found
