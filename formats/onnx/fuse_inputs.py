@@ -98,12 +98,12 @@ def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
 
 def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
     """Return the one number that a first state consists of, whose shape is computed, as text."""
-    if scope.constant(name) is not None or given_at_run_time(scope, name):
+    level = None if scope.constant(name) is not None else everywhere(scope, name)
+    if level is None or given_at_run_time(scope, name):  # in this order: the latter goes back through all steps before
         return None
-    dims, level = shapes.dims(scope, name), everywhere(scope, name)
-    if level is None or dims is None or len(dims) != found.rank or dims[-1] != found.direction.hidden_size:
-        return None
-    return str(level)
+    dims = shapes.dims(scope, name)
+    fits = dims is not None and len(dims) == found.rank and dims[-1] == found.direction.hidden_size
+    return str(level) if fits else None
 
 
 def _between(
