@@ -242,12 +242,17 @@ class _Reader:
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
             )
 
+    def _computed(self, wrapped: Wrapped) -> bool:
+        """Return whether layers that operations of the graph compute are made of the arrays of cells."""
+        arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
+        return any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values())
+
     def _unfitted(self, wrapped: Wrapped, member: Member, why: str) -> None:
         """Say why cells are not a layer, where no loop says more about them."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
         if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
             return
-        if any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values()):
+        if self._computed(wrapped):
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]
@@ -275,6 +280,8 @@ class _Reader:
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(name, member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
+            if odd.endswith(tensorflow1_states.UNSEEN) and self._computed(wrapped):
+                return
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
                 self._leave(

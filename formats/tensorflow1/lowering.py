@@ -189,10 +189,13 @@ class Lowering:
 
         Step(space.block, node, inputs, outputs, numbers).write()
 
-    def _numbers(self, space: _Space, source: str) -> Array | None:
-        """Return the stored numbers that a value is."""
+    def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
+        """Return the stored numbers that a value is; an order of axes may be put together from them."""
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
+            if node is not None and node.op in _ORDERS and depth < _DEEPEST:
+                parts = [self._numbers(space, one, depth + 1) for one in node.read]
+                return _order(node.op, [one for one in parts if one is not None], len(parts))
             if node is None or (node.op not in PASSING and node.op != "Const"):
                 return None
             if node.op == "Const":
@@ -419,6 +422,22 @@ class Lowering:
         return self._value(space, source)
 
 
+def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
+    """Return the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
+    if len(parts) != expected or any(one.dtype.kind != "i" or one.ndim > 1 or one.size > _AXES for one in parts):
+        return None
+    if op == "ConcatV2":
+        *values, axis = parts
+        return np.concatenate(values) if values and axis.ndim == 0 and all(one.ndim for one in values) else None
+    if len(parts) != 3 or any(one.ndim for one in parts) or not parts[2]:
+        return None
+    found = range(int(parts[0]), int(parts[1]), int(parts[2]))
+    return np.array(found, parts[0].dtype) if len(found) <= _AXES else None
+
+
+_ORDERS = ("Range", "ConcatV2")
+_AXES = 16
+"""The most axes of an order that is put together."""
 _WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}
 """Operations that put an element into a list: which of their inputs are the list, the place and the element."""
 _ARRAYS = {

@@ -1,0 +1,36 @@
+"""Frozen graphs of TensorFlow 1.15 whose loops are While with functions (control flow v2): read as what TensorFlow gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+
+GOLDEN = Path(__file__).parent / "golden" / "frozen_functions"
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru_last", "ways", "time_major"])
+def test_a_loop_of_functions_is_read(name: str) -> None:
+    found = rc.load(GOLDEN / f"{name}.pb")
+    assert not found.unread and all(call.states == "" for one in found.layers.values() for call in one.calls)
+    with np.load(GOLDEN / f"{name}.npz") as kept:
+        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
+    runs = [(stack, reference.run(stack, x)) for stack in found.layers.values()]
+    assert [stack.first.reverse for stack, _ in runs] == [False, True][: len(runs)]
+    y = np.concatenate([given.y for _, given in runs], -1)
+    given = runs[0][1].hidden[0] if truth.ndim == 2 else y if name == "time_major" else y.swapaxes(0, 1)
+    np.testing.assert_allclose(given, truth, rtol=1e-5, atol=1e-6)
+
+
+def test_an_order_of_axes_is_put_together_from_whole_numbers_alone() -> None:
+    from rnnconvert.formats.tensorflow1.lowering import _order
+
+    one, two, three = (np.array(number, np.int32) for number in (1, 2, 3))
+    assert np.array_equal(_order("Range", [two, three, one], 3), [2])  # type: ignore[arg-type]
+    assert np.array_equal(_order("ConcatV2", [np.array([1, 0]), np.array([2]), one - one], 3), [1, 0, 2])  # type: ignore[arg-type]
+    assert _order("Range", [one, two], 3) is None and _order("Range", [one, one * 2**30, one], 3) is None
+    assert _order("ConcatV2", [np.array([1.0]), one], 2) is None and _order("Range", [one, two, one - one], 3) is None
