@@ -1,4 +1,4 @@
-"""Frozen graphs of TensorFlow 1.15 whose loops are While with functions (control flow v2): read as what TensorFlow gave."""
+"""Frozen graphs of TensorFlow 1.15: While with functions (control flow v2), and the loops of Keras 2.1, read as what they gave."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 
-GOLDEN = Path(__file__).parent / "golden" / "frozen_functions"
+GOLDEN = Path(__file__).parent / "golden"
+CASES = [
+    *(f"frozen_functions/{name}" for name in ("lstm", "gru_last", "ways", "time_major")),
+    *(f"frozen_keras21/{name}" for name in ("lstm_last", "lstm_together", "gru", "rnn_last", "ways")),
+]
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru_last", "ways", "time_major"])
-def test_a_loop_of_functions_is_read(name: str) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_loop_is_read(name: str) -> None:
     found = rc.load(GOLDEN / f"{name}.pb")
     assert not found.unread and all(call.states == "" for one in found.layers.values() for call in one.calls)
     with np.load(GOLDEN / f"{name}.npz") as kept:
@@ -22,7 +26,7 @@ def test_a_loop_of_functions_is_read(name: str) -> None:
     runs = [(stack, reference.run(stack, x)) for stack in found.layers.values()]
     assert [stack.first.reverse for stack, _ in runs] == [False, True][: len(runs)]
     y = np.concatenate([given.y for _, given in runs], -1)
-    given = runs[0][1].hidden[0] if truth.ndim == 2 else y if name == "time_major" else y.swapaxes(0, 1)
+    given = runs[0][1].hidden[0] if truth.ndim == 2 else y if name.endswith("time_major") else y.swapaxes(0, 1)
     np.testing.assert_allclose(given, truth, rtol=1e-5, atol=1e-6)
 
 

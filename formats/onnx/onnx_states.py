@@ -85,19 +85,22 @@ def learned(scope: Scope, name: str) -> Array | None:
 
 
 _RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
+_SUM = "ReduceSum"  # of zeros alone
 
 
 def everywhere(scope: Scope, name: str) -> float | None:
     """Return the one number that a state consists of, where its shape depends on the batch."""
-    producer = scope.producer(name)
+    producer, summed = scope.producer(name), False
     for _ in range(100):
         if producer is None:
             return None
         node = producer[0]
         if node.op_type == "ConstantOfShape":
             attribute = scope.attributes(node).get("value")
-            return 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
-        if node.op_type not in _RESHAPING:
+            level = 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
+            return None if summed and level else level
+        summed = summed or node.op_type == _SUM
+        if node.op_type not in (*_RESHAPING, _SUM):
             return None
         producer = scope.producer(node.input[0])
     return None
