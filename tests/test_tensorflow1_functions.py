@@ -9,6 +9,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
+from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = [
@@ -38,3 +39,15 @@ def test_an_order_of_axes_is_put_together_from_whole_numbers_alone() -> None:
     assert np.array_equal(_order("ConcatV2", [np.array([1, 0]), np.array([2]), one - one], 3), [1, 0, 2])  # type: ignore[arg-type]
     assert _order("Range", [one, two], 3) is None and _order("Range", [one, one * 2**30, one], 3) is None
     assert _order("ConcatV2", [np.array([1.0]), one], 2) is None and _order("Range", [one, two, one - one], 3) is None
+
+
+def test_an_element_before_the_last_one_is_not_the_last(tmp_path: Path) -> None:
+    """Which element of a list Keras takes is the number of steps less 1; one less 2 is another element."""
+    graph = needed("tensorflow", "tensorflow.core.framework.graph_pb2").GraphDef()
+    graph.ParseFromString((GOLDEN / "frozen_keras21" / "rnn_last.pb").read_bytes())
+    (less,) = (node for node in graph.node if node.name.endswith("/sub/y"))
+    less.attr["value"].tensor.int_val[:] = [2]
+    path = tmp_path / "m.pb"
+    path.write_bytes(graph.SerializeToString())
+    found = rc.load(path)
+    assert not found.layers and "is used behind it" in found.unread[0]

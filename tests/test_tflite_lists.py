@@ -11,6 +11,9 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.checkpoint import Checkpoint, suspects
+from rnnconvert.files.load import select
 from rnnconvert.formats.tflite import graph, lists, loops
 from tests.requirements import needed
 
@@ -27,11 +30,11 @@ def _runs(found: rc.Checkpoint, x: Array) -> Array:
     return reference.run(last, x).hidden[0]
 
 
-@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.tflite")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.npz")), ids=lambda path: path.stem)
 def test_layers_give_what_keras_gave(path: Path) -> None:
-    found = rc.load(path)
+    found = rc.load(path.with_suffix(".tflite"))
     assert not found.unread and all(call.states == "" for one in found.layers.values() for call in one.calls)
-    with np.load(path.with_suffix(".npz")) as kept:
+    with np.load(path) as kept:
         arrays = dict(kept)
     given, truth = _runs(found, arrays["x"].swapaxes(0, 1)), arrays["y"]
     truth = truth[:, -1] if truth.ndim == 3 else truth
@@ -114,3 +117,22 @@ def test_products_of_integers_are_not_read(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(loops, "_FLOAT", 9)
     path = GOLDEN / "unrolled_int8.tflite"
     assert not loops.read(path, graph.read(path)).layers
+
+
+def test_steps_that_compute_in_integers_are_named_and_their_matrices_listed(tmp_path: Path) -> None:
+    found = rc.load(GOLDEN / "integers.tflite")
+    assert not found.layers and [array.shape for array in found.tensors.values()].count((16, 4)) == 2
+    assert "may be the steps of a recurrent layer" in found.unread[0] and "FULLY_CONNECTED" in found.unread[0]
+    with pytest.raises(rc.RefusedError, match="may be the steps of a recurrent layer"):
+        rc.convert(GOLDEN / "integers.tflite", tmp_path / "m.onnx")
+
+
+def test_a_name_of_a_recurrent_matrix_is_not_denied() -> None:
+    matrices = {"net/recurrent_kernel": np.zeros((4, 16)), "dense/kernel": np.zeros((4, 2))}
+    found = Checkpoint("m.h5", "keras", {}, matrices)
+    assert suspects(found) == ["net/recurrent_kernel"]
+    with pytest.raises(UnreadableError, match=r"though 'net/recurrent_kernel' is named") as caught:
+        select(found, ())
+    assert "it has no recurrent layer" not in str(caught.value)
+    with pytest.raises(UnreadableError, match="it has no recurrent layer"):
+        select(Checkpoint("m.h5", "keras", {}, {"dense/kernel": np.zeros((4, 2)), "constrain/w": np.zeros((2, 2))}), ())

@@ -131,6 +131,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         )
     reader.add_computed()
     reader.add_loops()
+    reader.add_steps()
     reader.follow()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
@@ -241,6 +242,14 @@ class _Reader:
                 f"{loop.name}: {loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
             )
+
+    def add_steps(self) -> None:
+        """Name what looks like a recurrent layer where nothing else was read or named."""
+        if self.layers or self.unread:
+            return
+        for label, why in self.looked.reasons.items():
+            where = f"{label}: " if label else ""
+            self._leave(f"{where}what may be the steps of a recurrent layer is not read: {why}")
 
     def _computed(self, wrapped: Wrapped) -> bool:
         """Return whether layers that operations of the graph compute are made of the arrays of cells."""

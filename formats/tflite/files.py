@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,57 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
+    if not layers and not unread:
+        unread += [
+            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
+            for label, why in looked.reasons.items()
+        ]
+    if not layers and not unread and (steps := _integers(model)):
+        unread += steps
+        others |= _meant(path, model.graphs[0])
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         {"description": model.description}, {**arrays, **others}, unread=tuple(unread), batch_first=batch_first,
     )  # fmt: skip
+
+
+_LISTED = 1 << 26
+"""The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
+
+
+def _meant(path: Path, graph: Graph) -> dict[str, Array]:
+    """Return the matrices of integers of a graph as the numbers that they stand for, by their names."""
+    found: dict[str, Array] = {}
+    for place, tensor in enumerate(graph.tensors):
+        stored = tensor.stored
+        if stored is None or tensor.odd or not tensor.scales.size or stored.ndim < 2 or stored.nbytes > _LISTED:
+            continue
+        found[unique(tensor.name or f"tensor {place}", found)] = graphs.numbers(path, tensor)
+    return found
+
+
+_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+_CELL = re.compile(r"(lstm|gru|rnn)[^;]*/", re.IGNORECASE)
+
+
+def _integers(model: graphs.Model) -> list[str]:
+    """Name steps of a layer that compute in integers: products under the name of a layer that read one product's result again."""
+    for graph in model.graphs[:1]:
+        seen: dict[int, str] = {}
+        for operator in graph.operators:
+            weights = operator.input(1)
+            if operator.label not in _PRODUCTS or weights < 0 or not graph.tensors[weights].scales.size:
+                continue
+            name = _label(graph, operator, "")
+            if weights in seen and _CELL.search(name):
+                own = graph.tensors[weights].name
+                return [
+                    f"{name}: a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
+                    f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
+                    "quantization, or read it as it was before"
+                ]
+            seen[weights] = name
+    return []
 
 
 def write(path: Path, job: Job) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 HERE = Path(__file__).parent
 layers = keras.layers
@@ -37,3 +38,14 @@ for seed, (name, (shape, own, stored)) in enumerate(CASES.items()):
     x = np.random.default_rng(seed).normal(size=(2, shape[0] or 6, shape[1])).astype(np.float32)
     weights = {f"w{number}": array for number, array in enumerate(model.get_weights())}
     np.savez(HERE / f"{name}.npz", x=x, y=model(x).numpy(), **weights)
+
+# A model whose steps compute in integers: its variables must be constants before it can be calibrated.
+keras.utils.set_random_seed(9)
+model = keras.Sequential([keras.Input((3, 4), batch_size=1), layers.LSTM(4, unroll=True)])
+called = tf.function(lambda x: model(x)).get_concrete_function(tf.TensorSpec((1, 3, 4)))
+converter = tf.lite.TFLiteConverter.from_concrete_functions([convert_variables_to_constants_v2(called)])
+converter.optimizations = [tf.lite.Optimize.DEFAULT]
+random = np.random.default_rng(9)
+converter.representative_dataset = lambda: ([random.normal(size=(1, 3, 4)).astype(np.float32)] for _ in range(20))
+converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+(HERE / "integers.tflite").write_bytes(converter.convert())
