@@ -14,7 +14,7 @@ from tests.requirements import needed
 GOLDEN = Path(__file__).parent / "golden"
 CASES = [
     *(f"frozen_functions/{name}" for name in ("lstm", "gru_last", "ways", "time_major")),
-    *(f"frozen_keras21/{name}" for name in ("lstm_last", "lstm_together", "gru", "rnn_last", "ways")),
+    *(f"frozen_keras21/{name}" for name in ("lstm_last", "lstm_together", "gru", "gru_dropped", "rnn_last", "ways")),
 ]
 
 
@@ -51,3 +51,17 @@ def test_an_element_before_the_last_one_is_not_the_last(tmp_path: Path) -> None:
     path.write_bytes(graph.SerializeToString())
     found = rc.load(path)
     assert not found.layers and "is used behind it" in found.unread[0]
+
+
+def test_a_factor_that_is_not_1_is_not_left_out(tmp_path: Path) -> None:
+    graph = needed("tensorflow", "tensorflow.core.framework.graph_pb2").GraphDef()
+    graph.ParseFromString((GOLDEN / "frozen_keras21" / "gru_dropped.pb").read_bytes())
+    ones = [node for node in graph.node if node.name.endswith(("ones_like/Const", "ones_like_1/Const"))]
+    assert len(ones) == 2
+    for node in ones:
+        node.attr["value"].tensor.float_val[:] = [0.5]
+        path = tmp_path / "m.pb"
+        path.write_bytes(graph.SerializeToString())
+        found = rc.load(path)
+        assert not found.layers and found.unread
+        node.attr["value"].tensor.float_val[:] = [1.0]

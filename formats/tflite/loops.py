@@ -214,8 +214,9 @@ class _Written:
 
     def plain(self) -> bool:
         """Write any operator but a loop; return whether it has an equivalent."""
-        code, inputs = self.operator.code, [self._operand(place) for place in self.operator.inputs]
-        if None in inputs or any(
+        code, read = self.operator.code, [self._operand(place) for place in self.operator.inputs]
+        inputs = [name for name in read if name is not None]
+        if len(inputs) < len(read) or any(
             self.graph.tensors[place].scales.size for place in self.operator.outputs if place >= 0
         ):
             return False

@@ -16,6 +16,7 @@ CASES = {
     "lstm_last": lambda: layers.LSTM(4),
     "lstm_together": lambda: layers.LSTM(4, implementation=2, return_sequences=True),
     "gru": lambda: layers.GRU(4, return_sequences=True),
+    "gru_dropped": lambda: layers.GRU(4, dropout=0.2, recurrent_dropout=0.3, return_sequences=True),
     "rnn_last": lambda: layers.SimpleRNN(4, activation="relu"),
     "ways": lambda: layers.Bidirectional(layers.LSTM(3, return_sequences=True)),
 }
