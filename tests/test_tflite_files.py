@@ -106,6 +106,36 @@ def test_a_clip_that_never_bites_is_left_out_when_asked(tmp_path: Path) -> None:
     assert np.abs(reference.run(stack, x).y - reference.run(before, x).y).max() < 1e-6
 
 
+@pytest.mark.parametrize(
+    ("steps", "function", "clipped"), [(10, 4, False), (11, 4, True), (-1, 4, True), (10, 1, True)]
+)
+def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(
+    tmp_path: Path, steps: int, function: int, clipped: bool
+) -> None:
+    """From zeros, a cell state between tanh and sigmoids gains less than 1 a step."""
+    schema = needed("litert", "ai_edge_litert.schema_py_generated")
+    builder = needed("litert", "flatbuffers").Builder(1 << 14)
+    path = made(tmp_path / "m.tflite", of("lstm"))
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(bytearray(path.read_bytes()), 0))
+    (graph,) = model.subgraphs
+    (operator,) = graph.operators
+    operator.builtinOptions.cellClip, operator.builtinOptions.fusedActivationFunction = 10.0, function
+    entry = graph.tensors[operator.inputs[0]]
+    entry.shape = [abs(steps), 1, int(entry.shape[-1])]
+    entry.shapeSignature = [steps, 1, int(entry.shape[-1])]
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path.write_bytes(builder.Output())
+    found = rc.load(path)
+    (stack,) = found.layers.values()
+    assert bool(stack.cell.clips) == clipped
+    assert any("do not get beyond 10" in text for text in found.warnings) != clipped
+    if not clipped:
+        x = np.full((10, 1, stack.input_size), 1e4, np.float32)
+        np.testing.assert_allclose(
+            ran(path, x, tuple(found.layers))["y"], reference.run(stack, x).y, rtol=1e-5, atol=1e-6
+        )
+
+
 # LiteRT beside what is written ------------------------------------------------------------------------------
 
 _PARTS = [INPUT, INPUT | {"peephole"}, INPUT | {"projection"}, INPUT | {"peephole", "projection"}]

@@ -142,3 +142,28 @@ def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None
         Budget(whole=whole).spend(100, 0)
     with pytest.raises(UnmatchedError, match="than a file of its size may"):
         Budget(whole=whole).spend(1, 0)
+
+
+def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step adds 1 to the bias of its forget gate, as TensorFlow 1's cells do: that is the same formula in all."""
+    from rnnconvert.formats.onnx import fuse_steps
+
+    w, matched = weights(4), []
+    match = fuse_steps.match
+
+    def step(b: Body, x: str, states: Sequence[str]) -> list[str]:
+        h, c = states
+        both = b("Add", b("MatMul", b("Concat", x, h, axis=1), np.concatenate(w[:2])), w[2])
+        i, g, f, o = b("Split", both, np.array([HIDDEN] * 4), outputs=4, axis=-1)
+        forget = b("Sigmoid", b("Add", f, 1.0))
+        new = b("Add", b("Mul", forget, c), b("Mul", b("Sigmoid", i), b("Tanh", g)))
+        return [b("Mul", b("Sigmoid", o), b("Tanh", new)), new]
+
+    def counted(*given: Any) -> Any:
+        matched.append(1)
+        return match(*given)
+
+    monkeypatch.setattr(fuse_steps, "match", counted)
+    path = save(tmp_path / "model.onnx", unrolled(step, 2, 30), 2, steps=30)
+    assert len(rc.load(path).layers) == 1
+    assert len(matched) < 20

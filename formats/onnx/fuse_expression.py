@@ -347,7 +347,8 @@ def signature(one: Piece) -> tuple[object, tuple[Origin, ...]]:
             return one.operator, tuple(map(told, one.operands)), one.constants
         if isinstance(one, Linear):
             terms = tuple((told(term.operand), _place(term.matrix)) for term in one.terms)
-            return "linear", terms, tuple((_place(bias.array), bias.recurrent) for bias in one.biases)
+            biases = tuple((bias.array.shape, bias.array.tobytes(), bias.recurrent) for bias in one.biases)
+            return "linear", terms, biases  # numbers that a step adds to its bias make an array of their own in each
         return one.key
 
     return told(one), tuple(origins)

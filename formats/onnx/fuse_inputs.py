@@ -98,13 +98,13 @@ def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
 
 
 def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
-    """Return the one number that a first state consists of, whose shape is computed, as text."""
-    if scope.constant(name) is not None or given_at_run_time(scope, name):
+    """Return the one number that a first state or a factor consists of, whose shape is computed, as text."""
+    level = None if scope.constant(name) is not None else everywhere(scope, name)
+    if level is None or given_at_run_time(scope, name):  # in this order: the latter goes back through all steps before
         return None
-    dims, level = shapes.dims(scope, name), everywhere(scope, name)
-    if level is None or dims is None or len(dims) != found.rank or dims[-1] != found.direction.hidden_size:
-        return None
-    return str(level)
+    dims = shapes.dims(scope, name)
+    widths = {found.direction.hidden_size, *(read.width for read in found.reads if level == 1)}
+    return str(level) if dims is not None and len(dims) == found.rank and dims[-1] in widths else None
 
 
 def _between(
@@ -135,7 +135,8 @@ def _between(
         if node.op_type in ("Loop", "Scan") and any(output in node.output for output in outputs):
             for given in reads(node):
                 if given not in cuts and scope.constant(given) is None and not given_at_run_time(scope, given):
-                    cuts[given] = "condition" if given == node.input[1] else "count"
+                    level = _level(scope, shapes, found, given)
+                    cuts[given] = level or ("condition" if given == node.input[1] else "count")
         waiting += reads(node)
     return [node for index, node in enumerate(graph.node) if index in kept]
 
@@ -237,7 +238,8 @@ def _draw(
         elif kind == "known":
             inputs[name] = np.asarray(shapes.number(scope, name))
         elif kind not in ("read", "condition", "count"):
-            shape = (batch, size) if found.rank == 2 else (1, batch, size)
+            width = (shapes.dims(scope, name) or [size])[-1] or size
+            shape = (batch, width) if found.rank == 2 else (1, batch, width)
             inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, found))
         elif kind in ("condition", "count"):
             lengths = _lengths(scope, shapes, found, steps, batch)

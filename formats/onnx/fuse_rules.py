@@ -214,6 +214,12 @@ class Rule:
         target = self.shapes.partly(self.scope, self.node.input[1], self.deep)
         return _spread([self.given(0), target])
 
+    def tile(self) -> Dims | None:
+        whole, times = self.given(0), self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        if whole is None or times is None or len(whole) != len(times):
+            return None
+        return [None if None in (one, count) else one * count for one, count in zip(whole, times, strict=True)]  # type: ignore[operator]
+
     def shape(self) -> Dims | None:
         whole = self.given(0)
         return [None if whole is None else len(part(self.scope, self.node, np.zeros(len(whole))))]
@@ -279,6 +285,7 @@ _RULES: Mapping[str, Callable[[Rule], Dims | None]] = {
     "Transpose": Rule.transpose, "Squeeze": Rule.squeeze, "Unsqueeze": Rule.unsqueeze, "Reshape": Rule.reshape,
     "Gather": Rule.gather, "Slice": Rule.slice, "Split": Rule.split, "Concat": Rule.concat, "MatMul": Rule.mat_mul,
     "Gemm": Rule.gemm, "Einsum": Rule.einsum, "ConstantOfShape": Rule.filled, "Expand": Rule.expand, "Shape": Rule.shape,
+    "Tile": Rule.tile,
     "Conv": Rule.convolved, "MaxPool": Rule.convolved, "AveragePool": Rule.convolved,
     **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), Rule.reduced),
     "Loop": Rule.loop, "Scan": Rule.loop, "RNN": Rule.recurrent, "GRU": Rule.recurrent, "LSTM": Rule.recurrent,

@@ -28,6 +28,7 @@ from rnnconvert.formats.onnx.fuse_expression import (
 from rnnconvert.formats.onnx.fuse_products import Product, product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.onnx_states import everywhere
 
 _SAME = ("Identity", "Dropout", "Cast")
 _MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")
@@ -164,6 +165,8 @@ class Tracer:
         """Return what a node gives on as it is, by name; "" for one that does anything."""
         if node.op_type in ("Identity", "Dropout"):
             return str(node.input[0])
+        if factor := _times_one(scope, node):
+            return factor
         chosen = self.shapes.number(scope, node.input[0]) if node.op_type == "Where" else None
         if chosen is None or not chosen.size or chosen.min() != chosen.max():
             return ""
@@ -358,6 +361,8 @@ class Tracer:
             return reduce(
                 lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.input]
             )
+        if factor := _times_one(scope, node):
+            return self._value(scope, factor, at)
         if kind in PAIRS and len(node.input) == 2:
             if not depends:
                 stored = [scope.constant(name) is not None for name in node.input]
@@ -383,6 +388,14 @@ class Tracer:
                     raise UnmatchedError("a bound that is computed")
                 bounds[number] = float(bound.reshape(()))
         return tuple(bounds)
+
+
+def _times_one(scope: Scope, node: onnx.NodeProto) -> str:
+    """Return what a node multiplies with 1 everywhere, as dropout's mask is where nothing is trained; "" for any other node."""
+    if node.op_type != "Mul":
+        return ""
+    others = [name for name in node.input if everywhere(*scope.resolve(name)) != 1.0]
+    return str(others[0]) if len(others) == 1 else ""
 
 
 def _swaps(scope: Scope, node: onnx.NodeProto, shapes: Shapes) -> bool:

@@ -188,6 +188,11 @@ class Step:
         found = self.block.add(operator, [numbers], axes=axes, keepdims=keep)
         return self._add("Cast", [found], to=onnx.TensorProto.BOOL)
 
+    def _sum(self) -> bool:
+        axes = self._list(1)
+        keep = int(self.node.number("keep_dims", 0))
+        return axes is not None and self._add("ReduceSum", self.inputs[:1], axes=axes, keepdims=keep)
+
     def _tile(self) -> bool:
         repeats = self.block.add("Cast", self.inputs[1:2], to=onnx.TensorProto.INT64)
         return self._add("Tile", [self.inputs[0], repeats])
@@ -267,6 +272,6 @@ _RULES: Mapping[str, Callable[[Step], bool]] = {
     "ZerosLike": Step._zeros, "Gather": Step._gather, "GatherV2": Step._gather, "TensorListGetItem": Step._item,
     "ReverseV2": Step._reverse, "ClipByValue": Step._clip, "Relu6": Step._relu6, "LeakyRelu": Step._leaky,
     "Any": Step._reduced, "All": Step._reduced, "NotEqual": Step._differs, "Select": Step._select,
-    "Tile": Step._tile,
+    "Tile": Step._tile, "Sum": Step._sum,
     "Square": Step._square, "TensorArraySizeV3": Step._size, "StridedSlice": Step._strided,
 }  # fmt: skip

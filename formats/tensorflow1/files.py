@@ -131,6 +131,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         )
     reader.add_computed()
     reader.add_loops()
+    reader.add_steps()
     reader.follow()
     if not reader.layers and not reader.warnings and (npz_file.is_npz(path) or hdf5.is_hdf5(path)):
         raise UnreadableError(path, "no arrays in it are named as the variables of tf.nn.rnn_cell's cells")
@@ -242,12 +243,25 @@ class _Reader:
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
             )
 
+    def add_steps(self) -> None:
+        """Name what looks like a recurrent layer where nothing else was read or named."""
+        if self.layers or self.unread:
+            return
+        for label, why in self.looked.reasons.items():
+            where = f"{label}: " if label else ""
+            self._leave(f"{where}what may be the steps of a recurrent layer is not read: {why}")
+
+    def _computed(self, wrapped: Wrapped) -> bool:
+        """Return whether layers that operations of the graph compute are made of the arrays of cells."""
+        arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
+        return any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values())
+
     def _unfitted(self, wrapped: Wrapped, member: Member, why: str) -> None:
         """Say why cells are not a layer, where no loop says more about them."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
         if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
             return
-        if any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values()):
+        if self._computed(wrapped):
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]
@@ -275,6 +289,8 @@ class _Reader:
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(name, member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
+            if odd.endswith(tensorflow1_states.UNSEEN) and self._computed(wrapped):
+                return
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
                 self._leave(

@@ -74,12 +74,18 @@ class Lowering:
         self.inputs: list[onnx.ValueInfoProto] = []
         self.written = 0
         self.frames = Frames(graph)
+        self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
+        self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
+        self.lasts: set[str] = set()
 
     def model(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
         """Return the model, and its stored numbers."""
         for name in self.graph.nodes:
             if not self.frames.holds(name):
                 self._write(self.space, name)
+        read = {name for node in self.main.nodes for name in node.input}
+        idle = self.lasts - read
+        self.main.nodes = [node for node in self.main.nodes if not idle & set(node.output)]
         made = onnx.ModelProto(ir_version=8)
         made.opset_import.append(helper.make_opsetid("", 12))
         made.graph.node.extend(self.main.nodes)
@@ -181,6 +187,9 @@ class Lowering:
             kept = _ARRAYS[node.op]
             inputs = [inputs[index] for index in kept if index < len(inputs)]
             operator = "Gather" if node.op == "TensorArrayReadV3" else "Identity"
+            if operator == "Gather" and space is self.space and self._is_last(sources[1], inputs):
+                self.lasts.add(inputs[0])
+                inputs[0] = self.main.constant(np.array(-1, np.int64))
             space.block.add(operator, inputs[::-1] if operator == "Gather" else inputs, outputs, node.name)
             return
 
@@ -189,16 +198,34 @@ class Lowering:
 
         Step(space.block, node, inputs, outputs, numbers).write()
 
-    def _numbers(self, space: _Space, source: str) -> Array | None:
-        """Return the stored numbers that a value is."""
+    def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
+        """Return the stored numbers that a value is; an order of axes may be put together from them."""
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
+            if node is not None and node.op in _ORDERS and depth < _DEEPEST:
+                parts = [self._numbers(space, one, depth + 1) for one in node.read]
+                return _order(node.op, [one for one in parts if one is not None], len(parts))
             if node is None or (node.op not in PASSING and node.op != "Const"):
                 return None
             if node.op == "Const":
                 return node.tensor
             source = next(iter(node.read), "")
         return None
+
+    def _is_last(self, source: str, inputs: Sequence[str]) -> bool:
+        """Return whether an index is the count of a loop's steps less 1, and the list is one that this loop fills."""
+        node = self.graph.nodes.get(source.partition(":")[0])
+        if node is None or node.op != "Sub" or len(node.read) != 2 or len(inputs) != 2:
+            return False
+        less = self._numbers(self.space, node.read[1])
+        loop = self.counts.get(self._value(self.space, node.read[0]), "")
+        return (
+            bool(loop)
+            and less is not None
+            and less.size == 1
+            and int(less.reshape(())) == 1
+            and self.lists.get(inputs[1]) == loop
+        )
 
     def _in_order(self, space: _Space, source: str) -> bool:
         """Return whether places in a list are those from the first on, one after another."""
@@ -325,12 +352,14 @@ class Lowering:
         collected: list[tuple[str, str]] = []
         single: list[tuple[_Variable, str]] = []
         counters = {one.name for one in variables if self._counts(space, one)}
+        self.counts |= {one.final: name for one in variables if one.final and one.name in counters}
         for one, value in zip(variables, after, strict=True):
             item = self._collected(space, one, counters)
             if item is None:
                 states.append((one, value))
             elif item[1]:
                 collected.append((item[0], one.final))
+                self.lists[one.final] = name
             else:
                 single.append((one, item[0]))
         first = [one.before for one in variables]
@@ -419,6 +448,22 @@ class Lowering:
         return self._value(space, source)
 
 
+def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
+    """Return the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
+    if len(parts) != expected or any(one.dtype.kind != "i" or one.ndim > 1 or one.size > _AXES for one in parts):
+        return None
+    if op == "ConcatV2":
+        *values, axis = parts
+        return np.concatenate(values) if values and axis.ndim == 0 and all(one.ndim for one in values) else None
+    if len(parts) != 3 or any(one.ndim for one in parts) or not parts[2]:
+        return None
+    found = range(int(parts[0]), int(parts[1]), int(parts[2]))
+    return np.array(found, parts[0].dtype) if len(found) <= _AXES else None
+
+
+_ORDERS = ("Range", "ConcatV2")
+_AXES = 16
+"""The most axes of an order that is put together."""
 _WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}
 """Operations that put an element into a list: which of their inputs are the list, the place and the element."""
 _ARRAYS = {

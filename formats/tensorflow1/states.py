@@ -31,6 +31,8 @@ _FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "Qu
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
 _SHAPES = {"Shape", "ShapeN", "Size", "Rank"}
 _MOST = 100_000
+UNSEEN = "the graph does not show where it comes from"
+"""Why a state cannot be read whose cell is computed inside a function."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mappin
 def _agreed(several: list[Start]) -> Start:
     """Return the start that every use of a cell has."""
     if not several:
-        return Start(odd="the graph does not show where it comes from")
+        return Start(odd=UNSEEN)
     known = [one for one in several if not one.fed]
     if len(known) > 1:
         return next(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
@@ -76,7 +76,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         used: set[int] = set()
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
-                why = looked.reasons.get(_label(graph, operator, where), "")
+                why = looked.reasons.get(_label(graph, operator, where), "") or looked.reasons.get("", "")
                 unread.append(
                     f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
                     f"their own; it is not read{': ' + why if why else ''}"
@@ -104,6 +104,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 warnings += layer.warnings
                 evidence.append(layer.evidence)
                 used |= tflite_loops.tensors(found)
+        used |= {one.input(0) for one in graph.operators if one.code == s.DEQUANTIZE and used & set(one.outputs)}
         for name, received in calls(graph, met).items():
             layers[name] = layers[name].replace(calls=received)
         for place, tensor in enumerate(graph.tensors):
@@ -115,10 +116,57 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
+    if not layers and not unread:
+        unread += [
+            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
+            for label, why in looked.reasons.items()
+        ]
+    if not layers and not unread and (steps := _integers(model)):
+        unread += steps
+        others |= _meant(path, model.graphs[0])
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         {"description": model.description}, {**arrays, **others}, unread=tuple(unread), batch_first=batch_first,
     )  # fmt: skip
+
+
+_LISTED = 1 << 26
+"""The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
+
+
+def _meant(path: Path, graph: Graph) -> dict[str, Array]:
+    """Return the matrices of integers of a graph as the numbers that they stand for, by their names."""
+    found: dict[str, Array] = {}
+    for place, tensor in enumerate(graph.tensors):
+        stored = tensor.stored
+        if stored is None or tensor.odd or not tensor.scales.size or stored.ndim < 2 or stored.nbytes > _LISTED:
+            continue
+        found[unique(tensor.name or f"tensor {place}", found)] = graphs.numbers(path, tensor)
+    return found
+
+
+_PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
+_CELL = re.compile(r"(lstm|gru|rnn)[^;]*/", re.IGNORECASE)
+
+
+def _integers(model: graphs.Model) -> list[str]:
+    """Name steps of a layer that compute in integers: products under the name of a layer that read one product's result again."""
+    for graph in model.graphs[:1]:
+        seen: dict[int, str] = {}
+        for operator in graph.operators:
+            weights = operator.input(1)
+            if operator.label not in _PRODUCTS or weights < 0 or not graph.tensors[weights].scales.size:
+                continue
+            name = _label(graph, operator, "")
+            if weights in seen and _CELL.search(name):
+                own = graph.tensors[weights].name
+                return [
+                    f"{name}: a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
+                    f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
+                    "quantization, or read it as it was before"
+                ]
+            seen[weights] = name
+    return []
 
 
 def write(path: Path, job: Job) -> list[str]:
@@ -209,7 +257,7 @@ class _Layer:
 
     def read(self) -> Recurrent:
         """Return the layer. Raises UnreadableError if its weights do not fit together."""
-        self.arrays = {local: self._numbers(tensor) for local, tensor in self.stored.items()}
+        self.arrays = {local: graphs.numbers(self.path, tensor) for local, tensor in self.stored.items()}
         shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
         own = [layout for layout in registry.layouts_of(NAME) if layout.kind == self.kind]
         found = [(layout, sizes) for layout in own if (sizes := fit(layout, shapes)) is not None]
@@ -238,29 +286,18 @@ class _Layer:
             if not bound >= 0 or bound == float("inf"):
                 raise UnreadableError(self.path, f"{self.name!r} has a {option} of {bound:g}, which is not a bound")
             shown: Any = kind
+            if kind == "cell" and self._steps() <= bound:
+                continue
             if bound and (kind == "cell" or any("projection" in local for local in self.stored)):
                 found.append(Clip(shown, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
         return tuple(found)
 
-    def _numbers(self, tensor: Tensor) -> Array:
-        """Return the numbers of a tensor that is stored: integers are what they stand for."""
-        stored = tensor.stored
-        assert stored is not None
-        if stored.dtype.kind == "f":
-            return stored
-        charging(stored.nbytes).memory(8 * stored.size, self.path)
-        scales, zeros = tensor.scales.astype(np.float64), tensor.zeros.astype(np.float64)
-        for values in (scales, zeros):
-            if values.size > 1 and not (0 <= tensor.axis < stored.ndim and values.size == stored.shape[tensor.axis]):
-                raise UnreadableError(
-                    self.path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points"
-                )
-        spread = [1] * stored.ndim
-        if stored.ndim:
-            spread[tensor.axis if 0 <= tensor.axis < stored.ndim else 0] = -1
-        zero = zeros.reshape(spread if zeros.size > 1 else ()) if zeros.size else 0.0
-        with np.errstate(all="ignore"):
-            return ((stored - zero) * scales.reshape(spread if scales.size > 1 else ())).astype(np.float32)
+    def _steps(self) -> float:
+        """Return how many steps from zeros the file states, which is as far as a cell state between tanh and sigmoids may get."""
+        dims = self.graph.tensors[self.operator.input(0)].dims
+        time = dims[0 if self.option("time_major", "?") else 1] if len(dims) == 3 else None
+        bounded = self.operator.code == s.SEQUENCE_LSTM and self.option("fused_activation_function", "b") == s.TANH
+        return time if bounded and time else float("inf")
 
     def warnings(self) -> list[str]:
         """Say what was not stored as it is read."""
@@ -269,12 +306,13 @@ class _Layer:
             {str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"}
         )
         if types:
-            integers = any("int" in one for one in types)
-            kernel = " TFLite's kernel for integers also rounds its input, its states and its gates" if integers else ""
+            found.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
+        bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
+        if bound and self._steps() <= bound:
             found.append(
-                f"{self.name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
-                + kernel + (", so that its outputs are not exactly those of this layer" if integers else "")
-            )  # fmt: skip
+                f"{self.name}: the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
+                f"them, do not get beyond {self._steps()}"
+            )
         if self.operator.code in (s.LSTM, s.RNN):
             found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
         return found

@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
+from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph as Stated
 from rnnconvert.formats.tflite.graph import Operator
@@ -107,13 +108,18 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
         else:
             _looped(graph, name, layer)
     for operator in stated.operators:
-        label = operator.name or s.OPERATORS.get(operator.code, f"operator {operator.code}")
+        label = operator.label
         types = [stated.tensors[place].kind if place >= 0 else -1 for place in operator.outputs]
         inputs, outputs = (
             [place if place >= 0 else None for place in places] for places in (operator.inputs, operator.outputs)
         )
         kind = (operator.code, label) if operator.name or _rescaled(stated, operator) else operator.code
         graph.add(kind, inputs, outputs, {_OPTIONS: operator.options, _OUTPUT_TYPES: types}, label)
+    for call in graph.layers:  # where states come from shows once all operators are there
+        layer = layers[call.layer]
+        if isinstance(layer, Looped):
+            begin = received.states(graph, layer.states)
+            call.given = replace(call.given, states=begin, mask=layer.mask, lengths=layer.lengths)
     return followed(graph)
 
 
@@ -147,14 +153,12 @@ def _looped(graph: Graph, name: str, layer: Looped) -> None:
     for given in layer.gives:
         if not given.words:
             graph.add(_STEPS, [(name, _STEPS)], [given.tensor], {"given": given}, None)
-    call = graph.call(
+    graph.call(
         name, ((name, _READ), f"{time}bi"),
         {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
         {given.tensor: given.words for given in layer.gives if given.words},
         hidden=layer.stack.hidden_size, width=layer.stack.input_size,
     )  # fmt: skip
-    begin = received.states(graph, layer.states)
-    call.given = replace(call.given, states=begin, mask=layer.mask, lengths=layer.lengths)
 
 
 # What operators do ----------------------------------------------------------------------------------------------
@@ -265,6 +269,8 @@ _DIALECT: Dialect = {
     18: Computes(lambda one: one.input(0) * one.input(1)),
     41: Computes(lambda one: one.input(0) - one.input(1)),
     93: Measures(lambda one: np.zeros(one.input(0).shape)),
+    (s.CUSTOM, lists.FROM_TENSOR): Moves(lambda one: one.input(0)),
+    (s.CUSTOM, lists.STACK): Moves(lambda one: one.input(0)),
     _READ: Moves(_reads, None),
     _STEPS: Moves(_gives),
     _WAYS: Moves(lambda one: moves.unstack(one.input(0), 0)),

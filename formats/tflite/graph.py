@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.tflite import schema as s
@@ -56,6 +57,11 @@ class Operator:
         """Return the tensor that it reads at a place, or -1."""
         return self.inputs[place] if place < len(self.inputs) else -1
 
+    @property
+    def label(self) -> str:
+        """What the schema calls it; a custom operator's own code."""
+        return self.name or s.OPERATORS.get(self.code, f"operator {self.code}")
+
 
 class Graph:
     """A subgraph: its tensors, its operators, and which of its tensors are its inputs and outputs."""
@@ -82,6 +88,30 @@ class Graph:
     def consumers(self, tensor: int) -> list[Operator]:
         """Return the operators that read a tensor."""
         return self._consumers.get(tensor, [])
+
+
+def numbers(path: Path, tensor: Tensor) -> Array:
+    """Return the numbers of a tensor that is stored: integers are what they stand for, in single precision.
+
+    Raises UnreadableError where there are not as many scales or zero points as their axis is long.
+    """
+    stored = tensor.stored
+    assert stored is not None
+    if stored.dtype.kind == "f":
+        return stored
+    charging(stored.nbytes).memory(8 * stored.size, path)
+    scales, zeros = tensor.scales.astype(np.float64), tensor.zeros.astype(np.float64)
+    for values in (scales, zeros):
+        if values.size > 1 and not (0 <= tensor.axis < stored.ndim and values.size == stored.shape[tensor.axis]):
+            raise UnreadableError(
+                path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points"
+            )
+    spread = [1] * stored.ndim
+    if stored.ndim:
+        spread[tensor.axis if 0 <= tensor.axis < stored.ndim else 0] = -1
+    zero = zeros.reshape(spread if zeros.size > 1 else ()) if zeros.size else 0.0
+    with np.errstate(all="ignore"):
+        return ((stored - zero) * scales.reshape(spread if scales.size > 1 else ())).astype(np.float32)
 
 
 @dataclass(frozen=True)

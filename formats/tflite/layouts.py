@@ -15,8 +15,8 @@ SYSTEM = System(
      "weights in int8, int16 or float16 are read as the float32 numbers that they stand for, with a warning: the integer kernels also "
      "round what goes in and out",
      "layer normalization, the bias of a projection and a diagonal recurrence are not read: no other system here computes them",
-     "loops (WHILE) and written-out steps of float models, to which converters lower what has no operator, are read as layers once "
-     "that is proved on random inputs; quantized steps are not",
+     "loops (WHILE) and written-out steps, to which converters lower what has no operator, are read as layers once that is proved on "
+     "random inputs, those over TensorFlow's lists (Select TF operators) among them; steps that compute in integers are not",
      "numbers are float32: others are refused until --dtype float32 is given"),
     speaking=True,
     family="deployment",

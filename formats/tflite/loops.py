@@ -1,16 +1,17 @@
 """Recurrent layers that a TFLite graph computes in other operators: WHILE, and steps that are written out.
 
 The graph becomes one of ONNX's in memory, in which loops are Loop nodes; there the layers are recognized and proved
-(formats/onnx/computed.py). Quantized tensors are left alone: no formula of theirs is exact.
+(formats/onnx/computed.py). A product of float numbers with a matrix of integers is that with the numbers that these stand for;
+other quantized tensors are left alone: no formula of theirs is exact.
 
-Source: tensorflow/lite/schema/schema.fbs; tensorflow/compiler/mlir/lite/transforms/lower_static_tensor_list.cc, which turns a list
-of tensors into one tensor with slices before and behind each element.
+Source: tensorflow/lite/schema/schema.fbs; tensorflow/lite/kernels/fully_connected.cc, EvalHybrid.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,15 @@ from onnx import helper
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.onnx.computed import Computed, Looked
+from rnnconvert.formats.onnx.fuse_graph import bodies as inner_graphs
 from rnnconvert.formats.onnx.fuse_graph import reads
 from rnnconvert.formats.onnx.lowered import layers_of
+from rnnconvert.formats.tflite import lists
+from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.flow import Given, Looped, Read
-from rnnconvert.formats.tflite.graph import Graph, Model, Operator
+from rnnconvert.formats.tflite.graph import Graph, Model, Operator, Tensor, numbers
 
-__all__ = ["Looked", "bodies", "looped", "read", "tensors"]
+__all__ = ["Looked", "bodies", "looped", "quantised", "read", "tensors"]
 
 _LATER = re.compile(r"(/while(_\d+)?(/LoopCond/_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
 _KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
@@ -38,12 +42,43 @@ _SAME = {
 """Operators that are one of ONNX's with the same inputs."""
 _SUMS = {0: "Add", 18: "Mul", 41: "Sub", 42: "Div"}
 """Operators with a function of their result, which the first field of their options is."""
-_CONCATENATION, _FULLY_CONNECTED, _RESHAPE, _SLICE, _WHILE = 2, 9, 22, 65, 119
+_FULLY_CONNECTED, _WHILE = 9, 119
+_FLOAT, _LIST = 0, 14
+"""Numbers of element types: single precision, and a list of tensors (VARIANT)."""
 
 
 def read(path: Path, model: Model) -> Looked:
     """Return the layers that the main graph computes."""
-    return layers_of(path, lambda: _Lowering(model).message(), _LATER)
+    lowering = _Lowering(path, model)
+    looked = layers_of(path, lowering.message, _LATER)
+    for name, one in looked.layers.items():
+        types = sorted({lowering.types[value] for value in _values(one.nodes) if value in lowering.types})
+        if types:
+            warning = quantised(name, types, "its input and its states")
+            looked.layers[name] = replace(one, warnings=(*one.warnings, warning))
+    return looked
+
+
+def quantised(name: str, types: Sequence[str], rounded: str) -> str:
+    """Return what there is to say of a layer whose weights are not stored as float32.
+
+    types    their element types
+    rounded  what kernels for integers round besides
+    """
+    text = f"{name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
+    if not any("int" in one for one in types):
+        return text
+    return f"{text} TFLite's kernel for integers also rounds {rounded}, so that its outputs are not exactly those of this layer"
+
+
+def _values(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+    """Return the values that some nodes read, and those that graphs inside them read."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(node.input)
+        for graph in inner_graphs([node]):
+            found |= _values(graph.node)
+    return found
 
 
 def looped(one: Computed) -> Looped:
@@ -85,11 +120,16 @@ def bodies(operator: Operator) -> set[int]:
 
 
 class _Lowering:
-    """A model on its way."""
+    """A model on its way.
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    types  how numbers that are not float32 are stored, by their values' names
+    """
+
+    def __init__(self, path: Path, model: Model) -> None:
+        self.path, self.model = path, model
         self.arrays: dict[str, Array] = {}
+        self.types: dict[str, str] = {}
+        self._read: dict[int, Array] = {}
 
     def message(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
         """Return the model, and its stored numbers."""
@@ -105,7 +145,8 @@ class _Lowering:
         for place, tensor in enumerate(graph.tensors):
             if str(place) not in self.arrays:
                 field = made.graph.input if place in graph.inputs else made.graph.value_info
-                field.append(helper.make_tensor_value_info(str(place), _KINDS.get(tensor.kind, 1), list(tensor.dims)))
+                dims = None if tensor.kind == _LIST else list(tensor.dims)
+                field.append(helper.make_tensor_value_info(str(place), _KINDS.get(tensor.kind, 1), dims))
         made.graph.output.extend(onnx.ValueInfoProto(name=str(place)) for place in graph.outputs)
         return made, self.arrays
 
@@ -114,14 +155,28 @@ class _Lowering:
             if tensor.stored is not None and not tensor.odd and not tensor.scales.size:
                 block.constant(tensor.stored, f"{prefix}{place}")
 
+    def stored(self, tensor: Tensor, block: Block, name: str) -> str:
+        """Add the numbers that a stored tensor stands for; return their name."""
+        if name not in self.arrays and tensor.stored is not None:
+            self.types[name] = str(tensor.stored.dtype)
+            if id(tensor) not in self._read:
+                self._read[id(tensor)] = numbers(self.path, tensor).astype(np.float32, copy=False)
+            block.constant(self._read[id(tensor)], name)
+        return name
+
     def _write(self, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
-        """Add the nodes of an operator; one of another domain where it has no equivalent here."""
+        """Add the nodes of an operator; one of another domain where it has no equivalent here.
+
+        One without outputs, as those that fill a variable, gives no value.
+        """
+        if not operator.outputs:
+            return
         own = _Written(self, graph, operator, block, prefix)
         if operator.code == _WHILE and not prefix and own.loop(self.model):
             return
         if not own.plain():
             inputs = [own.name(place) for place in operator.inputs]
-            block.add(f"Operator{operator.code}", inputs, own.outputs, own.label, domain="tflite")
+            block.add(operator.label, inputs, own.outputs, own.label, domain="tflite")
 
 
 class _Written:
@@ -143,9 +198,7 @@ class _Written:
 
     def numbers(self, index: int) -> Array | None:
         """Return an input that is stored."""
-        place = self.operator.input(index)
-        tensor = self.graph.tensors[place] if place >= 0 else None
-        return None if tensor is None or tensor.odd or tensor.scales.size else tensor.stored
+        return self.whole.arrays.get(self.name(self.operator.input(index)))
 
     def _list(self, index: int) -> list[int] | None:
         found = self.numbers(index)
@@ -161,8 +214,11 @@ class _Written:
 
     def plain(self) -> bool:
         """Write any operator but a loop; return whether it has an equivalent."""
-        code, inputs = self.operator.code, [self.name(place) for place in self.operator.inputs]
-        if any(self.graph.tensors[place].scales.size for place in self.operator.inputs if place >= 0):
+        code, read = self.operator.code, [self._operand(place) for place in self.operator.inputs]
+        inputs = [name for name in read if name is not None]
+        if len(inputs) < len(read) or any(
+            self.graph.tensors[place].scales.size for place in self.operator.outputs if place >= 0
+        ):
             return False
         if code in _SAME:
             return self._add(_SAME[code], inputs)
@@ -170,6 +226,31 @@ class _Written:
             return self._function(_SUMS[code], inputs, 0)
         rule = _RULES.get(code)
         return rule is not None and rule(self, inputs)
+
+    def _operand(self, place: int) -> str | None:
+        """Return the name of what the operator reads; None for integers that it computes with."""
+        tensor = self.graph.tensors[place] if place >= 0 else None
+        if tensor is None or not tensor.scales.size:
+            return self.name(place)
+        weights = self.operator.code == _FULLY_CONNECTED and place == self.operator.input(1)
+        wide = all(self.graph.tensors[one].kind == _FLOAT for one in (self.operator.input(0), *self.operator.outputs))
+        if self.operator.code == s.DEQUANTIZE or (weights and wide):
+            return self.whole.stored(tensor, self.block, self.name(place)) if _readable(tensor) else None
+        return None
+
+    def _dequantize(self, inputs: Sequence[str]) -> bool:
+        tensor = self.graph.tensors[self.operator.input(0)]
+        if not _readable(tensor) or self.graph.tensors[self.operator.outputs[0]].kind != _FLOAT:
+            return False
+        self.whole.stored(tensor, self.block, self.outputs[0])
+        return True
+
+    def _custom(self, inputs: Sequence[str]) -> bool:
+        """Write an operator for lists: one that is made of a tensor, or becomes one, is that tensor."""
+        name = self.operator.name
+        if name in (lists.FROM_TENSOR, lists.STACK):
+            return self._add("Identity", inputs[:1])
+        return name == lists.GET and self._add("Gather", inputs[:2], axis=0)
 
     def _function(self, operator: str, inputs: Sequence[str], field: int, **extra: Any) -> bool:
         """Add an operator and the function of its result that its options state."""
@@ -300,13 +381,14 @@ class _Written:
         after = [f"{prefix}{place}" for place in body.outputs]
         on = self._going(going, after, block, f"{self.label}/next/")
         states, collected, single = [], [], []
+        loop = lists.Loop(self.graph, self.operator, going, body)
         for number, (inner, outer) in enumerate(zip(body.outputs, self.outputs, strict=True)):
-            item = _element(body, number, self._counters(body))
-            last = _reshaped(body, number)
+            item = loop.each(number)
+            last = loop.last(number)
             if item is not None:
                 collected.append((f"{prefix}{item}", outer))
             elif last is not None:
-                single.append((number, f"{prefix}{last}", outer, body.tensors[inner].shape))
+                single.append((number, f"{prefix}{last}", outer))
             else:
                 states.append((number, f"{prefix}{inner}", outer))
         graph = onnx.GraphProto(name="body")
@@ -325,23 +407,9 @@ class _Written:
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
         outputs = [*(one[2] for one in states), *(f"{one[2]}/last" for one in single), *(one[1] for one in collected)]
         self.block.nodes.append(helper.make_node("Loop", inputs, outputs, self.label, body=graph))
-        for _, _, outer, shape in single:
-            self.block.add("Reshape", [f"{outer}/last", self.block.constant(np.array(shape, np.int64))], [outer])
+        for _, _, outer in single:
+            self.block.add("Unsqueeze", [f"{outer}/last"], [outer], axes=[0])
         return True
-
-    def _counters(self, body: Graph) -> set[int]:
-        """Return the inputs of a loop's body that count its steps from 0 on."""
-        found = set()
-        for number, place in enumerate(body.inputs):
-            first = self.numbers(number)
-            if (
-                first is not None
-                and first.size == 1
-                and not first.any()
-                and _is_next(body, body.outputs[number], place)
-            ):
-                found.add(place)
-        return found
 
     def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:
         """Write what decides whether a loop goes on; return its value."""
@@ -353,72 +421,15 @@ class _Written:
         return f"{prefix}{graph.outputs[0]}"
 
 
-def _element(body: Graph, number: int, counters: set[int]) -> int | None:
-    """Return what a loop puts into a list at each step, at the place that the step has; None for another state.
-
-    The list becomes what was before the element, the element, and what was behind it.
-    """
-    joined, own = body.producer(body.outputs[number]), body.inputs[number]
-    if joined is None or not _joins(joined, 3):
-        return None
-    before, element, behind = (body.producer(place) for place in joined.inputs)
-    if before is None or element is None or behind is None:
-        return None
-    if (before.code, element.code, behind.code) != (_SLICE, _RESHAPE, _SLICE):
-        return None
-    if before.input(0) != own or behind.input(0) != own or _numbers(body, element.input(1))[:1] != [1]:
-        return None
-    count, rest = _place(body, before.input(2))
-    after, zeros = _place(body, behind.input(1))
-    size = _numbers(body, behind.input(2))
-    starts = _numbers(body, before.input(1))
-    if not starts or any(starts) or any(zeros) or set(rest) - {-1} or not size or set(size) - {-1}:
-        return None
-    return element.input(0) if count in counters and _is_next(body, after, count) else None
-
-
-def _joins(operator: Operator, count: int) -> bool:
-    """Return whether a CONCATENATION lays so many tensors one behind the other, with no function of them."""
-    stated = operator.options
-    if operator.code != _CONCATENATION or len(operator.inputs) != count:
-        return False
-    return stated is None or (not stated.number(0, "i", 0) and not stated.number(1, "b", 0))
-
-
-def _numbers(body: Graph, place: int) -> list[int]:
-    """Return the whole numbers that a tensor is, where they are stored."""
-    stored = body.tensors[place].stored if place >= 0 else None
-    return [] if stored is None or stored.dtype.kind not in "iu" else [int(one) for one in stored.reshape(-1)]
-
-
-def _place(body: Graph, place: int) -> tuple[int, list[int]]:
-    """Return a place in a list: the tensor that its first number is, and the others, which are stored."""
-    joined = body.producer(place)
-    if joined is None or not _joins(joined, 2):
-        return -1, [0]
-    first, rest = body.producer(joined.inputs[0]), _numbers(body, joined.inputs[1])
-    return (first.input(0), rest) if first is not None and first.code == _RESHAPE and rest else (-1, [0])
-
-
-def _is_next(body: Graph, place: int, count: int) -> bool:
-    """Return whether a tensor is the number of the step plus one."""
-    made = body.producer(place) if place >= 0 else None
-    if made is None or made.code or len(made.inputs) != 2 or count not in made.inputs:
-        return False
-    other = made.inputs[1 - made.inputs.index(count)]
-    stated = made.options
-    return (stated is None or not stated.number(0, "b", 0)) and _numbers(body, other) == [1]
-
-
-def _reshaped(body: Graph, number: int) -> int | None:
-    """Return what a loop leaves as the one element of a list; None for a state that its steps read."""
-    made, own = body.producer(body.outputs[number]), body.inputs[number]
-    return made.input(0) if made is not None and made.code == _RESHAPE and not body.consumers(own) else None
+def _readable(tensor: Tensor) -> bool:
+    """Return whether the numbers that a tensor stands for can be computed from the file."""
+    stored = tensor.stored
+    return stored is not None and not tensor.odd and (stored.dtype.kind == "f" or bool(tensor.scales.size))
 
 
 _RULES: Mapping[int, Callable[[_Written, Sequence[str]], bool]] = {
     2: _Written._concatenation, 9: _Written._connected, 22: _Written._reshape, 36: _Written._gather, 39: _Written._transpose,
     45: _Written._strided, 49: _Written._split, 88: _Written._unpack, 102: _Written._split_v, 105: _Written._reverse,
     53: _Written._cast, 70: _Written._expand, 77: _Written._shape, 83: _Written._pack, 94: _Written._fill,
-    126: _Written._batched,
+    126: _Written._batched, s.CUSTOM: _Written._custom, s.DEQUANTIZE: _Written._dequantize,
 }  # fmt: skip

@@ -214,7 +214,9 @@ def _found(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
             seen.append(label)
             chosen = one if label == name else chosen
     if chosen is None:
-        raise NotImplementedError(f"the first graph has no layer {name!r}, only {', '.join(seen)}")
+        raise NotImplementedError(
+            f"the first graph has no operator of the layer {name!r}, only {', '.join(seen) or 'others'}"
+        )
     turning = [one for one in graph.operators if words[one.opcodeIndex] == "REVERSE_V2"]
     readers = [one for one in graph.operators if chosen.outputs[0] in one.inputs]
     before = any(chosen.inputs[0] == one.outputs[0] for one in turning)

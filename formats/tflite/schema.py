@@ -28,6 +28,7 @@ TYPES = {0: "<f4", 1: "<f2", 2: "<i4", 3: "u1", 4: "<i8", 7: "<i2", 9: "i1", 10:
 """The element types that weights, biases and their indices may have, by their numbers."""
 
 FUNCTIONS = {0: "linear", 1: "relu", 2: "relu_n1_to_1", 3: "relu6", 4: "tanh", 5: "sign_bit"}
+TANH = 4
 
 DEQUANTIZE, LSTM, RNN, CUSTOM, SEQUENCE_RNN, SEQUENCE_LSTM, BOTH_RNN, BOTH_LSTM = 6, 16, 24, 32, 35, 44, 46, 52
 REVERSE, WHILE, STABLEHLO_WHILE = 105, 119, 200

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
+
+import numpy as np
 
 from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
@@ -102,3 +105,16 @@ class Checkpoint:
         from rnnconvert.reports.markup import listing
 
         return listing(self._outline(), rows)
+
+
+_RECURRENT = re.compile(
+    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|h2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
+    re.IGNORECASE,
+)
+
+
+def suspects(checkpoint: Checkpoint) -> list[str]:
+    """Return the matrices of a checkpoint without layers whose names say that they are a recurrent layer's."""
+    if checkpoint.layers:
+        return []
+    return [name for name, array in checkpoint.tensors.items() if np.ndim(array) > 1 and _RECURRENT.search(name)]

@@ -22,7 +22,7 @@ from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.opened import Opened
@@ -181,6 +181,15 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     names = [names] if isinstance(names, str) else names
     if checkpoint.unread and not names:
         raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
+    named = suspects(checkpoint)
+    if not checkpoint.layers and named:
+        raise UnreadableError(
+            checkpoint.path,
+            f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
+            "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
+            ".safetensors with --layout",
+            details=checkpoint.warnings[:5],
+        )
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import shown
-from rnnconvert.core.printable import called
+from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import about, adapter
-from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.convert import Verdict
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load_with
@@ -97,7 +97,9 @@ class Inspection:
                 detail = verdict.detail.removeprefix(f"layer {name!r}: ")
                 yield f"    {verdict.target:{wide}} {word} {detail}", 4 + wide + 11
         if not one.layers:
-            yield "  no recurrent layers", 4
+            named = suspects(one)
+            why = f", though {quoted(named[0])} is named as an array of one" if named and not one.unread else ""
+            yield f"  no recurrent layer{' could be read' if named or one.unread else 's'}{why}", 4
         yield from self._others(verbose)
         for text in one.evidence[1:] if verbose else ():
             yield f"  recognised: {text}", 4
