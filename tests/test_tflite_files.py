@@ -183,7 +183,7 @@ def test_litert_runs_a_model_of_a_fixed_batch() -> None:
     with np.load(path.with_suffix(".npz")) as kept:
         x, truth = kept["x"].swapaxes(0, 1), kept["y"].swapaxes(0, 1)
     more = np.concatenate([x, x[:, :2]], axis=1)  # five sequences in a model of three
-    (stack,) = rc.load(path, clip="none").layers.values()
+    (stack,) = rc.load(path).layers.values()
     np.testing.assert_allclose(reference.run(stack, x).y, truth, rtol=0, atol=1e-6)
     np.testing.assert_allclose(ran(path, more)["y"], np.concatenate([truth, truth[:, :2]], axis=1), rtol=0, atol=1e-6)
 

@@ -28,7 +28,7 @@ from rnnconvert.formats.onnx.fuse_expression import (
 from rnnconvert.formats.onnx.fuse_products import Product, product_of
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.onnx_states import everywhere
+from rnnconvert.formats.onnx.onnx_spread import everywhere
 
 _SAME = ("Identity", "Dropout", "Cast")
 _MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")

@@ -45,6 +45,8 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
             if level is not None and all(part is not None and not part.ndim and part == level for part in parts)
             else None
         )
+    if node.op_type == "ReduceSum":  # of zeros alone
+        return np.zeros(()) if everywhere(scope, node.input[0]) == 0 else None
     if node.op_type not in (*_REPEATING, *_CUTTING, *_RESHAPING) or not node.input:
         return None
     value = spread(scope, node.input[0], depth + 1)

@@ -58,7 +58,6 @@ class States:
             self.learned[direction][part, ""] = value[direction, 0]
 
     def _value(self, name: str) -> Array | None:
-<<<<<<< HEAD
         value = spread(self.scope, name)
         if value is None:
             return None
@@ -70,53 +69,6 @@ class States:
             fits = value.ndim == 3 and value.shape[0] in (1, self.number) and value.shape[2] in (1, self.size)
             return np.broadcast_to(value, (self.number, value.shape[1], self.size)) if fits else None
         return value
-=======
-        value = learned(self.scope, name)
-        if value is not None and value.ndim < 2 and value.size and (value == value.flat[0]).all():
-            return np.full((self.number, 1, self.size), value.flat[0])  # one number for all units
-        level = everywhere(self.scope, name) if value is None and self.like is not None else None
-        if level is not None and self.like is not None:
-            value = np.full((self.number, 1, self.size), level, self.like.dtype)
-        return value
-
-
-def learned(scope: Scope, name: str) -> Array | None:
-    """Return a state that is constant, or constant up to its spreading over the batch."""
-    value = scope.constant(name)
-    producer = scope.producer(name)
-    if value is not None or producer is None:
-        return value
-    node = producer[0]
-    if node.op_type == "Expand":
-        return learned(scope, node.input[0])
-    if node.op_type == "Gather" and all(a.name == "axis" and a.i == 0 for a in node.attribute):
-        spread, rows = learned(scope, node.input[0]), scope.constant(node.input[1])
-        if spread is not None and rows is not None and rows.ndim == 1 and (rows < len(spread)).all():
-            return spread[rows]
-    return None
-
-
-_RESHAPING = ("Identity", "Cast", "Expand", "Slice", "Unsqueeze", "Transpose", "Squeeze", "Reshape", "Tile")
-_SUM = "ReduceSum"  # of zeros alone
-
-
-def everywhere(scope: Scope, name: str) -> float | None:
-    """Return the one number that a state consists of, where its shape depends on the batch."""
-    producer, summed = scope.producer(name), False
-    for _ in range(100):
-        if producer is None:
-            return None
-        node = producer[0]
-        if node.op_type == "ConstantOfShape":
-            attribute = scope.attributes(node).get("value")
-            level = 0.0 if attribute is None else float(onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0])
-            return None if summed and level else level
-        summed = summed or node.op_type == _SUM
-        if node.op_type not in (*_RESHAPING, _SUM):
-            return None
-        producer = scope.producer(node.input[0])
-    return None
->>>>>>> h/loops
 
 
 def given_at_run_time(scope: Scope, name: str) -> bool:
