@@ -61,6 +61,7 @@ class Reader:
     def __init__(self, path: Path, stored: Stored, options: Options) -> None:
         self.path, self.stored, self.options = path, stored, options
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+        self.outside, self.outside_version = self._outside()
         self.era = self._era()
         self.model = self._model()
         self.configured = None if self.model is None else Configured(self.model, path)
@@ -119,6 +120,7 @@ class Reader:
             one.rpartition("/")[0] for one in used
         }
         self.unread += incomplete(self.stored.arrays, met)
+        self.warnings += self._named_beside(configured)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -129,6 +131,19 @@ class Reader:
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
+
+    def _named_beside(self, configured: Mapping[str, str]) -> list[str]:
+        """Name a file next to weights without a configuration that states a model with their layers."""
+        if self.model is not None or not configured:
+            return []
+        from rnnconvert.formats.keras import architecture  # few files have no configuration
+
+        name = architecture.beside(self.path, {name for name, stated in configured.items() if not stated})
+        if not name:
+            return []
+        return [
+            f"{name}, next to it, states a model with these layers: read it with --config {self.path.with_name(name)}"
+        ]
 
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
@@ -147,7 +162,7 @@ class Reader:
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-        version = version or str(self.stored.metadata.get("keras_version", ""))
+        version = version or self.outside_version or str(self.stored.metadata.get("keras_version", ""))
         stated = "." in version  # "2-tf" is read off a graph of objects
         if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
             version = "2.13"  # the spelling that TensorFlow 2.13 alone used
@@ -155,6 +170,21 @@ class Reader:
             version = "1"
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
         return Era(version, meanings[said], stated)
+
+    def _inner_config(self) -> Any:
+        """Return the configuration that the file itself has, if any."""
+        return self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+
+    def _outside(self) -> tuple[Mapping[str, Any] | None, str]:
+        """Return the configuration and the version of Keras that another file states, where this one has none."""
+        if self._inner_config() or "layer_configs" in self.stored.metadata:
+            return None, ""
+        path = self.options.get("config")
+        if path is None:
+            return None, ""
+        from rnnconvert.formats.keras import architecture  # where it is asked for
+
+        return architecture.read(Path(path))
 
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
@@ -167,7 +197,7 @@ class Reader:
         return saved_graph.read(folder / _GRAPH_FILE)
 
     def _model(self) -> Entry | None:
-        config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+        config = self._inner_config() or self.outside
         if isinstance(config, str):
             try:
                 config = json_text.loads(config, self.path)
@@ -258,6 +288,12 @@ class Reader:
 
     def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
+        if where is None and self.outside is not None:
+            raise UnreadableError(
+                str(self.options.peek("config")),
+                f"its model has no layer {name!r}, which {self.path.name} has weights of",
+                "Give the architecture of the model that these weights were saved from.",
+            )
         if where is None:
             return [[], []]
         sides = sides_of(where)
