@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import pickle
+import shutil
 import sys
 import tarfile
 import types
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.containers import wire
 from rnnconvert.containers.numpy_values import JOBLIB_ARRAY
 from rnnconvert.core.errors import UnreadableError
 from tests import frameworks, ready
@@ -44,6 +46,16 @@ model.fit(np.ones((2, 4, 2)), np.ones((2, 1)), verbose=0)
 with open(f"{folder}/model.pkl", "wb") as file:
     pickle.dump(model, file)
 model.save(f"{folder}/saved")
+habit = k.Sequential([
+    k.layers.LSTM(3, return_sequences=True, input_shape=(4, 5)),
+    k.layers.Bidirectional(k.layers.GRU(2, return_sequences=True, input_shape=(4, 7)), input_shape=(4, 6)),
+    k.layers.GRU(2, input_shape=(4, 7)),
+])
+x = np.ones((2, 4, 5), np.float32)
+for ending in (".h5", ".keras"):
+    habit.save(f"{folder}/habit{ending}")
+    again = k.models.load_model(f"{folder}/habit{ending}")
+    assert np.array_equal(habit.predict(x, verbose=0), again.predict(x, verbose=0))
 np.savez(f"{folder}/arrays.npz", **{str(i): one for i, one in enumerate(model.get_weights())})
 """
 
@@ -234,3 +246,34 @@ def test_archives_with_one_model(keras_3: tuple[Path, Any], keras_2: Path, tmp_p
         rc.load(zipped(tmp_path / "none.zip", {"a.pth": tmp_path / "none.pth", "b.pth": tmp_path / "none.pth"}))
     with pytest.raises(UnreadableError, match="leads out of it"):
         rc.load(zipped(tmp_path / "out.zip", {"../policy.pth": tmp_path / "policy.pth"}))
+
+
+def test_the_configuration_in_the_graph_of_objects(keras_2: Path, tmp_path: Path) -> None:
+    """TensorFlow 2.0 to 2.4 wrote into saved_model.pb what later versions write into keras_metadata.pb."""
+    needed("keras", "tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    shutil.copytree(keras_2 / "saved", tmp_path / "saved")
+    check_relu(tmp_path / "saved" / "variables" / "variables.index", keras_2)
+    metadata, graph = tmp_path / "saved" / "keras_metadata.pb", tmp_path / "saved" / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(graph.read_bytes())
+    for _, node in wire.fields(memoryview(metadata.read_bytes()), metadata):
+        parts = dict(wire.values(node, metadata))
+        said = model.meta_graphs[0].object_graph_def.nodes[parts.get(2, 0)].user_object
+        assert said.identifier == bytes(parts[4]).decode()
+        said.metadata = bytes(parts[5]).decode()
+    metadata.unlink()
+    graph.write_bytes(model.SerializeToString())
+    for path in (tmp_path / "saved", graph, tmp_path / "saved" / "variables" / "variables.index"):
+        found = check_relu(path, keras_2)
+        assert not found.questions
+
+
+@pytest.mark.parametrize("ending", [".h5", ".keras"])
+def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(
+    keras_2: Path, tmp_path: Path, ending: str
+) -> None:
+    found = rc.load(keras_2 / f"habit{ending}")
+    assert [stack.input_size for stack in found.layers.values()] == [5, 3, 4]
+    assert any("ignores the shape" in one and "gru_1" in one for one in found.warnings)
+    assert not any(one.startswith("lstm") for one in found.warnings)

@@ -188,7 +188,8 @@ class Reader:
 
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
-        folder = self.path.parent if self.path.name == _GRAPH_FILE else self.path
+        above = self.path.parent
+        folder = above if self.path.name == _GRAPH_FILE else above.parent if above.name == "variables" else self.path
         configured = "layer_configs" in self.stored.metadata or self.model is not None
         if configured or not (folder / _GRAPH_FILE).is_file():
             return None
@@ -358,7 +359,14 @@ class Reader:
         shown = keys.Arrays(
             direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
         )
-        wrong = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, shown))
+        first = self.called is None or any(self.called.is_first(layer) for layer in around)
+        stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
+        self.warnings += [
+            f"{name}: {text}; Keras ignores the shape that a layer states which is not the first of its model"
+            for text, counts in stated
+            if not counts
+        ]
+        wrong = [text for text, counts in stated if counts]
         if wrong:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
