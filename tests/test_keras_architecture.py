@@ -109,3 +109,21 @@ def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None
     )
     with pytest.raises(RnnConvertError, match=r"aliases|package pyyaml"):
         rc.load(folder / "weights" / "alone.weights.h5", config=str(tmp_path / "bomb.yaml"))
+
+
+def test_each_direction_of_weights_alone_may_have_a_function_of_its_own(folder: Path) -> None:
+    weights = folder / "weights" / "alone.weights.h5"
+    found = rc.load(weights, settings=["both:activation=tanh,relu", "both:recurrent_activation=sigmoid"]).layers["both"]
+    assert [found[0, number].cell.activation.name for number in (0, 1)] == ["tanh", "relu"]
+    assert [found[0, number].cell.output_activation.name for number in (0, 1)] == ["tanh", "relu"]
+
+
+def test_the_graph_of_an_export_states_how_last_outputs_are_joined(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    for mode in ("concat", "ave"):
+        inner = keras.layers.GRU(3, activation="relu", recurrent_activation="hard_sigmoid")
+        model = keras.Sequential([keras.Input((4, 2)), keras.layers.Bidirectional(inner, merge_mode=mode)])
+        model.export(tmp_path / mode, verbose=False)
+        found = rc.load(tmp_path / mode)
+        (stack,) = found.layers.values()
+        assert (stack.layers[0].merge, stack.cell.activation.name, found.questions) == (mode, "relu", ())

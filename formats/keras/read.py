@@ -60,6 +60,7 @@ class Reader:
 
     def __init__(self, path: Path, stored: Stored, options: Options) -> None:
         self.path, self.stored, self.options = path, stored, options
+        self._asking = options  # as the direction that is read asks it
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
         self.outside, self.outside_version = self._outside()
         self.era = self._era()
@@ -263,6 +264,7 @@ class Reader:
             backwards = number == 1
             if not bidirectional:
                 backwards = self._go_backwards(name, where, members)
+            self._asking = self.options.direction(number, 2) if bidirectional else self.options
             stacks.append(
                 [
                     self._direction(name, one, entries[i] if entries else None, backwards)
@@ -272,6 +274,7 @@ class Reader:
             for i, entry_ in enumerate(entries):
                 around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
+        self._asking = self.options
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
         if len({len(stack) for stack in stacks}) > 1:
@@ -403,7 +406,7 @@ class Reader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"
-        return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
+        return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
     def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)
@@ -450,10 +453,10 @@ class Reader:
     ) -> Activation:
         """Return a function as the configuration states it, or as the caller decides."""
         if option in missing:
-            word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
+            word = self._asking.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
             where = "its configuration" if self.graph is None else _GRAPH_FILE
-            word = self.options.stated(option, name, usual.name, where)
+            word = self._asking.stated(option, name, usual.name, where)
         found = usual if word == usual.name else activation(word, self.era)
         if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
             self._check_hard_sigmoid(name)
