@@ -281,9 +281,28 @@ def watching(quiet: bool) -> Iterator[Callable[..., None]]:
 # What the commands share --------------------------------------------------------------------------------
 
 
+_CONFIG = "rnnconvert.config"
+
+
+def _keep_config(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
+    ctx.meta[_CONFIG] = path
+
+
+def _with_config(ctx: click.Context, option: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+    path = ctx.meta.get(_CONFIG)
+    return settings if path is None else (*settings, f"config={path}")
+
+
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+    callback=_with_config,
     help="Decide what the file leaves open, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
+)  # fmt: skip
+
+
+_config = click.option(
+    "--config", metavar="FILE", type=click.Path(), expose_value=False, callback=_keep_config, is_eager=True,
+    help="The model of weights that are alone, as model.to_json wrote it (.json, .yaml), or a file of the whole model.",
 )  # fmt: skip
 
 
@@ -302,8 +321,8 @@ own_layouts = click.option(
 
 
 def setting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of every command that reads files: --set and --layout."""
-    return _set(own_layouts(command))
+    """Add the options of every command that reads files: --set, --config and --layout."""
+    return _set(_config(own_layouts(command)))
 
 
 def format_option(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

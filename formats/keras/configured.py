@@ -64,6 +64,24 @@ class Configured:
                 found.setdefault(id(inner.config), []).append(outer)
         return found
 
+    @cached_property
+    def _first(self) -> set[int]:
+        """The first layers of Sequential models: there alone does Keras take the shape of the input that a layer states.
+
+        Source: keras/src/engine/sequential.py of 2.15, Sequential.add; keras/src/models/sequential.py (3.15), _maybe_rebuild.
+        """
+        models = [one for one in (self.model, *every(self.model)) if one.class_name == "Sequential"]
+        inside = [[layer for layer in children(one) if layer.class_name != "InputLayer"] for one in models]
+        found = [layers[0] for layers in inside if layers]
+        for layer in found:
+            inner = layer.inner("layer")
+            found += [] if inner is None else [inner]
+        return {id(layer.config) for layer in found}
+
+    def is_first(self, layer: Entry) -> bool:
+        """Return whether a layer is the first of a Sequential model, or wrapped by it."""
+        return id(layer.config) in self._first
+
     def wrappers(self, layer: Entry) -> list[Entry]:
         """Return the layers that have this one as their `layer`."""
         return self._wrappers.get(id(layer.config), [])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
@@ -21,12 +23,15 @@ from rnnconvert.language.layout import Layout
 
 NAME = "keras"
 SUFFIXES = registry.endings(NAME)
+_MODELS = ("Sequential", "Model", "Functional", "Graph")
 
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
     if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
+    if file.json is not None and is_architecture(file.json):
+        return Seen(STATED, "the architecture of a Keras model, without weights")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
@@ -35,12 +40,22 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
 
 
+def is_architecture(document: object) -> bool:
+    """Return whether a document is what `model.to_json` writes. Source: keras/src/models/model.py, to_json."""
+    return (
+        isinstance(document, Mapping)
+        and document.get("class_name") in _MODELS
+        and isinstance(document.get("config"), (Mapping, list))
+    )
+
+
 def layouts(options: Options) -> list[Layout]:
     """Return the layers that Keras has today."""
     return [layout for layout in registry.layouts_of(NAME) if layout.writable]
 
 
-def _stored(path: Path) -> Stored:
+def stored_in(path: Path) -> Stored:
+    """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):
@@ -52,7 +67,14 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
     from rnnconvert.formats.keras.read import Reader
 
-    return Reader(path, _stored(path), options).read()
+    document = Opened(path).json
+    if document is not None and is_architecture(document):
+        raise UnreadableError(
+            path,
+            "it is the architecture of a Keras model, without weights",
+            f"Give the file of the weights, and this one with it: rnnconvert convert WEIGHTS.h5 TARGET --config {path}.",
+        )
+    return Reader(path, stored_in(path), options).read()
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

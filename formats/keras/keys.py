@@ -176,14 +176,18 @@ def mistyped(layer: Entry) -> Iterator[str]:
             yield f"{name!r}: {found}"
 
 
-def contradicted(layer: Entry, arrays: Arrays) -> Iterator[str]:
-    """Yield which values of a layer's configuration its arrays contradict."""
+def contradicted(layer: Entry, arrays: Arrays, shape_counts: bool = True) -> Iterator[tuple[str, bool]]:
+    """Yield which values of a layer's configuration its arrays contradict, and whether Keras takes them into account.
+
+    shape_counts  whether the shape of the input that the layer states does
+    """
     for name in sorted(known(layer) & layer.config.keys()):
         value, field = layer.config[name], KEYS[name].shown
         value = (value or [None])[-1] if KEYS[name].kind == "shape?" else value
         expected: Any = getattr(arrays, field) if field else None
         if value is not None and expected is not None and value != expected:
-            yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}"
+            counts = shape_counts or field != "input_size"
+            yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}", counts
 
 
 def _shown(value: object) -> str:

@@ -24,6 +24,10 @@ SYSTEM = System(
             "hard_sigmoid", ("keras2", "keras3"),
             "which hard_sigmoid a file means: 0.2 x + 0.5, or x / 6 + 0.5; by default that of the version that wrote it",
         ),
+        Option(
+            "config", (),
+            "weights without a configuration: the file that states their model, as model.to_json wrote it, or a whole model's file",
+        ),
         Option("return_state", ("true", "false"), "whether the model in a .keras file gives the final states as well", "write"),
     ),
     functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2, "Keras 3's hard_sigmoid": HARD_SIGMOID_KERAS_3},

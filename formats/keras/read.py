@@ -60,7 +60,9 @@ class Reader:
 
     def __init__(self, path: Path, stored: Stored, options: Options) -> None:
         self.path, self.stored, self.options = path, stored, options
+        self._asking = options  # as the direction that is read asks it
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+        self.outside, self.outside_version = self._outside()
         self.era = self._era()
         self.model = self._model()
         self.configured = None if self.model is None else Configured(self.model, path)
@@ -119,6 +121,7 @@ class Reader:
             one.rpartition("/")[0] for one in used
         }
         self.unread += incomplete(self.stored.arrays, met)
+        self.warnings += self._named_beside(configured)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -129,6 +132,19 @@ class Reader:
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
+
+    def _named_beside(self, configured: Mapping[str, str]) -> list[str]:
+        """Name a file next to weights without a configuration that states a model with their layers."""
+        if self.model is not None or not configured:
+            return []
+        from rnnconvert.formats.keras import architecture  # few files have no configuration
+
+        name = architecture.beside(self.path, {name for name, stated in configured.items() if not stated})
+        if not name:
+            return []
+        return [
+            f"{name}, next to it, states a model with these layers: read it with --config {self.path.with_name(name)}"
+        ]
 
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
@@ -147,7 +163,7 @@ class Reader:
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-        version = version or str(self.stored.metadata.get("keras_version", ""))
+        version = version or self.outside_version or str(self.stored.metadata.get("keras_version", ""))
         stated = "." in version  # "2-tf" is read off a graph of objects
         if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
             version = "2.13"  # the spelling that TensorFlow 2.13 alone used
@@ -156,9 +172,25 @@ class Reader:
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
         return Era(version, meanings[said], stated)
 
+    def _inner_config(self) -> Any:
+        """Return the configuration that the file itself has, if any."""
+        return self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+
+    def _outside(self) -> tuple[Mapping[str, Any] | None, str]:
+        """Return the configuration and the version of Keras that another file states, where this one has none."""
+        if self._inner_config() or "layer_configs" in self.stored.metadata:
+            return None, ""
+        path = self.options.get("config")
+        if path is None:
+            return None, ""
+        from rnnconvert.formats.keras import architecture  # where it is asked for
+
+        return architecture.read(Path(path))
+
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
-        folder = self.path.parent if self.path.name == _GRAPH_FILE else self.path
+        above = self.path.parent
+        folder = above if self.path.name == _GRAPH_FILE else above.parent if above.name == "variables" else self.path
         configured = "layer_configs" in self.stored.metadata or self.model is not None
         if configured or not (folder / _GRAPH_FILE).is_file():
             return None
@@ -167,7 +199,7 @@ class Reader:
         return saved_graph.read(folder / _GRAPH_FILE)
 
     def _model(self) -> Entry | None:
-        config = self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
+        config = self._inner_config() or self.outside
         if isinstance(config, str):
             try:
                 config = json_text.loads(config, self.path)
@@ -232,6 +264,7 @@ class Reader:
             backwards = number == 1
             if not bidirectional:
                 backwards = self._go_backwards(name, where, members)
+            self._asking = self.options.direction(number, 2) if bidirectional else self.options
             stacks.append(
                 [
                     self._direction(name, one, entries[i] if entries else None, backwards)
@@ -241,6 +274,7 @@ class Reader:
             for i, entry_ in enumerate(entries):
                 around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
+        self._asking = self.options
         if bidirectional and len(stacks) != 2:
             raise UnreadableError(self.path, f"layer {name!r} has only one of its two directions")
         if len({len(stack) for stack in stacks}) > 1:
@@ -258,6 +292,12 @@ class Reader:
 
     def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
+        if where is None and self.outside is not None:
+            raise UnreadableError(
+                str(self.options.peek("config")),
+                f"its model has no layer {name!r}, which {self.path.name} has weights of",
+                "Give the architecture of the model that these weights were saved from.",
+            )
         if where is None:
             return [[], []]
         sides = sides_of(where)
@@ -322,7 +362,14 @@ class Reader:
         shown = keys.Arrays(
             direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
         )
-        wrong = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, shown))
+        first = self.called is None or any(self.called.is_first(layer) for layer in around)
+        stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
+        self.warnings += [
+            f"{name}: {text}; Keras ignores the shape that a layer states which is not the first of its model"
+            for text, counts in stated
+            if not counts
+        ]
+        wrong = [text for text, counts in stated if counts]
         if wrong:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
@@ -359,7 +406,7 @@ class Reader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"
-        return self.options.ask(option, name, assumed=assumed, why=reason, choices=choices)
+        return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices)
 
     def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)
@@ -406,10 +453,10 @@ class Reader:
     ) -> Activation:
         """Return a function as the configuration states it, or as the caller decides."""
         if option in missing:
-            word = self.options.get(option, name) or self._ask(option, usual.name, name, why, choices)
+            word = self._asking.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
             where = "its configuration" if self.graph is None else _GRAPH_FILE
-            word = self.options.stated(option, name, usual.name, where)
+            word = self._asking.stated(option, name, usual.name, where)
         found = usual if word == usual.name else activation(word, self.era)
         if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
             self._check_hard_sigmoid(name)

@@ -85,9 +85,9 @@ class SavedGraph:
         """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
         scope = self._scope(layer)
         own = [operation for name, operation in self._nodes.items() if scope and name.rpartition("/")[0] == scope]
-        if own.count("ReverseV2") != 1:  # the outputs of the backward layer, back in order
-            return ""
-        return _MERGES.get(tuple(sorted(one for one in own if one in _JOINING)), "")
+        joining = tuple(sorted(one for one in own if one in _JOINING))
+        turned = own.count("ReverseV2")  # the outputs of the backward layer, back in order; its last one is not turned
+        return _MERGES.get(joining, "") if turned == 1 or (not turned and joining) else ""
 
     def _scope(self, path: str) -> str:
         """Return the one scope that is called as a path of variables, its last word with a number behind; or ""."""

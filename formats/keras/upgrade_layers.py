@@ -179,7 +179,7 @@ class Layers:
         after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
         shown = Arrays(direction.hidden_size, direction.input_size, bias, after)
         stated = Entry(made.name, made.class_name, {**old.entry.config, **made.config})
-        for wrong in contradicted(stated, shown):
+        for wrong, _ in contradicted(stated, shown):
             raise refuse(old.name, "a configuration that contradicts its weights", wrong)
         if "units" not in made.config:
             raise refuse(old.name, "a layer without units", "its configuration does not state them")

@@ -22,6 +22,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
 _MODEL = "saved_model.pb"
+_OF_KERAS = b"_tf_keras_"
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "VARIABLE_VALUE"
 _OPTIMIZER_NAMES = ("optimizer", "_optimizer")
@@ -41,12 +42,20 @@ def recognise(path: Path) -> str:
     return f"a TensorFlow checkpoint, {index.name}" if index is not None else ""
 
 
+def model_folder(path: Path) -> Path:
+    """Return the folder of the SavedModel that a file is of: its saved_model.pb, or its variables; else the path itself."""
+    if path.name == _MODEL:
+        return path.parent
+    above = path.parent.parent
+    return above if path.parent.name == "variables" and (above / _MODEL).is_file() else path
+
+
 def read(path: Path) -> Stored:
     """Return every variable by its name; optimizer state is left out.
 
     Raises UnreadableError if the files are damaged, or if they are a SavedModel that has lost the names of its variables.
     """
-    path = path.parent if path.name == _MODEL else path
+    path = model_folder(path)
     is_model = (path / _MODEL).is_file()
     index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
@@ -61,9 +70,13 @@ def read(path: Path) -> Stored:
             'Load the model where it was made, and save it with model.save("model.keras").',
         )  # fmt: skip
     metadata: dict[str, Any] = {"kind": "tensorflow"}
-    configs, version, model = _keras_metadata(path / "keras_metadata.pb")
+    configs, version, model = _keras_metadata(path) if is_model else ({}, "", None)
     if configs:
-        metadata |= {"layer_configs": configs, "keras_version": f"{version or '2'}-tf", "root_config": model}
+        metadata |= {
+            "layer_configs": configs,
+            "keras_version": f"{version.removesuffix('-tf') or '2'}-tf",
+            "root_config": model,
+        }
     elif by_graph:
         metadata["keras_version"] = "2-tf"
     return Stored(variables, metadata)
@@ -226,22 +239,46 @@ def _without_tuples(value: Any) -> Any:
     return {key: _without_tuples(inside) for key, inside in value.items()}
 
 
-def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
+def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
+    """Yield the description of each object of Keras's in a SavedModel, and whether it is that of the whole model.
+
+    TensorFlow 2.5 and later have them in keras_metadata.pb, 2.0 to 2.4 in the graph of objects in saved_model.pb. Sources:
+    tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto, and SavedUserObject's metadata in 2.4.
+    """
+    own = folder / "keras_metadata.pb"
+    if own.is_file():
+        for number, node in wire.fields(map_file(own).data, own):
+            parts = dict(wire.fields(node, own)) if number == 1 else {}
+            yield bytes(parts.get(3, b"")) == b"root", parts.get(5, memoryview(b""))
+        return
+    path = folder / _MODEL
+    for meta_graph in _inside(map_file(path).data, 2, path):
+        for graph in _inside(meta_graph, 7, path):
+            for number, node in enumerate(_inside(graph, 1, path)):
+                for user_object in _inside(node, 4, path):
+                    parts = dict(wire.fields(user_object, path))
+                    if bytes(parts.get(1, b"")).startswith(_OF_KERAS):
+                        yield number == 0, parts.get(3, memoryview(b""))
+
+
+def _inside(message: memoryview, wanted: int, path: Path) -> Iterator[memoryview]:
+    """Yield the contents of one field of a message."""
+    yield from (content for number, content in wire.fields(message, path) if number == wanted)
+
+
+def _keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
     """Return the layers' configurations by name, Keras's version, and the configuration of the whole model if there is one,
     from a SavedModel of TensorFlow's Keras 2."""
     configs: dict[str, Mapping[str, Any]] = {}
     version = ""
     model: Mapping[str, Any] | None = None
-    if not path.is_file():
-        return configs, version, model
-    for number, node in wire.fields(map_file(path).data, path):
-        parts = dict(wire.fields(node, path)) if number == 1 else {}
+    for is_root, text in _described(folder):
         try:
-            said = json_text.loads(bytes(parts.get(5, b"")) or b"{}", path)
+            said = json_text.loads(bytes(text) or b"{}", folder)
         except UnreadableError:
             raise
         except ValueError:
-            raise UnreadableError(path, "a layer's description is not JSON") from None
+            raise UnreadableError(folder, "a layer's description is not JSON") from None
         if not isinstance(said, dict):
             continue
         version = version or str(said.get("keras_version", ""))
@@ -249,6 +286,6 @@ def _keras_metadata(path: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapp
             name = str(said.get("name") or said["config"].get("name", ""))
             stated = {"class_name": said["class_name"], "config": _without_tuples(said["config"])}
             configs.setdefault(name, stated)
-            if bytes(parts.get(3, b"")) == b"root" and "layers" in said["config"]:
+            if is_root and "layers" in said["config"]:
                 model = stated
     return configs, version, model

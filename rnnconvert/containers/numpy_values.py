@@ -12,6 +12,9 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.core.arrays import BFLOAT16, Array
 
+JOBLIB_ARRAY = "joblib.numpy_pickle.NumpyArrayWrapper"
+"""The class that stands for an array in a pickle of joblib's; its bytes follow (rnnconvert.containers.joblib_arrays)."""
+
 _ELEMENT = re.compile(r"b1|[iu][1248]|f[248]|c(8|16)")
 
 
@@ -31,6 +34,8 @@ def numpy_value(value: Foreign) -> Array | None:
         if name == "numpy.core.numeric._frombuffer":
             raw, dtype, shape, order = value.args
             return _array(shape, dtype, order == "F", raw)
+        if name == JOBLIB_ARRAY:
+            return _array(value.state["shape"], value.state["dtype"], value.state["order"] == "F", value.args[-1])
         # Arrays of another library may be pickled as what NumPy makes them of: function, arguments, state.
         made_by, args, state, *_ = value.args
         if isinstance(made_by, Global) and made_by != value.made_by and str(made_by).startswith("numpy."):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from rnnconvert.containers import pickles
+from rnnconvert.containers import joblib_arrays, pickles
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.numpy_values import content, numpy_value
 from rnnconvert.containers.pickle_values import Foreign, Global, Key
@@ -18,7 +18,6 @@ from rnnconvert.core.errors import UnreadableError
 _DEEPEST = 64
 _LONGEST = 4096
 """The most characters of an array's path."""
-_HEAD = 1 << 16
 _STEPS = 100
 """What a value costs of the budget: about as many steps as reading a small array takes."""
 _FIRST = (b"}", b"]", b")", b"(", b"c", b"\x8c", b"X")
@@ -35,6 +34,17 @@ def looks_like(head: bytes) -> bool:
     return head[1:2] <= b"\x05" and first in _FIRST
 
 
+def value(path: str | os.PathLike[str]) -> Any:
+    """Return what a pickle describes, as `pickles.load_row` does, with the arrays that joblib puts between its instructions.
+
+    It is read once for all that ask for it in one reading. Raises UnreadableError.
+    """
+    looked = charging(0).looked(path)
+    if value not in looked:
+        looked[value] = pickles.load_row(map_file(path), path, followers=joblib_arrays.followers(path)), None
+    return looked[value][0]
+
+
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return every array by its path, with a slash between keys, places and attributes; those of a list alone are called
     arr_0, arr_1 and so on, as numpy.savez calls them.
@@ -43,19 +53,13 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError if the pickle is damaged, or if its objects are nested too deep.
     """
-    data = map_file(path)
-    if b"joblib.numpy_pickle" in data[:_HEAD].tobytes():
-        raise UnreadableError(
-            path,
-            "it was written by joblib, which puts the bytes of its arrays between the instructions of a pickle",
-            "Load it with joblib, and save the arrays with numpy.savez or pickle.dump.",
-        )
-    root = pickles.load_row(data, path)
+    root = value(path)
+    size = map_file(path).size
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     made: dict[str, list[str]] = {}
     whole = {f"arr_{place}": one for place, one in enumerate(root)} if isinstance(root, list | tuple) else root
-    for name, found in _walk((path, charging(data.size)), whole, "", 0):
+    for name, found in _walk((path, charging(size)), whole, "", 0):
         if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise UnreadableError(path, f"the name {name!r} is not valid text")
         if isinstance(found, Global):

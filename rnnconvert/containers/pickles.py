@@ -37,6 +37,8 @@ _MOST_ROWS = 1000
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
+Followers: TypeAlias = "Mapping[str, Callable[[Foreign, memoryview, int], int]]"
+"""By the dotted name of a class, what reads the bytes that follow the state of its object, and returns the byte after them."""
 
 RECOVERABLE = (
     ValueError,  # UnicodeDecodeError is one
@@ -60,12 +62,14 @@ def load(
     persistent: Callable[[Any], Any] | None = None,
     start: int = 0,
     most: int = MAX_BYTES,
+    followers: Followers | None = None,
 ) -> tuple[Any, int]:
     """Return the value that a pickle describes, and the byte after its end; no code of the file's choice is run.
 
     builders    what stands for known globals, over those of the plain containers
     persistent  what stands for a persistent id, such as a tensor's storage
     most        how many bytes it may have, where weights lie in it
+    followers   what reads the bytes that some objects have after them, between the instructions
 
     Sets, and frozen ones, are read as lists.
 
@@ -73,11 +77,11 @@ def load(
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
     window = _Window(memory[start : start + most])
-    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent, charging(len(memory)))
+    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent, charging(len(memory)), followers or {})
     return machine.run(window, start)
 
 
-def load_row(data: Array, path: object, builders: Builders | None = None) -> Any:
+def load_row(data: Array, path: object, builders: Builders | None = None, followers: Followers | None = None) -> Any:
     """Return the value of a file that is one pickle, with weights in it; of pickles one after the other, a list of values.
 
     Raises UnreadableError as `load` does, and for other bytes after a pickle.
@@ -91,7 +95,7 @@ def load_row(data: Array, path: object, builders: Builders | None = None) -> Any
                 f"{data.size - at} bytes follow its pickle{'s' if len(values) > 1 else ''}, and are no other pickle",
                 "Save the weights in a file of their own.",
             )
-        value, at = load(data, path, builders, start=at, most=data.size)
+        value, at = load(data, path, builders, start=at, most=data.size, followers=followers)
         values.append(value)
     return values[0] if len(values) == 1 else values
 
@@ -105,6 +109,10 @@ class _Window:
 
     def tell(self) -> int:
         return self._at
+
+    def skip(self, reader: Callable[[memoryview, int], int]) -> None:
+        """Let another reader take the bytes from here on; it returns the place after them."""
+        self._at = reader(self._data, self._at)
 
     def read(self, count: int) -> bytes:
         part = bytes(self._data[self._at : self._at + count])
@@ -148,9 +156,16 @@ class _Machine:
     """The stack, the marks and the memo of one pickle."""
 
     def __init__(
-        self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None, reading: Reading
+        self,
+        path: object,
+        builders: Builders,
+        persistent: Callable[[Any], Any] | None,
+        reading: Reading,
+        followers: Followers,
     ) -> None:
         self._reading = reading
+        self._followers = followers
+        self._window = _Window(memoryview(b""))
         self._path = path
         self._builders = builders
         self._persistent = persistent
@@ -160,6 +175,7 @@ class _Machine:
         self._steps = 0
 
     def run(self, window: _Window, start: int) -> tuple[Any, int]:
+        self._window = window
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # an odd escape in a string is the file's business
@@ -357,6 +373,9 @@ class _Machine:
         target = self._stack[-1]
         if isinstance(target, Foreign):
             target.state = state
+            follower = self._followers.get(str(target.made_by))
+            if follower is not None:
+                self._window.skip(lambda data, at: follower(target, data, at))
         # Others have no state that tells of weights: an OrderedDict's is the version of each module.
 
     def _persid(self, argument: Any) -> None:

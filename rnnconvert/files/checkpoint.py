@@ -36,7 +36,7 @@ class Checkpoint:
     read       what its adapter knows besides: where the layers were found, for code that knows this format
     unread     recurrent layers that are in the file and are not read: what each is, where, and the way out; they stand
                among the warnings too, and a conversion of the whole file is refused
-    unpacked   the temporary file that a .gz or .xz was unpacked to; "" for any other
+    unpacked   the temporary copy of a model that lay inside the file: packed, in an archive, in a pickle; "" for any other
     sources    the files that it was read from, which must stay unchanged while it is written
     beside     the other files that it was read from: external data, the parts of an index, a graph
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)

@@ -219,13 +219,15 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
 
 
 def _nothing_open(checkpoint: Checkpoint) -> None:
-    """Raise RefusedError for a fact that the file leaves open."""
+    """Raise RefusedError for the first fact that the file leaves open, with all layers that it is open for."""
     for question in checkpoint.questions:
         choices = "|".join(question.choices) or "..."
+        alike = [one.layer for one in checkpoint.questions if (one.option, one.why) == (question.option, question.why)]
+        several = f", for {len(alike)} layers: {', '.join(map(repr, alike[:8]))}" if len(alike) > 1 else ""
         raise RefusedError(
-            f"an open question ({question.option})", "--strict", question.why,
+            f"an open question ({question.option})", "--strict", f"{question.why}{several}",
             f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is assumed.",
-            question.layer,
+            "" if several else question.layer,
         )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rnnconvert.containers import unpacked
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
@@ -62,13 +61,6 @@ def recognise(path: Path) -> dict[str, str]:
     Raises UnreadableError if the file does not exist or cannot be read.
     """
     return {name: what.evidence for name, what in seen(Opened(path)).items()}
-
-
-def packed(file: Opened) -> Path | None:
-    """Return the file inside a .gz or .xz, unpacked; None for any other file, and for one that a format reads directly."""
-    if not unpacked.is_packed(file.head) or seen(file):
-        return None
-    return unpacked.unpacked(file.path)
 
 
 def source(file: Opened, format: str | None = None) -> Source:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rnnconvert.containers import shards
 from rnnconvert.containers.reading import mapped_files, reading
 from rnnconvert.core.errors import (
+    RefusedError,
     RnnConvertError,
     UnreadableError,
     UnreadLayersError,
@@ -21,7 +22,7 @@ from rnnconvert.core.errors import (
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
-from rnnconvert.files import detect
+from rnnconvert.files import detect, enclosed
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.in_memory import Source, path_of
@@ -104,22 +105,28 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
 def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
     inside = None if is_users else path
     path, given = shards.whole(path), path
-    file = Opened(path)
-    packed = detect.packed(file)
-    if packed is not None:
-        path, outside, file = packed, path, Opened(packed)
+    file, outside = Opened(path), path
+    packed = enclosed.model(file, _holds_layers)
     with mapped_files() as mapped:  # what was read to recognise the file is not read again
-        reader, evidence, others = detect.source(file, source_format)
-        checkpoint = reader.read(path, options)
-    if packed is not None:
-        evidence = f"{evidence}, unpacked from {outside}"
+        if packed is None:
+            reader, evidence, others = detect.source(file, source_format)
+            checkpoint = reader.read(path, options)
+            if not (checkpoint.layers or checkpoint.unread):
+                packed = enclosed.model(file, _holds_layers, empty=True)
+        if packed is not None:
+            path = packed.file.path
+            reader, evidence, others = detect.source(packed.file, source_format)
+            checkpoint = reader.read(path, options)
     checkpoint = checkpoint.replace(beside=_beside(path, mapped))
     if packed is not None:
+        evidence = f"{evidence}, {packed.where}"
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
         checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
     close = (
-        [] if path == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
+        []
+        if outside == given or packed is not None
+        else [f"{given.name} is one of several shards: {path.name} is read"]
     )
     close += [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
@@ -145,6 +152,17 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
         ),
     )
+
+
+def _holds_layers(file: Opened) -> bool:
+    """Return whether a file has recurrent layers, those that are not read among them."""
+    try:
+        checkpoint = detect.source(file).reader.read(file.path, Options())
+    except RefusedError:
+        return True
+    except UnreadableError:
+        return False
+    return bool(checkpoint.layers or checkpoint.unread)
 
 
 def without_clips(stack: Recurrent, options: Options) -> Recurrent:

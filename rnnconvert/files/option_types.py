@@ -20,6 +20,7 @@ class Reading(TypedDict, total=False):
     cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
     cell_clip: float | str
     clip: Literal["none", "none!"]
+    config: str
     dtype: Literal["float16", "float16!", "bfloat16", "bfloat16!", "float32", "float32!", "float64", "float64!"]
     fc: str
     forget_bias: float | str
@@ -79,6 +80,7 @@ class Both(TypedDict, total=False):
     cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
     cell_clip: float | str
     clip: Literal["none", "none!"]
+    config: str
     directions: Literal["split"]
     external_data: Literal["true", "false"] | bool
     fc: str

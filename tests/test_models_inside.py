@@ -1,0 +1,279 @@
+"""Models inside other files: pickles of Keras's own making, joblib's, archives with one model."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pickle
+import shutil
+import sys
+import tarfile
+import types
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.containers import wire
+from rnnconvert.containers.numpy_values import JOBLIB_ARRAY
+from rnnconvert.core.errors import UnreadableError
+from tests import frameworks, ready
+from tests.frameworks import judge
+from tests.requirements import needed
+
+pytestmark = [  # Keras and TensorFlow warn about their own future while they save
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+PATHS = {"a pickle": "model.pkl", "a pickle in a dictionary": "both.pkl", "torch.save": "saved.pt"}
+
+KERAS_2 = """
+import os, pickle, sys
+import numpy as np
+import tf_keras as k
+k.utils.set_random_seed(3)
+folder = sys.argv[1]
+model = k.Sequential([k.layers.LSTM(3, activation="relu", input_shape=(4, 2)), k.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(np.ones((2, 4, 2)), np.ones((2, 1)), verbose=0)
+with open(f"{folder}/model.pkl", "wb") as file:
+    pickle.dump(model, file)
+model.save(f"{folder}/saved")
+habit = k.Sequential([
+    k.layers.LSTM(3, return_sequences=True, input_shape=(4, 5)),
+    k.layers.Bidirectional(k.layers.GRU(2, return_sequences=True, input_shape=(4, 7)), input_shape=(4, 6)),
+    k.layers.GRU(2, input_shape=(4, 7)),
+])
+x = np.ones((2, 4, 5), np.float32)
+for ending in (".h5", ".keras"):
+    habit.save(f"{folder}/habit{ending}")
+    again = k.models.load_model(f"{folder}/habit{ending}")
+    assert np.array_equal(habit.predict(x, verbose=0), again.predict(x, verbose=0))
+np.savez(f"{folder}/arrays.npz", **{str(i): one for i, one in enumerate(model.get_weights())})
+"""
+
+
+@pytest.fixture(scope="module")
+def keras_3(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """Files in which Keras 3 itself, or torch, pickled a model."""
+    keras = needed("keras", "keras")
+    torch = needed("torch", "torch")
+    folder = tmp_path_factory.mktemp("keras_3")
+    model = keras.Sequential([keras.Input((4, 2)), keras.layers.GRU(3, activation="relu"), keras.layers.Dense(1)])
+    (folder / PATHS["a pickle"]).write_bytes(pickle.dumps(model))
+    (folder / PATHS["a pickle in a dictionary"]).write_bytes(pickle.dumps({"scale": np.ones(2), "model": [model]}))
+    torch.save(model, folder / PATHS["torch.save"])
+    return folder, model
+
+
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_pickled_model_of_keras_3(keras_3: tuple[Path, Any], kind: str) -> None:
+    folder, model = keras_3
+    found = rc.load(folder / PATHS[kind])
+    (stack,) = found.layers.values()
+    assert (found.format, stack.cell.kind, stack.cell.activation.name) == ("keras", "gru", "relu")
+    kernel = np.asarray(model.layers[0].get_weights()[0])
+    np.testing.assert_array_equal(stack[0, 0].gates["n"].input, kernel[:, 6:].T)
+    assert found.path == str(folder / PATHS[kind])
+    assert "in the pickle" in found.evidence[0]
+    assert ("at 'model'" in found.evidence[0]) == (kind == "a pickle in a dictionary")
+
+
+def test_the_model_in_a_pickle_is_run_as_proof(keras_3: tuple[Path, Any], tmp_path: Path) -> None:
+    judge("keras")
+    rc.convert(keras_3[0] / "model.pkl", tmp_path / "m.onnx")
+    assert rc.verify(keras_3[0] / "model.pkl", tmp_path / "m.onnx")
+
+
+@pytest.fixture(scope="module")
+def keras_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that Keras 2 pickled, its SavedModel, and its arrays."""
+    folder = tmp_path_factory.mktemp("keras_2")
+    command = [frameworks.tf_keras().python, "-W", "ignore", "-c", KERAS_2, folder]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    return folder
+
+
+def _as_made_by(name: str, *args: Any, **state: Any) -> Any:
+    """An object that pickles as a call, or with a state, of something in a module that is absent here."""
+    module, _, function = name.rpartition(".")
+    for at in range(1, module.count(".") + 2):
+        above = ".".join(module.split(".")[:at])
+        sys.modules.setdefault(above, types.ModuleType(above))
+    made = type(function, (), {"__module__": module})
+    if not hasattr(sys.modules[module], function):
+        setattr(sys.modules[module], function, made)
+    called = getattr(sys.modules[module], function)
+
+    class Reduced:
+        def __reduce__(self) -> Any:
+            return (called, args, state) if state else (called, args)
+
+    return Reduced()
+
+
+@pytest.fixture
+def absent_modules() -> Iterator[None]:
+    before = dict(sys.modules)
+    yield
+    sys.modules.clear()
+    sys.modules.update(before)
+
+
+class Joblibs(pickle._Pickler):
+    """Pickles as joblib does: an array's bytes follow the object that stands for it (joblib/numpy_pickle.py, write_array)."""
+
+    def __init__(self, file: io.BytesIO, aligned: bool) -> None:
+        super().__init__(file, protocol=4)
+        self.file, self.aligned = file, aligned
+
+    def save(self, value: Any, save_persistent_id: bool = True) -> None:
+        if type(value) is not np.ndarray:
+            super().save(value, save_persistent_id)
+            return
+        more = {"numpy_array_alignment_bytes": 16} if self.aligned else {}
+        order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+        super().save(
+            _as_made_by(
+                JOBLIB_ARRAY,
+                shape=value.shape,
+                order=order,
+                dtype=value.dtype,
+                allow_mmap=not value.dtype.hasobject,
+                **more,
+            )
+        )
+        self.framer.commit_frame(force=True)
+        if value.dtype.hasobject:
+            pickle.dump(value, self.file, protocol=2)
+            return
+        if self.aligned:
+            length = 16 - (self.file.tell() + 1) % 16
+            self.file.write(bytes([length]) + b"\xff" * length)
+        self.file.write(value.tobytes("F" if order == "F" else "C"))
+
+
+def joblibs(value: Any, aligned: bool = True) -> bytes:
+    file = io.BytesIO()
+    Joblibs(file, aligned).dump(value)
+    return file.getvalue()
+
+
+def tarred(folder: Path) -> bytes:
+    """A folder as Keras 2.7 and scikeras put a SavedModel into a pickle."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.add(path, str(path.relative_to(folder)), recursive=False)
+    return file.getvalue()
+
+
+def check_relu(path: Path, folder: Path) -> rc.Checkpoint:
+    found = rc.load(path)
+    (stack,) = found.layers.values()
+    assert (stack.cell.kind, stack.cell.activation.name) == ("lstm", "relu")
+    np.testing.assert_array_equal(stack[0, 0].gates["i"].input, np.load(folder / "arrays.npz")["0"][:, :3].T)
+    return found
+
+
+@pytest.mark.usefixtures("absent_modules")
+def test_pickled_models_of_keras_2(keras_2: Path, tmp_path: Path) -> None:
+    """As Keras 2.15, Keras 2.7, an object of the author's own and scikeras with joblib pickle them."""
+    packed = np.frombuffer(tarred(keras_2 / "saved"), np.uint8)
+    call = _as_made_by("keras.saving.pickle_utils.deserialize_model_from_bytecode", packed)
+    unpack = _as_made_by("scikeras._saving_utils.unpack_keras_model", packed, np.ones(3))
+    (tmp_path / "2.7.pkl").write_bytes(pickle.dumps(call))
+    (tmp_path / "own.pkl").write_bytes(pickle.dumps(_as_made_by("__main__.Forecast", model=call, steps=3)))
+    (tmp_path / "scikeras.joblib").write_bytes(joblibs({"model_": unpack, "names": np.array(["a", None], object)}))
+    (tmp_path / "old.joblib").write_bytes(joblibs(unpack, aligned=False))
+    check_relu(keras_2 / "model.pkl", keras_2)
+    for path in sorted(tmp_path.iterdir()):
+        found = check_relu(path, keras_2)
+        assert "saved_model.pb" in found.evidence[0] and "in the pickle" in found.evidence[0], path.name
+        assert "rnnconvert-" not in str(found) + "".join(found.evidence)
+
+
+@pytest.mark.usefixtures("absent_modules")
+@pytest.mark.parametrize("aligned", [False, True])
+def test_arrays_in_a_file_of_joblibs(tmp_path: Path, aligned: bool) -> None:
+    rng = np.random.default_rng(0)
+    shapes = {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4), "bias_ih_l0": (16,), "bias_hh_l0": (16,)}
+    arrays = {f"rnn.{name}": rng.normal(size=shape).astype("f") for name, shape in shapes.items()}
+    arrays["rnn.weight_hh_l0"] = np.asfortranarray(arrays["rnn.weight_hh_l0"])
+    whole = joblibs({**arrays, "labels": np.array(["up", "down"])}, aligned)
+    (tmp_path / "m.joblib").write_bytes(whole)
+    found = rc.load(tmp_path / "m.joblib").arrays
+    assert found.keys() == arrays.keys()
+    assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
+    (tmp_path / "cut.joblib").write_bytes(whole[:400])
+    with pytest.raises(UnreadableError, match="its pickle is"):
+        rc.load(tmp_path / "cut.joblib")
+
+
+def zipped(path: Path, files: Mapping[str, Path | bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content if isinstance(content, bytes) else content.read_bytes())
+    return path
+
+
+def test_archives_with_one_model(keras_3: tuple[Path, Any], keras_2: Path, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    zipped(tmp_path / "one.zip", {"project/model.pkl": keras_3[0] / "model.pkl", "project/train.py": b"import keras"})
+    assert list(rc.load(tmp_path / "one.zip").layers) == ["gru"]
+    folder = {
+        f"saved/{one.relative_to(keras_2 / 'saved')}": one for one in (keras_2 / "saved").rglob("*") if one.is_file()
+    }
+    check_relu(zipped(tmp_path / "saved.zip", folder), keras_2)
+    (tmp_path / "saved.tar.gz").write_bytes(gzip.compress(tarred(keras_2 / "saved")))
+    check_relu(tmp_path / "saved.tar.gz", keras_2)
+    torch.save({f"lstm_actor.{k}": v for k, v in torch.nn.LSTM(3, 4).state_dict().items()}, tmp_path / "policy.pth")
+    torch.save({}, tmp_path / "none.pth")
+    members = {"data": b"{}", "pytorch_variables.pth": tmp_path / "none.pth", "policy.pth": tmp_path / "policy.pth"}
+    found = rc.load(zipped(tmp_path / "ppo.zip", members))
+    assert list(found.layers) == ["lstm_actor"] and "'policy.pth' in the archive" in found.evidence[0]
+    with pytest.raises(UnreadableError, match=r"2 models with recurrent layers: from .a\.pth. in .*b/c\.pth"):
+        rc.load(zipped(tmp_path / "two.zip", {"a.pth": tmp_path / "policy.pth", "b/c.pth": tmp_path / "policy.pth"}))
+    with pytest.raises(UnreadableError, match="none of them has a recurrent layer"):
+        rc.load(zipped(tmp_path / "none.zip", {"a.pth": tmp_path / "none.pth", "b.pth": tmp_path / "none.pth"}))
+    with pytest.raises(UnreadableError, match="leads out of it"):
+        rc.load(zipped(tmp_path / "out.zip", {"../policy.pth": tmp_path / "policy.pth"}))
+
+
+def test_the_configuration_in_the_graph_of_objects(keras_2: Path, tmp_path: Path) -> None:
+    """TensorFlow 2.0 to 2.4 wrote into saved_model.pb what later versions write into keras_metadata.pb."""
+    needed("keras", "tensorflow")
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    shutil.copytree(keras_2 / "saved", tmp_path / "saved")
+    check_relu(tmp_path / "saved" / "variables" / "variables.index", keras_2)
+    metadata, graph = tmp_path / "saved" / "keras_metadata.pb", tmp_path / "saved" / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(graph.read_bytes())
+    for _, node in wire.fields(memoryview(metadata.read_bytes()), metadata):
+        parts = dict(wire.values(node, metadata))
+        said = model.meta_graphs[0].object_graph_def.nodes[parts.get(2, 0)].user_object
+        assert said.identifier == bytes(parts[4]).decode()
+        said.metadata = bytes(parts[5]).decode()
+    metadata.unlink()
+    graph.write_bytes(model.SerializeToString())
+    for path in (tmp_path / "saved", graph, tmp_path / "saved" / "variables" / "variables.index"):
+        found = check_relu(path, keras_2)
+        assert not found.questions
+
+
+@pytest.mark.parametrize("ending", [".h5", ".keras"])
+def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(
+    keras_2: Path, tmp_path: Path, ending: str
+) -> None:
+    found = rc.load(keras_2 / f"habit{ending}")
+    assert [stack.input_size for stack in found.layers.values()] == [5, 3, 4]
+    assert any("ignores the shape" in one and "gru_1" in one for one in found.warnings)
+    assert not any(one.startswith("lstm") for one in found.warnings)
