@@ -53,6 +53,7 @@ _WORDS = {
 @click.option("--journal", type=click.Path(path_type=Path), help="Where to keep what is done; by default in FOLDER.")
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
+@click.option("--assume-defaults", is_flag=True, help="Take the default functions where a file does not state them.")
 @setting
 @click.option("--force", is_flag=True, help="Replace files that are in FOLDER before the first start.")
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write what became of each file.")
@@ -60,7 +61,8 @@ _WORDS = {
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def batch(
     sources: tuple[str, ...], target_format: str | None, folder: str, jobs: int | None, on: str, journal: Path | None,
-    verified: bool, strict: bool, settings: tuple[str, ...], force: bool, report: Path | None, as_json: bool, quiet: bool,
+    verified: bool, strict: bool, assume_defaults: bool,
+    settings: tuple[str, ...], force: bool, report: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Convert many files into FOLDER: those of a manifest, or those that a pattern fits; paths, or URLs as fsspec has them.
 
@@ -96,7 +98,9 @@ def batch(
             if entry.code:
                 complain(entry.message, entry.source, as_json)
 
-        done = run(items, kept, workers, {"verify": verified, "strict": strict}, seen)
+        done = run(
+            items, kept, workers, {"verify": verified, "strict": strict, "assume_defaults": assume_defaults}, seen
+        )
     if report is not None:
         with replacing(report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())

@@ -87,6 +87,9 @@ _MOST = 8
     help="Write the whole Keras model SOURCE, from embeddings to dense layers, as one ONNX graph.",
 )
 @click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
+@click.option(
+    "--assume-defaults", is_flag=True, help="Where SOURCE does not state a layer's functions, take its framework's."
+)
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @click.option(
@@ -127,6 +130,7 @@ def convert(
     stateful: bool,
     whole: bool,
     strict: bool,
+    assume_defaults: bool,
     force: bool,
     dry_run: bool,
     verified: bool,
@@ -186,7 +190,7 @@ def convert(
         name = wish.name("stdout") if target == STREAM else ""
         with _synced(sync), incoming(source) as (read,), outgoing(target, name, dry_run) as written:
             proof: dict[str, Any] = {}
-            wanted = Target(written, wish.format, layers, dtype, strict, force, dry_run, shown)
+            wanted = Target(written, wish.format, layers, dtype, strict, force, dry_run, shown, assume_defaults)
             if verified:
                 from rnnconvert.core.errors import not_written
                 from rnnconvert.reports import check

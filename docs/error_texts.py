@@ -54,6 +54,8 @@ ADVICE = {
         "choose another target, change the model in its own framework, or take over what the text offers with `--set`. Listed here: "
         "what stands in the way, then the reason, then the way out."
     ),
+    "UndecidedError": "Weights alone do not say whether a layer computes tanh or relu, and others fit as well: look in the code of the "
+    "model and answer with `--set`, give its architecture with `--config`, or take the defaults with `--assume-defaults`.",
     "UnreadLayersError": "One layer cannot be read, so the whole file is not converted. Name the others with `--layer`.",
     "TransplantError": "Nothing was changed. The lines below the message name each layer that does not fit, and why.",
     "MissingPackageError": "Install the package that the text names. Conversions from file to file need no framework.",

@@ -77,7 +77,7 @@ def run(
     """Convert items, and return what became of each.
 
     workers  who converts
-    options  `verify` and `strict`, as `convert` takes them
+    options  `verify`, `strict` and `assume_defaults`, as `convert` takes them
     seen     is called with each entry, how many are done, and how many there are
     """
     start = time.monotonic()

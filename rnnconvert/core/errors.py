@@ -173,6 +173,22 @@ class RefusedError(RnnConvertError):
         super().__init__(text + (f" {remedy}" if remedy else ""))
 
 
+class UndecidedError(RefusedError):
+    """A conversion that depends on functions which the source does not state, and nobody has decided.
+
+    options    the options that decide them, such as "activation"
+    questions  for each, of which layers, what is known, and the answers, as text
+    """
+
+    def __init__(self, path: object, options: Sequence[str], questions: Sequence[str]) -> None:
+        self.options = tuple(options)
+        self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
+        self.reason = shown("; ".join(questions))
+        self.remedy = shown("Decide it as the model was trained, or take the defaults with --assume-defaults.")
+        text = f"{path}: it does not say which functions its layers compute. {self.remedy}"
+        RnnConvertError.__init__(self, text, details=questions)
+
+
 class UnreadLayersError(RefusedError):
     """A conversion of a whole file of which some recurrent layers cannot be read.
 

@@ -13,7 +13,7 @@ _flags_spoken = [False]
 
 SWITCHES = {
     "force": "force=True", "strict": "strict=True", "verify": "verify=True", "gradients": "gradients=True", "partial": "strict=False",
-    "trust-order": "trust_order=True",
+    "trust-order": "trust_order=True", "assume-defaults": "assume_defaults=True",
 }  # fmt: skip
 """Flags without a value, in Python's words."""
 

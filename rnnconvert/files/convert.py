@@ -23,9 +23,11 @@ from rnnconvert.core.errors import (
     MissingPackageError,
     RefusedError,
     RnnConvertError,
+    UndecidedError,
     UsageError,
     shown,
 )
+from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
@@ -33,7 +35,7 @@ from rnnconvert.files.arrange import arrange, fitted, split_step
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load_with, select
-from rnnconvert.files.options import Options
+from rnnconvert.files.options import Options, Question
 from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
@@ -130,6 +132,7 @@ class Target:
     force: bool = False
     dry_run: bool = False
     progress: Progress | None = None
+    assume_defaults: bool = True
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
@@ -244,7 +247,32 @@ def convert_file(source: Source, source_format: str | None, target: Target, opti
     """
     checkpoint = load_with(source, source_format, options)
     options.check_used(checkpoint.path, "read")
+    if not target.assume_defaults:
+        check_functions(select(checkpoint, [target.layers] if isinstance(target.layers, str) else target.layers))
     return _save(checkpoint, target, options)
+
+
+_FUNCTIONS = ("activation", "recurrent_activation", "nonlinearity")
+"""The options that decide which function a layer computes."""
+
+
+def check_functions(checkpoint: Checkpoint) -> None:
+    """Raise UndecidedError where the functions of layers were assumed: others give other numbers, and fit as well."""
+    layers: dict[Question, list[str]] = {}
+    for question in checkpoint.questions:
+        if question.option in _FUNCTIONS:
+            layers.setdefault(replace(question, layer=""), []).append(question.layer)
+    if layers:
+        raise UndecidedError(
+            checkpoint.path, tuple(dict.fromkeys(question.option for question in layers)),
+            [_as_question(question, names) for question, names in layers.items()],
+        )  # fmt: skip
+
+
+def _as_question(question: Question, layers: Sequence[str]) -> str:
+    named = ", ".join(map(called, layers[:8])) + (f" and {len(layers) - 8} more" if len(layers) > 8 else "")
+    choices = "|".join(question.choices) or "..."
+    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: --set {question.option}={choices}"
 
 
 @dataclass(frozen=True)

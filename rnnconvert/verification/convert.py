@@ -32,20 +32,24 @@ def convert(
     dry_run: bool = False,
     verify: bool | Plan = False,
     progress: Progress | None = None,
+    assume_defaults: bool = False,
     settings: Iterable[str] = (),
     **options: Unpack[Both],
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
-    verify  whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that says
-            how; the summary then has the report
+    verify           whether to keep the result only if its own framework gives the same outputs as the source; or a Plan that
+                     says how; the summary then has the report
+    assume_defaults  whether functions that the source does not state are those that its framework has by default
+
+    Raises UndecidedError where such a function is left open.
 
     The other arguments are those of `load` and `save`. Raises what they raise, NotEqualError for a result that is not equal or
     could not be proved; on any error every existing file is left unchanged.
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")
-    written = Target(target, target_format, layers, dtype, strict, force, dry_run, progress)
+    written = Target(target, target_format, layers, dtype, strict, force, dry_run, progress, assume_defaults)
     if verify is False:
         return convert_file(source, source_format, written, Options(options, settings))
     if dry_run:
