@@ -16,7 +16,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.comparison.pairing import pair
-from rnnconvert.containers import wire
+from rnnconvert.containers import layer_config, wire
 from rnnconvert.core import reference
 from rnnconvert.core.weights import INPUT, Directly, Input, Through
 from rnnconvert.language.layout import Sizes
@@ -551,3 +551,13 @@ def test_the_model_of_a_saved_models_metadata_is_followed(tmp_path: Path) -> Non
     (tmp_path / "m" / "keras_metadata.pb").write_bytes(content)
     read = rc.load(tmp_path / "m").layers
     assert read["a"].reads == Input() and read["b"].reads == Through(("a",), ("Dense",))
+
+
+def test_a_layer_is_called_as_its_model_calls_it() -> None:
+    operator = {
+        "class_name": "TensorFlowOpLayer",
+        "config": {"name": "AddV2"},
+        "name": "tf_op_layer_AddV2",
+        "inbound_nodes": [],
+    }
+    assert layer_config.entry(operator).name == "tf_op_layer_AddV2"

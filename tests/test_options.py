@@ -46,7 +46,7 @@ OWN_FILES = {
     "knet", "lasagne", "lux", "madmom", "mlx",
     "nam", "ncnn",
     "onednn", "openvino", "paddle",
-    "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7",
+    "persistent_rnn", "rtneural", "tensorflow1", "tesseract", "tfjs", "tflite", "torch7", "tutorials",
 }  # fmt: skip
 """Formats whose GRU keeps not all biases, or that share their endings: they have tests of their own."""
 

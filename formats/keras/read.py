@@ -406,7 +406,11 @@ class Reader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"
-        return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices)
+        # Many train with relu; the gates' function is hardly ever chosen, but its default was another one before 2.3.
+        common = option == "activation" or (
+            option == "recurrent_activation" and self.era.major < 3 and not self.era.stated
+        )
+        return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices, common=common)
 
     def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
         layout, sizes = self._fit(name, found, config)

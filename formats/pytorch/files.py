@@ -392,7 +392,7 @@ def _rnn(name: str, said: str, has_code: bool, options: Options) -> Cell:
         why = "a state_dict does not hold an RNN's nonlinearity"
         if has_code:
             why = "the archive's code does not show which function is called with these weights"
-        function = options.ask("nonlinearity", name, assumed="tanh", why=why)
+        function = options.ask("nonlinearity", name, assumed="tanh", why=why, common=True)
     return Cell("rnn", activation=RELU if function == "relu" else TANH)
 
 

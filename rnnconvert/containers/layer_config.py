@@ -50,7 +50,8 @@ def entry(value: Mapping[str, Any]) -> Entry:
     """Return a layer from its serialized form."""
     config = value["config"]
     config = config if isinstance(config, Mapping) else {"layers": config}
-    name = config.get("name") or value.get("name") or ""
+    # What a functional model calls a layer stands beside the configuration: operators of TensorFlow 2.0 to 2.3 state another there.
+    name = value.get("name") or config.get("name") or ""
     package, _, class_name = str(value.get("class_name", "")).rpartition(">")
     # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
     module = str(value.get("module") or "").partition(".")[0]

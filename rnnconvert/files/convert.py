@@ -252,15 +252,11 @@ def convert_file(source: Source, source_format: str | None, target: Target, opti
     return _save(checkpoint, target, options)
 
 
-_FUNCTIONS = ("activation", "recurrent_activation", "nonlinearity")
-"""The options that decide which function a layer computes."""
-
-
 def check_functions(checkpoint: Checkpoint) -> None:
     """Raise UndecidedError where the functions of layers were assumed: others give other numbers, and fit as well."""
     layers: dict[Question, list[str]] = {}
     for question in checkpoint.questions:
-        if question.option in _FUNCTIONS:
+        if question.common:
             layers.setdefault(replace(question, layer=""), []).append(question.layer)
     if layers:
         raise UndecidedError(

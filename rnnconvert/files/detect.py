@@ -52,7 +52,7 @@ def seen(file: Opened) -> dict[str, Seen]:
             what = adapter(name).recognise(file)
             if what is not None:
                 found[name] = what
-    return dict(sorted(found.items(), key=lambda entry: -entry[1].score))
+    return dict(sorted(found.items(), key=lambda entry: (-entry[1].score, -entry[1].taken)))
 
 
 def recognise(path: Path) -> dict[str, str]:

@@ -39,11 +39,13 @@ class Doubt(NamedTuple):
 
     fits   whether the caller only has to choose
     extra  an array among the layer's own that its layout does not have, or ""
+    taken  how many arrays a layout that may be chosen accounts for
     """
 
     reason: str
     fits: bool = True
     extra: str = ""
+    taken: int = 0
 
 
 def sentences(doubts: Mapping[str, Doubt]) -> list[str]:
@@ -78,9 +80,11 @@ class ArrayFiles:
         except UnreadableError:
             return None
         if found:
-            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(found[0].layout)}")
-        fits = any(doubt.fits for doubt in doubts.values())
-        return Seen(SHAPED, f"{kind}, with arrays of its shapes") if fits else None
+            taken = sum(len(group.names) for group in found)
+            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(found[0].layout)}", taken)
+        fitting = [doubt for doubt in doubts.values() if doubt.fits]
+        taken = sum(doubt.taken for doubt in fitting)
+        return Seen(SHAPED, f"{kind}, with arrays of its shapes", taken) if fitting else None
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return what can be written."""
@@ -249,7 +253,7 @@ class ArrayFiles:
         fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with --set layout=NAME")
+            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with --set layout=NAME", taken=most)
         if len(fitting) > 1:
             return Doubt(
                 "it may be layers of one direction, or one of two. Choose with --set bidirectional=true or false"
@@ -380,6 +384,7 @@ def _plus(group: FoundLayer, extra: str) -> Doubt:
         f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
         f"computes the same, confirm with --set layout={group.layout.name}",
         extra=extra,
+        taken=len(group.names),
     )
 
 
@@ -453,7 +458,7 @@ _ANY_LAYERS = frozenset({"kernel", "bias", "weight", "w", "b", "scale", "in", "o
 def speak_for(names: Iterable[str]) -> bool:
     """Return whether some arrays of a layout, though not all, show that a recurrent layer was meant.
 
-    An array shows it if other layers do not have its name: `h/kernel` does, a kernel and a bias alone do not.
+    An array shows it if other layers do not have its name: `h/kernel` does; a kernel and a bias alone, or a letter, do not.
     """
-    words = (word for local in names for word in re.split(r"[/._]", local))
+    words = (word for local in names if len(local) > 1 for word in re.split(r"[/._]", local))
     return any(word and not word.isdecimal() and word.lower() not in _ANY_LAYERS for word in words)

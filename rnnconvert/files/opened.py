@@ -35,10 +35,13 @@ KIND, SHAPED, STATED = 1, 2, 3
 
 
 class Seen(NamedTuple):
-    """What a format sees in a file that may be its own: how sure it is, and the evidence in words."""
+    """What a format sees in a file that may be its own: how sure it is, the evidence in words, and how many arrays it accounts
+    for where their names are the evidence.
+    """
 
     score: int
     evidence: str
+    taken: int = 0
 
 
 class Opened:

@@ -31,6 +31,7 @@ class Question:
     choices  the values it may have; empty where any text or number will do
     why      what the file lacks, and where it could be found
     layer    the layer in question, or "" for all
+    common   whether models of other values are common, too: then nothing is converted before somebody decides
     """
 
     option: str
@@ -38,6 +39,7 @@ class Question:
     choices: tuple[str, ...]
     why: str
     layer: str = ""
+    common: bool = False
 
 
 def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3) -> None:
@@ -184,6 +186,7 @@ class Options:
         why: str,
         choices: Sequence[str] = (),
         also: Sequence[str] = (),
+        common: bool = False,
     ) -> str:
         """Return what the caller decided of a fact that the file leaves open, or what is assumed, with a Question.
 
@@ -191,6 +194,7 @@ class Options:
         why      what the file lacks, in words
         choices  the values that this layer can have; those of the option if there are none
         also     other keys that decide the same fact
+        common   whether models of other values are common
 
         Raises UsageError for a value that is not among the choices.
         """
@@ -202,7 +206,7 @@ class Options:
                         f"{layer or 'the file itself'}: option {one} cannot be {value!r} here. Choose one of: {', '.join(choices)}"
                     )
                 return value
-        question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer)
+        question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer, common)
         if question not in self._questions:
             self._questions.append(question)
         return assumed

@@ -1,0 +1,131 @@
+"""Cells that people write themselves: what their code computes in NumPy, the layer that is read from their arrays computes."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RefusedError
+
+WIDTH, UNITS, TIME = 3, 5, 7
+Weights = dict[str, Array]
+
+
+def sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def theano_lstm(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    sums = x @ w["lstm_W"] + h @ w["lstm_U"] + w["lstm_b"]
+    i, f, o, g = (sums[place * UNITS : (place + 1) * UNITS] for place in range(4))
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def nematus_gru(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    gates = sigmoid(h @ w["encoder_U"] + x @ w["encoder_W"] + w["encoder_b"])
+    r, u = gates[:UNITS], gates[UNITS:]
+    new = np.tanh(h @ w["encoder_Ux"] * r + x @ w["encoder_Wx"] + w["encoder_bx"])
+    return u * h + (1 - u) * new, c
+
+
+def karpathy_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    return np.tanh(w["Wxh"] @ x + w["Whh"] @ h + w["bh"][:, 0]), c
+
+
+def britz_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    return np.tanh(w["U"] @ x + w["W"] @ h), c
+
+
+def one_matrix(join: Callable[[Array, Array], Array]) -> Callable[..., tuple[Array, Array]]:
+    def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        both = join(x, h)
+        i, f, g, o = (w[f"W{gate}"] @ both + w[f"b{gate}"][:, 0] for gate in "ifco")
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(c), c
+
+    return step
+
+
+def d2l_lstm(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    i, f, g, o = (x @ w[f"W_x{gate}"] + h @ w[f"W_h{gate}"] + w[f"b_{gate}"] for gate in "ifco")
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def d2l_gru(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    z, r = (sigmoid(x @ w[f"W_x{gate}"] + h @ w[f"W_h{gate}"] + w[f"b_{gate}"]) for gate in "zr")
+    new = np.tanh(x @ w["W_xh"] + (r * h) @ w["W_hh"] + w["b_h"])
+    return z * h + (1 - z) * new, c
+
+
+def d2l_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    return np.tanh(x @ w["W_xh"] + h @ w["W_hh"] + w["b_h"]), c
+
+
+H, X = UNITS, WIDTH
+OUT = {"Why": (2, H), "by": (2, 1)}
+DENSE = {"U": (H, 2), "b": (2,), "Wemb": (9, X)}
+GATES = {f"W{gate}": (H, H + X) for gate in "fico"} | {f"b{gate}": (H, 1) for gate in "fico"}
+
+
+def d2l(gates: str) -> dict[str, tuple[int, ...]]:
+    return {name: shape for g in gates for name, shape in ((f"W_x{g}", (X, H)), (f"W_h{g}", (H, H)), (f"b_{g}", (H,)))}
+
+
+CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, ...]], str]] = {
+    "theano_lstm": (theano_lstm, {"lstm_W": (X, 4 * H), "lstm_U": (H, 4 * H), "lstm_b": (4 * H,), **DENSE}, ""),
+    "nematus_gru": (
+        nematus_gru,
+        {"encoder_W": (X, 2 * H), "encoder_U": (H, 2 * H), "encoder_b": (2 * H,),
+         "encoder_Wx": (X, H), "encoder_Ux": (H, H), "encoder_bx": (H,)},
+        "",
+    ),
+    "karpathy_rnn": (karpathy_rnn, {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT}, "karpathy_rnn"),
+    "britz_rnn": (britz_rnn, {"U": (H, X), "W": (H, H), "V": (X, H)}, "britz_rnn"),
+    "state_first": (one_matrix(lambda x, h: np.concatenate([h, x])), {**GATES, "Wy": (2, H), "by": (2, 1)}, "state_first"),
+    "input_first": (one_matrix(lambda x, h: np.concatenate([x, h])), GATES, "input_first"),
+    "d2l_lstm": (d2l_lstm, d2l("ifco"), ""),
+    "d2l_gru": (d2l_gru, d2l("zrh"), ""),
+    "d2l_rnn": (d2l_rnn, d2l("h"), ""),
+}  # fmt: skip
+"""What a step computes, the shapes of the arrays with those of the layers around, and the layout that has to be confirmed."""
+
+
+@pytest.mark.parametrize("ending", ["npz", "pkl"])
+@pytest.mark.parametrize("name", CELLS)
+def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_path: Path) -> None:
+    step, shapes, confirmed = CELLS[name]
+    draw = np.random.default_rng(3)
+    weights = {array: draw.uniform(-1, 1, shape).astype(np.float32) for array, shape in shapes.items()}
+    path = tmp_path / f"cell.{ending}"
+    if ending == "npz":
+        np.savez(path, **weights)  # type: ignore[arg-type]
+    else:
+        path.write_bytes(pickle.dumps(weights))
+    options: dict[str, Any] = {}
+    if confirmed:
+        with pytest.raises(RefusedError, match=f"tutorials.{confirmed}"):
+            rc.convert(path, tmp_path / "refused.onnx")
+        options["layout"] = f"tutorials.{confirmed}"
+    rc.convert(path, tmp_path / "cell.onnx", **options)
+    (stack,) = rc.load(path, **options).layers.values()
+    assert (
+        stack.cell.kind == next(kind for kind in ("lstm", "gru", "rnn") if kind in name)
+        if "first" not in name
+        else "lstm"
+    )
+    x = draw.uniform(-1, 1, (TIME, WIDTH))
+    h, c, outputs = np.zeros(UNITS), np.zeros(UNITS), []
+    for row in x:
+        h, c = step({array: values.astype(np.float64) for array, values in weights.items()}, row, h, c)
+        outputs.append(h)
+    np.testing.assert_allclose(reference.run(stack, x[:, None]).y[:, 0], outputs, rtol=0, atol=1e-12)
