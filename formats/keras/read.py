@@ -44,6 +44,7 @@ from rnnconvert.language.packing import unpack
 if TYPE_CHECKING:
     from rnnconvert.formats.keras import saved_graph
 
+_SILENT = "the configuration of this layer does not state it"
 _GRAPH_FILE = "saved_model.pb"
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 
@@ -406,10 +407,12 @@ class Reader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"
-        # Many train with relu; the gates' function is hardly ever chosen, but its default was another one before 2.3.
-        common = option == "activation" or (
+        # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever
+        # chosen, but its default was another one before 2.3.
+        varied = option == "activation" or (
             option == "recurrent_activation" and self.era.major < 3 and not self.era.stated
         )
+        common = varied and why != _SILENT
         return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices, common=common)
 
     def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
@@ -433,7 +436,7 @@ class Reader:
             missing = ["activation", "recurrent_activation"]
             if self.graph is not None:
                 usual, missing = self._stated_by_graph(layout, found, usual)
-        silent = "the configuration of this layer does not state it" if config is not None else ""
+        silent = _SILENT if config is not None else ""
         candidate = self._function("activation", name, usual[0], missing, _FUNCTIONS, silent)
         if layout.kind == "rnn":
             return candidate, usual[1]
