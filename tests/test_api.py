@@ -76,7 +76,11 @@ def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:
     source = write(tmp_path / "a.safetensors", stack("rnn", name="encoder"), stack("gru", name="other"))
     seen: list[tuple[int, int]] = []
     summary = rc.convert(
-        source, tmp_path / "b.onnx", layers=["encoder"], progress=lambda done, total: seen.append((done, total))
+        source,
+        tmp_path / "b.onnx",
+        layers=["encoder"],
+        assume_defaults=True,
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert (summary.source_format, summary.target_format, summary.written, summary.exact) == (
         "pytorch",

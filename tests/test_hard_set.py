@@ -314,7 +314,7 @@ def test_it_goes_to_every_target_or_is_refused_for_what_it_is(
         assert list(tmp_path.iterdir()) == []
         assert verdicts[target].verdict == "refused" and verdicts[target].detail == str(caught.value)
         return
-    summary = rc.convert(source, path, settings=case.settings)
+    summary = rc.convert(source, path, settings=case.settings, assume_defaults=True)
     assert verdicts[target].verdict == ("exact" if summary.exact else "rewritten")
     (stack,) = rc.load(source, settings=case.settings).layers.values()
     allowed, _ = bound(stack)

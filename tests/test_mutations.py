@@ -45,7 +45,7 @@ def attempt(path: Path) -> bool:
         checkpoint = rc.load(path)
         for layer in checkpoint.layers.values():
             layer.describe()
-        convert(path, target)
+        convert(path, target, assume_defaults=True)
         target.unlink()
         return True
     except RnnConvertError as error:

@@ -73,7 +73,7 @@ def test_a_proof_that_is_kept_is_not_run_again(files: Path, monkeypatch: pytest.
     first = rc.verify(a, b, on=["torch-cpu"], cache=kept)
     again = rc.verify(a, b, on=["torch-cpu"], cache=kept)
     assert first.equal and again.equal and len(runs) == 1
-    assert again.document["summary"].startswith(first.document["summary"] + "; proved on ")
+    assert again.document["summary"].startswith(first.document["summary"] + "; run on ")
     assert again.document["layers"] == json.loads(reports.render(first.document, ".json"))["layers"]
 
 

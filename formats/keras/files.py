@@ -93,6 +93,11 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     return found
 
 
+def silent(path: Path) -> bool:
+    """Return whether a file of that name states no functions: weights alone do not."""
+    return lowered(path).name.endswith(".weights.h5")
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
     from rnnconvert.formats.keras import write as keras_write

@@ -288,6 +288,11 @@ def _explain_absence(path: Path, stored: Stored) -> None:
             _check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
 
 
+def silent(path: Path) -> bool:
+    """Return whether a file states no functions: no state dictionary does."""
+    return True
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     from rnnconvert.formats.pytorch import write as pytorch_write

@@ -68,7 +68,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
                     )
         except RnnConvertError:
             raise
-        except (OSError, EOFError, RuntimeError, NotImplementedError, zlib.error, zipfile.BadZipFile, tarfile.TarError):
+        except (OSError, NotImplementedError, zlib.error, zipfile.BadZipFile, tarfile.TarError, *pickles.RECOVERABLE):
             return []
     return []
 

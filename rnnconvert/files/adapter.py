@@ -9,6 +9,7 @@ A module here is an adapter. It has
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
     about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
+    silent(path)           where it has this: whether a file of that name states no functions of its layers
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
 imports no framework unless a file cannot be read without it.

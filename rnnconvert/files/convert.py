@@ -247,7 +247,10 @@ def convert_file(source: Source, source_format: str | None, target: Target, opti
     """
     checkpoint = load_with(source, source_format, options)
     options.check_used(checkpoint.path, "read")
-    if not target.assume_defaults:
+    writer, path = detect.target(Path(target.path), target.format), Path(target.path)
+    # What neither file states is what the caller's code says, before and after.
+    silent = checkpoint.format == writer.NAME and getattr(writer, "silent", lambda _: False)(path)
+    if not (target.assume_defaults or silent):
         check_functions(select(checkpoint, [target.layers] if isinstance(target.layers, str) else target.layers))
     return _save(checkpoint, target, options)
 

@@ -56,6 +56,8 @@ def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = Fa
             models.append(Model(deeper.file, f"{deeper.where}, {where}"))
         elif detect.seen(opened):
             models.append(Model(_named(opened), where))
+    if empty:
+        models = [one for one in models if holds_layers(one.file)]
     if len(models) < 2:
         return models[0] if models else None
     names = ", ".join(one.where for one in models[:8])
