@@ -176,7 +176,7 @@ MUTATE = textwrap.dedent(
         path.write_bytes(bytes(data))
         try:
             load(path)
-            convert(path, target, force=True)
+            convert(path, target, force=True, assume_defaults=True)
             done += 1
         except RnnConvertError:
             refused += 1
