@@ -11,7 +11,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "tutorials", "Tutorials", "the code that tutorials print, and people copy",
     "source: each computes what its code, written out in NumPy, computes",
-    ("of tanh and sigmoid, as in the tutorials; only read",
+    ("of tanh and sigmoid, one direction, as in the tutorials",
      "layers around lie under names of their own: confirm with `--set layout=...` that the layer computes the same",
      "whether the state or the input comes first in one matrix, no file says: `--set layout=` decides it"),
     (".npz",), separator="_",
@@ -31,19 +31,18 @@ THEANO_LSTM = Layout(
     "lstm.py, lstm_layer",
     "lstm_layer",
     holds=_ONE,
-    writable=False,
 )
 NEMATUS_GRU = Layout(
     "tutorials.nematus_gru", "gru", "r z n",
     (Tensor("W", "input[r z]", "in (gate hidden)"), Tensor("U", "recurrent[r z]", "in (gate hidden)"),
      Tensor("b", "input_bias[r z]", "(gate hidden)"),
      Tensor("Wx", "input[n]", "in hidden"), Tensor("Ux", "recurrent[n]", "in hidden"), Tensor("bx", "input_bias[n]", "hidden")),
-    "nmt.py, gru_layer", "gru_layer", reset_after=True, holds=_ONE, writable=False,
+    "nmt.py, gru_layer", "gru_layer", reset_after=True, holds=_ONE,
 )  # fmt: skip
 KARPATHY_RNN = Layout(
     "tutorials.karpathy_rnn", "rnn", "n",
     (Tensor("Wxh", "input"), Tensor("Whh", "recurrent"), Tensor("bh", "input_bias", "hidden 1")),
-    "min-char-rnn.py", "min-char-rnn", holds=_ONE, writable=False,
+    "min-char-rnn.py", "min-char-rnn", holds=_ONE,
 )  # fmt: skip
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",
@@ -53,30 +52,29 @@ BRITZ_RNN = Layout(
     "rnn_theano.py, RNNTheano",
     "RNNTheano",
     holds=_NONE,
-    writable=False,
 )
 STATE_FIRST = Layout(
     "tutorials.state_first", "lstm", "i f g o",
     (Tensor("W{gate}", "recurrent input", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((h, x)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE, writable=False,
+    "W @ concatenate((h, x)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE,
 )  # fmt: skip
 INPUT_FIRST = Layout(
     "tutorials.input_first", "lstm", "i f g o",
     (Tensor("W{gate}", "input recurrent", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((x, h)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE, writable=False,
+    "W @ concatenate((x, h)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE,
 )  # fmt: skip
 D2L_LSTM = Layout(
     "tutorials.d2l_lstm", "lstm", "i f g o",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.1, LSTMScratch", "LSTMScratch", letters=_LETTERS, holds=_ONE, writable=False,
+    "10.1, LSTMScratch", "LSTMScratch", letters=_LETTERS, holds=_ONE,
 )  # fmt: skip
 D2L_RNN = Layout(
     "tutorials.d2l_rnn", "rnn", "n",
     (Tensor("W_xh", "input", "in hidden"), Tensor("W_hh", "recurrent", "in hidden"), Tensor("b_h", "input_bias", "hidden")),
-    "9.5, RNNScratch", "RNNScratch", holds=_ONE, writable=False,
+    "9.5, RNNScratch", "RNNScratch", holds=_ONE,
 )  # fmt: skip
 D2L_GRU = Layout(
     "tutorials.d2l_gru", "gru", "r z n",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE, writable=False,
+    "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE,
 )  # fmt: skip
