@@ -113,7 +113,7 @@ def test_another_custom_operator_is_named(tmp_path: Path) -> None:
 
 
 def test_products_of_integers_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where what is multiplied with int8 weights is no float number, the kernel is another one."""
+    """Int8 weights multiplied with integers run in another kernel than the hybrid one, which takes floats."""
     monkeypatch.setattr(loops, "_FLOAT", 9)
     path = GOLDEN / "unrolled_int8.tflite"
     assert not loops.read(path, graph.read(path)).layers

@@ -72,11 +72,11 @@ class Configured:
         """
         models = [one for one in (self.model, *every(self.model)) if one.class_name == "Sequential"]
         inside = [[layer for layer in children(one) if layer.class_name != "InputLayer"] for one in models]
-        found = [layers[0] for layers in inside if layers]
-        for layer in found:
-            inner = layer.inner("layer")
-            found += [] if inner is None else [inner]
-        return {id(layer.config) for layer in found}
+        first = [layers[0] for layers in inside if layers]
+        for layer in first:
+            wrapped = layer.inner("layer")
+            first += [] if wrapped is None else [wrapped]
+        return {id(layer.config) for layer in first}
 
     def is_first(self, layer: Entry) -> bool:
         """Return whether a layer is the first of a Sequential model, or wrapped by it."""

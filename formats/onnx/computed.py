@@ -100,6 +100,13 @@ class Looked:
         """The nodes of all layers, by id."""
         return {id(node) for one in self.layers.values() for node in one.nodes}
 
+    def refusals(self) -> list[str]:
+        """Return for each part of the graph that looks like a layer, and is not read, a sentence with the reason."""
+        return [
+            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
+            for label, why in self.reasons.items()
+        ]
+
 
 def label_of(node: onnx.NodeProto) -> str:
     """Return what a node is known by: its name, or the first value that it gives."""

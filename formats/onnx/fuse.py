@@ -249,7 +249,7 @@ class _Work:
         nodes: list[onnx.NodeProto] = []
         given: list[str] = []
         for one in layers:
-            states = {letter: name for letter, name in one.states.items() if not self._is_zero(name)}
+            states = {letter: name for letter, name in one.states.items() if everywhere(self.scope, name) != 0}
             new, numbers = made(one, _unique(one.label, names), self.opset, states)
             nodes += new
             arrays.update(numbers)
@@ -267,9 +267,6 @@ class _Work:
                 code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
                 model.graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
         return Graph(model, arrays)
-
-    def _is_zero(self, name: str) -> bool:
-        return everywhere(self.scope, name) == 0
 
 
 def _cell(found: Found) -> str:

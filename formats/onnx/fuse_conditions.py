@@ -38,13 +38,13 @@ def _numbers(scope: Scope, names: Iterable[str], kinds: str = "f") -> Iterator[f
 def decision(scope: Scope, name: str) -> str:
     """Return what a truth comes from, in words, such as "Equal with -7"; "" where no comparison is found."""
     waiting, words = [name], ""
-    seen: set[str] = set()
-    while waiting and len(seen) < _FOLLOWED:
-        own = waiting.pop(0)
-        producer = scope.producer(own) if own else None
-        if producer is None or own in seen:
+    followed: set[str] = set()
+    while waiting and len(followed) < _FOLLOWED:
+        value = waiting.pop(0)
+        producer = scope.producer(value) if value else None
+        if producer is None or value in followed:
             continue
-        seen.add(own)
+        followed.add(value)
         node = producer[0]
         if node.op_type in COMPARED:
             # Whole numbers that are not equalled are those of counts and truths.
@@ -61,27 +61,27 @@ def decision(scope: Scope, name: str) -> str:
 def conditions(scope: Scope, nodes: Sequence[onnx.NodeProto]) -> list[float]:
     """Return the numbers at which something in nodes may begin or end, where one of them compares; none otherwise."""
     compare = [node for node in nodes if node.op_type in COMPARED or node.op_type in _SPECIAL]
-    found: dict[float, None] = {}
+    numbers: dict[float, None] = {}
     for node in compare:
-        found |= dict.fromkeys(_SPECIAL.get(node.op_type, ()))
-        found |= dict.fromkeys(_numbers(scope, node.input))
-    for node in nodes if found else ():
+        numbers |= dict.fromkeys(_SPECIAL.get(node.op_type, ()))
+        numbers |= dict.fromkeys(_numbers(scope, node.input))
+    for node in nodes if numbers else ():
         if node.op_type in _BOUNDS:
-            found |= dict.fromkeys(_numbers(scope, node.input))
-    return list(found)[:_MOST]
+            numbers |= dict.fromkeys(_numbers(scope, node.input))
+    return list(numbers)[:_MOST]
 
 
 def _near(number: float) -> list[float]:
     """Return a number of single precision with its neighbours, and numbers that are far on both sides."""
-    own = np.float32(number)
-    if not np.isfinite(own):
-        return [float(own)]
+    single = np.float32(number)
+    if not np.isfinite(single):
+        return [float(single)]
     inf = np.float32(np.inf)
-    sides = [np.nextafter(own, -inf), own, np.nextafter(own, inf)]
+    sides = [np.nextafter(single, -inf), single, np.nextafter(single, inf)]
     return [
         *map(float, sides),
-        float(own) - _NEAR,
-        float(own) + _NEAR,
+        float(single) - _NEAR,
+        float(single) + _NEAR,
         -_FAR * (abs(number) + 1),
         _FAR * (abs(number) + 1),
     ]

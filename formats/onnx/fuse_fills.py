@@ -39,21 +39,23 @@ class Fills:
         if new != same_numbers(self.inner, self.state[1]):
             return None
         for name, after, first, _ in self.hidden:
-            if name == old and same_numbers(self.inner, after) == value and _zeros(self.scope, first):
+            if name == old and same_numbers(self.inner, after) == value and everywhere(self.scope, first) == 0:
                 return "output"
-        return "zero" if _zeros(self.inner, old) else None
+        return "zero" if everywhere(self.inner, old) == 0 else None
 
     def zeros(self, gathered: Sequence[tuple[str, str, int, bool]]) -> list[str]:
         """Return the values around the loop that are zero for every sequence: what copies of the output begin with, or become.
 
         gathered  as in `uses`
         """
-        found = [first for name, _, first, _ in self.hidden if name != self.state[0] and _zeros(self.scope, first)]
+        found = [
+            first for name, _, first, _ in self.hidden if name != self.state[0] and everywhere(self.scope, first) == 0
+        ]
         for value in [*(after for _, after, _, _ in self.hidden), *(one[0] for one in gathered)]:
             choice = masks.choice(self.inner, value)
             for name in () if choice is None else (choice.new, choice.old):
                 where, own = self.inner.resolve(name)
-                if where is not self.inner and _zeros(where, own):
+                if where is not self.inner and everywhere(where, own) == 0:
                     found.append(own)
         return list(dict.fromkeys(found))
 
@@ -94,8 +96,3 @@ class Fills:
                 raise UnmatchedError(f"{final!r} collects something else than its state at each step")
             uses.append(Use(final, "sequence", axis, fill=fill))
         return uses
-
-
-def _zeros(scope: Scope, name: str) -> bool:
-    """Return whether a value is zero for every sequence."""
-    return everywhere(scope, name) == 0

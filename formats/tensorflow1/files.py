@@ -247,9 +247,8 @@ class _Reader:
         """Name what looks like a recurrent layer where nothing else was read or named."""
         if self.layers or self.unread:
             return
-        for label, why in self.looked.reasons.items():
-            where = f"{label}: " if label else ""
-            self._leave(f"{where}what may be the steps of a recurrent layer is not read: {why}")
+        for refusal in self.looked.refusals():
+            self._leave(refusal)
 
     def _computed(self, wrapped: Wrapped) -> bool:
         """Return whether layers that operations of the graph compute are made of the arrays of cells."""

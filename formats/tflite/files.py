@@ -117,10 +117,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
     if not layers and not unread:
-        unread += [
-            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
-            for label, why in looked.reasons.items()
-        ]
+        unread += looked.refusals()
     if not layers and not unread and (steps := _integers(model)):
         unread += steps
         others |= _meant(path, model.graphs[0])

@@ -145,7 +145,7 @@ def in_pickle(path: Path) -> list[Inside]:
 
 
 def _described(path: Path) -> Any:
-    """Return the values of a pickle, or of the one in a zip archive; None where there is none."""
+    """Return the content of a file that is a pickle, or of the pickle in a zip archive; None where there is no pickle."""
     with open_regular(path) as file:
         head = file.read(300)
     if head.startswith(b"PK"):

@@ -143,6 +143,11 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     only_replace(path, force or dry_run)
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
+    same = checkpoint.format == writer.NAME
+    # What neither file states is what the caller's code says, before and after.
+    silent = same and getattr(writer, "silent", lambda _: False)(path)
+    if not (target.assume_defaults or silent):
+        check_functions(chosen)
     asked = len(options.questions)
     stacks, steps = arrange(chosen, options)
     chosen = chosen.replace(questions=(*chosen.questions, *options.questions[asked:]))
@@ -153,7 +158,6 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     if target.strict:
         _only_exact(steps, writer.NAME)
         _nothing_open(chosen)
-    same = checkpoint.format == writer.NAME
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), target.progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
@@ -247,11 +251,6 @@ def convert_file(source: Source, source_format: str | None, target: Target, opti
     """
     checkpoint = load_with(source, source_format, options)
     options.check_used(checkpoint.path, "read")
-    writer, path = detect.target(Path(target.path), target.format), Path(target.path)
-    # What neither file states is what the caller's code says, before and after.
-    silent = checkpoint.format == writer.NAME and getattr(writer, "silent", lambda _: False)(path)
-    if not (target.assume_defaults or silent):
-        check_functions(select(checkpoint, [target.layers] if isinstance(target.layers, str) else target.layers))
     return _save(checkpoint, target, options)
 
 

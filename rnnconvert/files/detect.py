@@ -43,16 +43,20 @@ class Source(NamedTuple):
 
 def seen(file: Opened) -> dict[str, Seen]:
     """Return the formats that a file may have, each with what it sees, the surest first; only rooms of its kinds are
-    entered.
+    entered, and once in a reading.
     """
-    found = {}
+    return file.examined(_seen)
+
+
+def _seen(file: Opened) -> dict[str, Seen]:
+    formats = {}
     for name in names():
         card = registry.cards().get(name)
         if card is None or file.may_be(card):
-            what = adapter(name).recognise(file)
-            if what is not None:
-                found[name] = what
-    return dict(sorted(found.items(), key=lambda entry: (-entry[1].score, -entry[1].taken)))
+            evidence = adapter(name).recognise(file)
+            if evidence is not None:
+                formats[name] = evidence
+    return dict(sorted(formats.items(), key=lambda entry: (-entry[1].score, -entry[1].taken)))
 
 
 def recognise(path: Path) -> dict[str, str]:

@@ -38,9 +38,9 @@ class Model(NamedTuple):
 def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = False, depth: int = 0) -> Model | None:
     """Return the model inside a file that no format reads directly; None where there is none.
 
-    holds_layers  whether a file has recurrent layers, where several files inside are models
-    empty         whether a format has read the file, and found no recurrent layer
-    depth         how many files it lies in
+    holds_layers  says whether a file has recurrent layers: which of several models inside is meant
+    empty         whether a format has already read the outer file, and found no recurrent layer in it
+    depth         in how many files this one lies
 
     Raises UnreadableError where several models with recurrent layers are inside, or none of several models has one.
     """

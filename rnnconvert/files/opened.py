@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 from rnnconvert.containers import (
     archives,
@@ -106,16 +106,23 @@ class Opened:
         return self._tail == sorted_table.MAGIC
 
     def once(self, look: Callable[[Path], T]) -> T:
-        """Return what a reader makes of it; the same reader is not asked twice. Raises what the reader raises."""
+        """Return what a reader makes of its path; the same reader is not asked twice. Raises what the reader raises."""
+        return self._remembered(look, self.path)
+
+    def examined(self, look: Callable[[Opened], T]) -> T:
+        """Return what an examiner makes of it; the same examiner is not asked twice. Raises what the examiner raises."""
+        return self._remembered(look, self)
+
+    def _remembered(self, look: Callable[[Any], T], subject: Any) -> T:
         if look not in self._looked:
             try:
-                self._looked[look] = look(self.path), None
+                self._looked[look] = look(subject), None
             except Exception as error:
                 self._looked[look] = None, error
-        made, raised = self._looked[look]
-        if raised is not None:
-            raise raised
-        return made  # type: ignore[no-any-return]
+        result, error = self._looked[look]
+        if error is not None:
+            raise error
+        return cast("T", result)
 
     @property
     def json(self) -> dict[str, Any] | None:
