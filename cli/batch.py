@@ -92,6 +92,10 @@ def batch(
     ):  # once there is a journal, what is there may be what an interrupted run had written
         manifest.check_targets(items)
     with Journal(journal) as kept, watching(quiet or as_json) as watch:
+        if not force:
+            manifest.check_others(
+                items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code}
+            )
 
         def seen(entry: Any, done: int, total: int) -> None:
             watch("converting", done, total)

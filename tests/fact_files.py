@@ -240,7 +240,7 @@ KINDS = {
     ".bson": Kind(open_bson, lambda path, tree: None),
     ".eqx": Kind(lambda path: list(npy.read_row(path).arrays.values()), npy.write_row),
     ".index": Kind(
-        lambda path: dict(tensor_bundle.read(path).arrays), lambda path, tree: tensor_bundle.write(path, tree, True)
+        lambda path: dict(tensor_bundle.read(path).arrays), lambda path, tree: tensor_bundle.write(path, tree)
     ),
     ".bin": Kind(open_cudnn, save_cudnn),
     ".dl4j": Kind(open_dl4j, save_dl4j),

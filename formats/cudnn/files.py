@@ -19,7 +19,7 @@ import numpy as np
 
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
@@ -357,6 +357,11 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(str(path), NAME, layers, others, about, options.questions, doubts)
 
 
+def companions(path: Path) -> tuple[Path, ...]:
+    """Return the description beside a raw file; a .safetensors holds its own."""
+    return () if lowered(path).suffix == ".safetensors" else (_beside(path),)
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a raw file and its description, or one .safetensors."""
     job.dropped.update(job.carried)
@@ -382,7 +387,6 @@ def write(path: Path, job: Job) -> list[str]:
     notes = [f"described by {_beside(path).name}"]
     if job.dry_run:
         return notes
-    only_replace(_beside(path), job.force)
     with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":

@@ -145,6 +145,11 @@ def _layer(path: Path, one: param.Layer, name: str, stored: dict[str, Array], op
     )),))  # fmt: skip
 
 
+def companions(path: Path) -> tuple[Path, ...]:
+    """Return the file of the numbers."""
+    return (path.with_suffix(".bin"),)
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a chain of layers for each stack, with the last states as blobs, and the numbers next to it."""
     rows: list[str] = []
@@ -171,7 +176,7 @@ def write(path: Path, job: Job) -> list[str]:
         notes.append(
             f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}"
         )
-    beside = path.with_suffix(".bin")
+    (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
     job.dropped.update(job.carried)
     job.recipe.extend(

@@ -107,6 +107,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     )  # fmt: skip
 
 
+companions = writing.companions
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a model of the layers, each reading the one before, with its numbers next to it."""
     job.dropped.update(job.carried)  # a graph of its own has no place for them

@@ -31,6 +31,11 @@ Out = tuple[int, int]
 """An operation's number, and which of its ports."""
 
 
+def companions(path: Path) -> tuple[Path, ...]:
+    """Return the file of the numbers."""
+    return (path.with_suffix(".bin"),)
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write the two files; return what a user should know."""
     graph = _Graph(job)
@@ -49,7 +54,7 @@ def write(path: Path, job: Job) -> list[str]:
         notes.append(
             f"{part.stack.name or 'the layer'}: input {prefix}x (batch, time, {part.stack.input_size}), output {prefix}y"
         )
-    beside = path.with_suffix(".bin")
+    (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
     job.recipe.extend(
         [

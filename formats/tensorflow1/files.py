@@ -497,6 +497,9 @@ def _said(wrapped: Wrapped) -> list[str]:
     return sorted({member.scope.rpartition("/")[2] for member in wrapped.cells.values()})
 
 
+companions = tensorflow1_write.companions
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
     wrapper.

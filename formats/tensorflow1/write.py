@@ -22,6 +22,11 @@ _SCOPES = {"lstm": "lstm_cell", "gru": "gru_cell", "gru_block": "gru_cell", "cud
 """The scope that the class of a layout gives its variables."""
 
 
+def companions(path: Path) -> tuple[Path, ...]:
+    """Return the data file beside an index; an .npz needs none."""
+    return () if lowered(path).suffix == ".npz" else (tensor_bundle.data_beside(path),)
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
     wrapper.
@@ -50,7 +55,7 @@ def write(path: Path, job: Job) -> list[str]:
         if lowered(path).suffix == ".npz":
             npz_file.write(path, arrays)
         else:
-            tensor_bundle.write(path, arrays, job.force)
+            tensor_bundle.write(path, arrays)
     return notes
 
 

@@ -205,6 +205,11 @@ def _function(path: Path, name: str, said: Any) -> Activation:
     return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
 
 
+def companions(path: Path) -> tuple[Path, ...]:
+    """Return the file of the weights."""
+    return (path.with_suffix(".bin"),)
+
+
 def write(path: Path, job: Job) -> list[str]:
     """Write one stack as a Sequential model, its weights in one group next to it.
 
@@ -218,7 +223,7 @@ def write(path: Path, job: Job) -> list[str]:
         )
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
-    beside = path.with_suffix(".bin")
+    (beside,) = companions(path)
     layers: list[dict[str, Any]] = []
     weights: list[dict[str, Any]] = []
     pieces: list[Array | Pieced] = []

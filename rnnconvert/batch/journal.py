@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,9 @@ class Entry:
     key      of the source's name and all that was asked
     code     as exit codes are; 0 if the target was written
     state    what changes when the source is written again, and its hash where all of it was read
-    written  the same of the target
+    written  the same of the target, with all files that belong to it
+    files    the paths or URLs of all files that were written
+    beside   the other files of the source on this disk, each with its state
     """
 
     key: str
@@ -38,6 +40,8 @@ class Entry:
     source_hash: str = ""
     target_hash: str = ""
     seconds: float = 0.0
+    files: list[str] = field(default_factory=list)
+    beside: dict[str, str] = field(default_factory=dict)
 
 
 def key_of(item: Item, options: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from rnnconvert.batch import stores
 from rnnconvert.batch.asking import is_url
 from rnnconvert.core.errors import MissingFileError, UsageError
 from rnnconvert.core.text_file import read_text
+from rnnconvert.files import detect
+from rnnconvert.files.targets import files_of
 from rnnconvert.language import registry
 
 _LARGEST = 1 << 32
@@ -46,6 +48,17 @@ class Item:
         return [self.target, self.to, self.read_as, list(self.settings), list(self.layers), self.dtype]
 
     @property
+    def files(self) -> tuple[str, ...]:
+        """The paths or URLs of all files that are written: the target, then those that belong next to it."""
+        name = stores.last(self.target) if is_url(self.target) else Path(self.target).name
+        try:
+            beside = [file.name for file in files_of(detect.target(Path(name), self.to or None), Path(name))[1:]]
+        except UsageError:  # which says, when it is converted, that nothing is written under that name
+            beside = []
+        folder = self.target[: -len(name)] if name and self.target.endswith(name) else ""
+        return (self.target, *(folder + file for file in beside))
+
+    @property
     def absolute(self) -> Item:
         """The same item for a process that works in another folder."""
         if self.wrong:
@@ -56,11 +69,26 @@ class Item:
 
 def check_targets(items: Sequence[Item]) -> None:
     """Raise UsageError if a file of this disk would be replaced. Targets behind URLs are not checked."""
-    here = [item.target for item in items if not item.wrong and not is_url(item.target)]
+    here = [file for item in items if not item.wrong for file in item.files if not is_url(file)]
     there = [target for target in here if Path(target).exists()]
     if there:
         more = f", and {len(there) - 1:,} more of the targets" if len(there) > 1 else ""
         raise UsageError(f"{there[0]} already exists{more}. Use --force to replace what is there")
+
+
+def check_others(items: Sequence[Item], written: Mapping[str, Sequence[str]]) -> None:
+    """Raise UsageError if a file would be replaced that belongs to another target of the same journal.
+
+    written  the files of each target that is done
+    """
+    owners = {_place(file): target for target, files in written.items() for file in files}
+    for item in items:
+        for file in () if item.wrong else item.files:
+            owner = owners.get(_place(file), item.target)
+            if _place(owner) != _place(item.target):
+                raise UsageError(
+                    f"{item.source}: {file} would be replaced, which belongs to {owner}. Choose another folder with --out, or use --force"
+                )
 
 
 def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tuple[str, ...] = ()) -> list[Item]:
@@ -93,17 +121,20 @@ def _apart(found: Sequence[Item]) -> list[Item]:
         if item.wrong:
             kept.append(item)
             continue
-        place = _place(item.target)
-        if place in sources:
-            raise UsageError(
-                f"{item.source} would be written over the source {sources[place]}. Choose another folder with --out"
-            )
-        other = met.setdefault(place, item)
-        if other is item:
+        places = {_place(file): file for file in item.files}
+        for place in places:
+            if place in sources:
+                raise UsageError(
+                    f"{item.source} would be written over the source {sources[place]}. Choose another folder with --out"
+                )
+        shared = next((place for place in places if place in met), None)
+        other = item if shared is None else met[shared]
+        met |= dict.fromkeys(places, other)
+        if shared is None:
             kept.append(item)
-        elif _place(other.source) != _place(item.source):
+        elif _place(other.source) != _place(item.source) or _place(other.target) != _place(item.target):
             raise UsageError(
-                f"{other.source} and {item.source} would both be written to {item.target}. Name the targets in a manifest"
+                f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest"
             )
         elif other.asked[1:] != item.asked[1:]:
             raise UsageError(

@@ -18,6 +18,7 @@ from rnnconvert.batch.asking import is_url
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
+from rnnconvert.containers.files import old_data
 from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.verification.convert import convert
@@ -117,18 +118,32 @@ def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool
     if entry is None or entry.code != 0:
         return False
     with contextlib.suppress(RnnConvertError):
-        if not _is_as_it_was(item.target, entry.written, states) and (
-            is_url(item.target) or stores.digest(Path(item.target)) != entry.target_hash
+        if not _are_as_they_were(_written(item), entry.written, states) and (
+            is_url(item.target) or stores.digest(*map(Path, _written(item))) != entry.target_hash
         ):
             return False
-        if _is_as_it_was(item.source, entry.state, states):
+        if any(stores.state(name) != state for name, state in entry.beside.items()):
+            return False
+        if _are_as_they_were((item.source,), entry.state, states):
             return True
         return bool(entry.source_hash) and stores.digest(Path(item.source)) == entry.source_hash
     return False
 
 
-def _is_as_it_was(name: str, before: str, states: Mapping[str, str]) -> bool:
-    return states.get(name) == before or stores.state(name, fresh=True) == before
+def _written(item: Item) -> tuple[str, ...]:
+    """Return the paths or URLs of all files that are there of a target."""
+    return item.files if is_url(item.target) else (*item.files, *map(str, old_data(Path(item.target))))
+
+
+def _are_as_they_were(names: Sequence[str], before: str, states: Mapping[str, str]) -> bool:
+    return _state(names, states) == before or _state(names) == before
+
+
+def _state(names: Sequence[str], states: Mapping[str, str] | None = None) -> str:
+    """Return the states of files in one text, as they are or as listings have them."""
+    if states is not None:
+        return ", ".join(states.get(name, "") for name in names)
+    return ", ".join(stores.state(name, fresh=True) for name in names)
 
 
 Outcome = tuple[Item, Entry | None]
@@ -253,17 +268,32 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
     before = stores.state(item.source, fresh=True)
     with stores.fetched(item.source, item.settings, before) as local, _target(item.target) as target:
         source_hash = "" if is_url(item.source) else stores.digest(local)
-        convert(
+        summary = convert(
             local, target, source_format=item.read_as or None, target_format=item.to or None, layers=item.layers,
             dtype=item.dtype or None, settings=item.settings, force=True, **options,
         )  # fmt: skip
-        target_hash = stores.digest(target)
-        written = stores.put(target, item.target) if is_url(item.target) else stores.state(item.target)
+        if is_url(item.target):
+            files = {url: target.with_name(stores.last(url)) for url in item.files}
+            target_hash = stores.digest(*files.values())
+            # The target comes last: what it needs is there before it.
+            written = _state(item.files, {url: stores.put(file, url) for url, file in reversed(files.items())})
+        else:
+            target_hash = stores.digest(*map(Path, _written(item)))
+            written = _state(_written(item))
+        beside: dict[str, str] = {}
+        if not is_url(item.source) and summary.checkpoint is not None:
+            beside = {name: stores.state(name) for name in summary.checkpoint.beside}
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
     return replace(
-        entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash
-    )  # fmt: skip
+        entry,
+        state=before,
+        written=written,
+        source_hash=source_hash,
+        target_hash=target_hash,
+        files=list(item.files),
+        beside=beside,
+    )
 
 
 @contextlib.contextmanager

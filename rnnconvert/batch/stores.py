@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import itertools
 import os
@@ -74,10 +75,11 @@ def state(name: str, fresh: bool = False) -> str:
     """
     if not is_url(name):
         try:
-            status = Path(name).stat()
+            statuses = [file.stat() for file in _files(Path(name))]
         except OSError as error:
             raise UnreadableError(name, str(error.strerror)) from None
-        return f"{status.st_size} {status.st_mtime_ns}"
+        size, written = sum(one.st_size for one in statuses), max((one.st_mtime_ns for one in statuses), default=0)
+        return f"{size} {written}"
     store = Store(name)
 
     def once(files: Any, path: str) -> str:
@@ -96,12 +98,29 @@ def state_of(about: dict[str, Any]) -> str:
     return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
 
-def digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
+def _files(path: Path) -> list[Path]:
+    """Return the files that a path stands for: itself; all in a folder; those of a checkpoint that go by one name."""
+    if path.is_dir():
+        return sorted(file for file in path.rglob("*") if file.is_file())
+    if not path.exists() and (index := Path(f"{path}.index")).is_file():
+        return [index, *sorted(path.parent.glob(f"{glob.escape(path.name)}.data-*"))]
+    return [path]
+
+
+def digest(*paths: Path) -> str:
+    """Return the SHA-256 of a file, or of the names and the contents of several, or of all in a folder."""
+    files = [
+        (file, file.name if file == path else str(file.relative_to(path.parent)))
+        for path in paths
+        for file in _files(path)
+    ]
     made = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_CHUNK):
-            made.update(block)
+    for file, name in files:
+        if len(files) > 1:
+            made.update(f"{name}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as content:
+            while block := content.read(_CHUNK):
+                made.update(block)
     return made.hexdigest()
 
 
@@ -117,7 +136,7 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
         return
     store = Store(name)
     with new_folder() as folder:
-        local = folder / _last(name)
+        local = folder / last(name)
         with named(name):
             told = before.partition(" ")[0]
             size = (
@@ -146,10 +165,11 @@ def named_as_asked(text: str, name: str) -> str:
     if not is_url(name):
         return text
     folder = rf"(?<![^\s'\"(])[^\s'\"(]*{os.sep}\.\.rnnconvert-\d+-[0-9a-f]{{8}}\.folder{os.sep}"
-    return re.sub(folder + re.escape(_last(name)), lambda _: name, text)
+    return re.sub(folder + re.escape(last(name)), lambda _: name, text)
 
 
-def _last(name: str) -> str:
+def last(name: str) -> str:
+    """Return the last part of a URL's path: the name of its file."""
     return place(name).rstrip("/").rpartition("/")[2] or "file"
 
 

@@ -138,6 +138,14 @@ class Reading:
                 if _identity(Path(path).stat()) != identity:
                     raise _changed(path)
 
+    def holds(self, path: object) -> bool:
+        """Return whether a path leads to a file that this reading has opened, under any name of that file."""
+        try:
+            now = _identity(Path(str(path)).stat())
+        except (OSError, ValueError):
+            return False
+        return any((now.device, now.inode) == (file.device, file.inode) for file in self._files.values())
+
     def forget(self, path: object) -> None:
         """Leave a file out of account that this process itself replaces."""
         gone = self._files.pop(os.path.realpath(str(path)), None)

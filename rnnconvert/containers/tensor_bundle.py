@@ -22,7 +22,7 @@ import numpy as np
 from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.checksums import Crc32c
 from rnnconvert.containers.crc32c import crc32c, masked
-from rnnconvert.containers.files import lowered, map_file, only_replace, replacing_both, view, write_pieces
+from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -222,14 +222,17 @@ def _text(content: Array, path: Path, name: str) -> bytes:
     raise UnreadableError(path, f"the text {name!r} is damaged")
 
 
-def write(index: Path, arrays: Mapping[str, Array | Pieced], force: bool = False) -> None:
+def data_beside(index: Path) -> Path:
+    """Return the one data file of a checkpoint that `write` writes."""
+    return Path(str(index)[: -len(SUFFIX)] + ".data-00000-of-00001")
+
+
+def write(index: Path, arrays: Mapping[str, Array | Pieced]) -> None:
     """Write a checkpoint that TensorFlow 1 and 2 load: the index, and one data file.
 
-    Raises UsageError if nothing can be written there, if TensorFlow lacks an element type, or if the data file would
-    replace an existing one.
+    Raises UsageError if nothing can be written there, or if TensorFlow lacks an element type.
     """
-    beside = Path(str(index)[: -len(SUFFIX)] + ".data-00000-of-00001")
-    only_replace(beside, force)
+    beside = data_beside(index)
     numbers = {dtype: number for number, dtype in TYPES.items()}
     keyed = {}
     for name, array in arrays.items():

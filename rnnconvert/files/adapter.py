@@ -9,6 +9,7 @@ A module here is an adapter. It has
     read(path, options)    the file as a Checkpoint
     write(path, job)       stacks in the form of these layouts, into a file
     about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
+    companions(path)       where it has this: the other files that it writes, next to one of that name
     silent(path)           where it has this: whether a file of that name states no functions of its layers
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
@@ -55,7 +56,6 @@ class Job:
     watch    is called with every piece of weights that is written
     dropped  names of carried tensors that the writer had no place for: it adds them
     recipe   lines of Python that load what was written: the writer adds them, where it has some
-    force    whether files beside the target may be replaced, too
     dry_run  whether to find out what would be done, and write nothing
     """
 
@@ -67,7 +67,6 @@ class Job:
     watch: Callable[[Array], None]
     dropped: set[str] = field(default_factory=set)
     recipe: list[str] = field(default_factory=list)
-    force: bool = False
     dry_run: bool = False
 
     def stacks(self) -> list[tuple[Layout, Recurrent]]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import (
@@ -37,6 +36,7 @@ from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load_with, select
 from rnnconvert.files.options import Options, Question
 from rnnconvert.files.summary import Progress, Summary
+from rnnconvert.files.targets import check_files, files_of
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted
 
@@ -140,7 +140,8 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     path, dtype, force, dry_run = Path(target.path), target.dtype, target.force, target.dry_run
     writer = detect.target(path, target.format)
     layers = [target.layers] if isinstance(target.layers, str) else target.layers
-    only_replace(path, force or dry_run)
+    files = files_of(writer, path)
+    check_files(files, checkpoint, force or dry_run)
     wanted = element_type(dtype)
     chosen = select(checkpoint, layers)
     same = checkpoint.format == writer.NAME
@@ -160,7 +161,7 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
         _nothing_open(chosen)
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = _Watch(_bytes(parts, dtype), target.progress)
-    job = Job(parts, wanted, options, checkpoint, carried, watch, force=force, dry_run=dry_run)
+    job = Job(parts, wanted, options, checkpoint, carried, watch, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
         options.check_used(str(path), "write", "both")
@@ -176,7 +177,7 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
         len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
-        tuple(job.recipe), checkpoint,
+        tuple(job.recipe), checkpoint, files=tuple(map(str, files)),
     )  # fmt: skip
 
 

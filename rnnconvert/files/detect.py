@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -139,14 +140,41 @@ def _text(path: Path, head: bytes) -> str | None:
     return f"text of no known format ({start[:20]!r})" if plain else None
 
 
+class _Endings(NamedTuple):
+    """The endings of files: those that are only read, those that one format has although others write them too, and the
+    formats that write each, the longest ending first.
+    """
+
+    unwritten: list[tuple[str, registry.Card]]
+    usual: list[tuple[str, registry.Card]]
+    written: dict[str, list[str]]
+
+
+@functools.lru_cache(maxsize=4)
+def _endings(added: tuple[tuple[str, tuple[str, ...]], ...]) -> _Endings:
+    """Return the endings of formats that were added, and of those of this project."""
+    cards = registry.cards()
+    written: dict[str, list[str]] = {}
+    for format, endings in (*added, *((card.name, card.written) for card in cards.values())):
+        for end in endings:
+            written.setdefault(end, []).append(format)
+    return _Endings(
+        [(end, card) for card in cards.values() for end in card.unwritten],
+        [(end, card) for card in cards.values() for end in card.usual],
+        {end: written[end] for end in sorted(written, key=len, reverse=True)},
+    )
+
+
 def target(path: Path, format: str | None = None) -> Adapter:
     """Return the adapter that writes a file: the format asked for, or the one that the file's name ends like.
 
     Raises UsageError if neither decides it, or if the format does not write files of that name.
     """
     name = lowered(path).name
-    for card in registry.cards().values():
-        if (end := next((one for one in card.unwritten if name.endswith(one)), "")) and format in (None, card.name):
+    cards = registry.cards()
+    table = _endings(tuple((known, adapter(known).SUFFIXES) for known in names() if known not in cards))
+    for end, card in table.unwritten:
+        if name.endswith(end) and format in (None, card.name):
             raise UsageError(
                 f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}"
             )
@@ -162,22 +190,17 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 f"{', '.join(written)}"
             )
         return chosen
-    endings: dict[str, list[str]] = {}
-    for one in names():
-        known = registry.cards().get(one)
-        for end in adapter(one).SUFFIXES if known is None else known.written:
-            endings.setdefault(end, []).append(one)
-    usual = [card.name for card in registry.cards().values() if name.endswith(card.usual or ("\0",))]
-    if usual:
-        return adapter(usual[0])
-    for end in sorted(endings, key=len, reverse=True):
+    for end, card in table.usual:
         if name.endswith(end):
-            if len(endings[end]) > 1:
+            return adapter(card.name)
+    for end, formats in table.written.items():
+        if name.endswith(end):
+            if len(formats) > 1:
                 raise UsageError(
-                    f"{path}: files with this ending are written for {', '.join(endings[end])}. Choose one with --to."
+                    f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with --to."
                 )
-            return adapter(endings[end][0])
+            return adapter(formats[0])
     raise UsageError(
-        f"{path}: the name does not show which format to write. Choose one of the endings {', '.join(sorted(endings))}, "
+        f"{path}: the name does not show which format to write. Choose one of the endings {', '.join(sorted(table.written))}, "
         f"or give --to with one of {', '.join(names())}."
     )

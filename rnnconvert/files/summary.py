@@ -39,6 +39,7 @@ class Summary:
     recipe            lines of Python that load the layers
     checkpoint        the source as it was read
     report            the rnnconvert.Report that proved it, where it was verified
+    files             the paths of all files written: the target, then those that belong next to it
     """
 
     source: str
@@ -58,6 +59,7 @@ class Summary:
     recipe: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = field(default=None, compare=False)
     report: Any = field(default=None, compare=False)
+    files: tuple[str, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -76,7 +78,8 @@ class Summary:
 
     def _title(self) -> str:
         verb = "wrote" if self.written else "would write"
-        return f"{verb} {self.target} ({self.target_format}) from {self.source} ({self.source_format})"
+        beside = "".join(f" and {file}" for file in self.files[1:])
+        return f"{verb} {self.target}{beside} ({self.target_format}) from {self.source} ({self.source_format})"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from ((called(name), text) for name, text in self.layers.items())

@@ -12,11 +12,13 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.files import detect
 from rnnconvert.files.convert import Target, convert_file
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.load import load, load_with
 from rnnconvert.files.options import Options
 from rnnconvert.files.summary import Summary
+from rnnconvert.files.targets import check_files, files_of
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
@@ -51,6 +53,9 @@ def convert_verified(
         show_as(made, path)
         show_as(folder, path.parent)
         summary = convert_file(source, source_format, replace(target, path=made, force=True), Options(settings=words))
+        assert summary.checkpoint is not None
+        files = files_of(detect.target(path, target.format), path)
+        check_files(files, summary.checkpoint, target.force)
         _nothing_folded(path, summary)
         options = Options(settings=words)
         given = load_with(source, source_format, options).layers
@@ -75,7 +80,12 @@ def convert_verified(
             remove_old_data(before, moved[0].name)
     recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
     return replace(
-        summary, source=shown(summary.source), target=str(path), written=not report.exit_code, recipe=recipe
+        summary,
+        source=shown(summary.source),
+        target=str(path),
+        written=not report.exit_code,
+        recipe=recipe,
+        files=tuple(map(str, files)),
     ), report
 
 
