@@ -49,9 +49,11 @@ def killed(stop: int, *arguments: object) -> int:
 def computed(path: Path) -> tuple[bytes, str]:
     """The numbers of a layer and its function: what two files say apart from one another."""
     (found,) = rc.load(path).layers.values()
-    return np.asarray(found.first.get("recurrent", "n")).tobytes(), str(found.cell.activation)
+    return np.asarray(found.first.get("recurrent", "n")).tobytes(), f"{found.cell.activation} {found.first.reverse}"
 
 
+TURNED = ("out.param",)
+"""Files whose cell has one function alone: they differ in their direction."""
 SILENT = ("out.safetensors", "out.ckpt.index")
 
 
@@ -65,20 +67,24 @@ SILENT = ("out.safetensors", "out.ckpt.index")
         ("out.safetensors", ["--to", "pytorch"]),
         ("out.keras", []),
         ("out.ckpt.index", ["--to", "tensorflow1"]),
+        ("out.xml", []),
+        ("out.param", []),
+        ("out.json", ["--to", "tfjs"]),
     ],
-    ids=["onnx", "onnx-verify", "cudnn", "safetensors", "keras", "tensorflow1"],
+    ids=["onnx", "onnx-verify", "cudnn", "safetensors", "keras", "tensorflow1", "openvino", "ncnn", "tfjs"],
 )
 def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str], tmp_path: Path) -> None:
-    for word, function in (("old", TANH), ("new", RELU)):
+    for word, function in (("old", TANH), ("new", TANH if name in TURNED else RELU)):
         stack = random_stack(Sizes("rnn", 30, 24), len(word), np.float32, Cell("rnn", activation=function))
-        stack = each(
-            stack, lambda d, word=word: d.with_arrays({key: -a for key, a in d.arrays.items()}) if word == "new" else d
-        )  # type: ignore[misc]
+        if word == "new":
+            stack = each(
+                stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -a for key, a in d.arrays.items()})
+            )
         rc.save(rc.Checkpoint("made", "canonical", {"a": stack.replace(name="a")}), tmp_path / f"{word}.onnx")
     whole = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
     assert whole["old"][0] != whole["new"][0] and whole["old"][1] != whole["new"][1]
     if name in SILENT:  # the function is not in these files: their reader asks for it
-        whole = {word: (weights, "tanh") for word, (weights, _) in whole.items()}
+        whole = {word: (weights, "tanh False") for word, (weights, _) in whole.items()}
     before = tmp_path / "before"
     before.mkdir()
     assert killed(10_000, "convert", tmp_path / "old.onnx", before / name, *options) == 0
@@ -91,7 +97,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
             assert computed(target) in whole.values()
         except rc.UnreadableError:
             # Two files that have fixed names cannot be replaced in one step: they are never read as one another's.
-            assert name in ("out.bin", "out.ckpt.index")
+            assert name in ("out.bin", "out.ckpt.index", "out.xml", "out.param")
         if ended == 0:
             break
         stops += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -248,6 +249,9 @@ def test_a_model_without_its_numbers_is_unreadable(tmp_path: Path) -> None:
     path = made(tmp_path / "m.xml", of(LSTM))
     whole = path.with_suffix(".bin").read_bytes()
     path.with_suffix(".bin").write_bytes(whole[:-40])
+    with pytest.raises(UnreadableError, match="checksum"):
+        rc.load(path)
+    path.write_text(re.sub(r' crc32="\w+"', "", path.read_text()))  # as OpenVINO itself writes it
     with pytest.raises(UnreadableError, match="ends at"):
         rc.load(path)
     path.with_suffix(".bin").unlink()

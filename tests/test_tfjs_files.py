@@ -156,7 +156,7 @@ def edited(path: Path, change: Any) -> Path:
 def test_quantized_groups_are_read_as_tensorflow_js_reads_them(kind: str, tmp_path: Path) -> None:
     path = made(tmp_path / "model.json", of(LSTM))
     document = json.loads(path.read_text())
-    data = np.fromfile(tmp_path / "model.bin", "<f4")
+    data = np.fromfile(tmp_path / document["weightsManifest"][0]["paths"][0], "<f4")
     weights, stored, at = document["weightsManifest"][0]["weights"], [], 0
     for one in weights:
         count = int(np.prod(one["shape"]))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.containers.files import Summed, check_one_write, replacing_both
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import MissingFileError, UnreadableError
@@ -56,6 +56,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     if not beside.exists():
         raise MissingFileError(beside)
     numbers = Numbers(beside)
+    for row in described[:1]:
+        if row.type == "Input" and param.CHECKSUM in row.parameters:
+            check_one_write(path, beside, numbers.data, row.whole(param.CHECKSUM, path), param.BITS)
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
@@ -185,11 +188,13 @@ def write(path: Path, job: Job) -> list[str]:
     )  # fmt: skip
     if not job.dry_run:
         with replacing_both(path, beside) as (file, numbers):
-            file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
+            summed = Summed(numbers)
             for tag, array in data:
-                numbers.write(tag.to_bytes(4, "little"))
-                write_pieces(numbers, array)
-                numbers.write(bytes(-nbytes(array) % 4))
+                summed.write(tag.to_bytes(4, "little"))
+                summed.pieces(array)
+                summed.write(bytes(-nbytes(array) % 4))
+            rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
+            file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
     return notes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.files import check_one_write
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
@@ -22,6 +24,7 @@ TYPES: dict[str, np.dtype[Any]] = {
 """The element types of constants that are read, by the IR's names."""
 _VERSIONS = ("10", "11")
 _LONGEST_CHAIN = 32
+_CHECKSUM = re.compile("[0-9a-f]{8}")
 
 Value = tuple[str, int]
 """A layer's id, and which of its outputs."""
@@ -202,6 +205,10 @@ def read(path: Path) -> tuple[list[Net], Element, Path | None]:
         )  # fmt: skip
     beside = path.with_suffix(".bin")
     numbers = map_file(beside) if beside.exists() and beside.stat().st_size else None
+    info = root.first("rt_info")
+    for entry in info.every("info") if info is not None else ():
+        if numbers is not None and _CHECKSUM.fullmatch(stated := entry.attributes.get("crc32", "")):
+            check_one_write(path, beside, numbers, int(stated, 16))
     nets = [Net(path, numbers, root)]
     waiting = [(root, "")]
     while waiting:

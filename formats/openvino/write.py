@@ -13,7 +13,7 @@ from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
-from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.containers.files import Summed, replacing_both
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent
@@ -65,10 +65,11 @@ def write(path: Path, job: Job) -> list[str]:
     )
     if not job.dry_run:
         with replacing_both(path, beside) as (file, data):
-            file.write(graph.text().encode())
+            numbers = Summed(data)
             for array in graph.arrays:
-                write_pieces(data, array)
-                data.write(bytes(-nbytes(array) % 8))
+                numbers.pieces(array)
+                numbers.write(bytes(-nbytes(array) % 8))
+            file.write(graph.text(numbers.value).encode())
     return notes
 
 
@@ -213,10 +214,13 @@ class _Graph:
         shape = self.whole(f"{name}/y shape", 0, 0, count * units)
         return self.add("Reshape", f"{name}/y", [turned, shape], [(-1, -1, count * units)], {"special_zero": "true"})
 
-    def text(self) -> str:
-        """Return the .xml."""
+    def text(self, checksum: int) -> str:
+        """Return the .xml, which knows the numbers by their checksum.
+
+        OpenVINO leaves it out when it saves the model again, as it does any attribute of `info` that it does not know.
+        """
         layers, edges = "\n".join(self.layers), "\n".join(self.edges)
         return (
             f'<?xml version="1.0"?>\n<net name="recurrent" version="11">\n<layers>\n{layers}\n</layers>\n<edges>\n{edges}\n</edges>\n'
-            '<rt_info><info name="written by" value="rnnconvert"/></rt_info>\n</net>\n'
+            f'<rt_info><info name="written by" value="rnnconvert" crc32="{checksum:08x}"/></rt_info>\n</net>\n'
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.containers.files import replacing_both, write_pieces
+from rnnconvert.containers.checksums import Crc32
+from rnnconvert.containers.files import replacing_with_data, write_pieces
 from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
@@ -205,11 +206,6 @@ def _function(path: Path, name: str, said: Any) -> Activation:
     return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
 
 
-def companions(path: Path) -> tuple[Path, ...]:
-    """Return the file of the weights."""
-    return (path.with_suffix(".bin"),)
-
-
 def write(path: Path, job: Job) -> list[str]:
     """Write one stack as a Sequential model, its weights in one group next to it.
 
@@ -223,7 +219,6 @@ def write(path: Path, job: Job) -> list[str]:
         )
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
-    (beside,) = companions(path)
     layers: list[dict[str, Any]] = []
     weights: list[dict[str, Any]] = []
     pieces: list[Array | Pieced] = []
@@ -237,18 +232,24 @@ def write(path: Path, job: Job) -> list[str]:
             pieces.append(packed)
     topology = {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": {
         "class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}}}  # fmt: skip
-    document = {
+    document: dict[str, Any] = {
         "format": "layers-model", "generatedBy": "rnnconvert", "convertedBy": None, "modelTopology": topology,
-        "weightsManifest": [{"paths": [beside.name], "weights": weights}],
+        "weightsManifest": [{"paths": [], "weights": weights}],
     }  # fmt: skip
     job.dropped.update(job.carried)
     if not job.dry_run:
-        with replacing_both(path, beside) as (file, data):
-            file.write(json.dumps(document, indent=1).encode() + b"\n")
+
+        def fill(data: IO[bytes]) -> str:
+            check = Crc32()
             for array in pieces:
-                write_pieces(data, array)
+                write_pieces(data, array, check)
+            return f"{check.value:08x}"
+
+        with replacing_with_data(path, fill) as (file, beside):
+            document["weightsManifest"][0]["paths"] = [beside]
+            file.write(json.dumps(document, indent=1).encode() + b"\n")
     return [
-        f"its numbers are in {beside.name}, which belongs next to it; load it in JavaScript with tf.loadLayersModel",
+        f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel",
         *turned,
     ]
 

@@ -19,11 +19,12 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers import temporary
+from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.reading import check_sources, replaced
 from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 
@@ -298,3 +299,41 @@ def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple
     finally:
         if before is not None:
             temporary.drop(before)
+
+
+class Summed:
+    """Writes a file and takes its checksum along the way, by which the other file of a model knows it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._check = Crc32()
+
+    def write(self, data: bytes) -> None:
+        """Write a few bytes."""
+        self._file.write(data)
+        self._check.append(self._check.part(memoryview(data)), len(data))
+
+    def pieces(self, array: Array | Pieced) -> None:
+        """Write an array as `write_pieces` does."""
+        write_pieces(self._file, array, self._check)
+
+    @property
+    def value(self) -> int:
+        """The CRC-32 of what was written."""
+        return self._check.value
+
+
+def check_one_write(path: Path, beside: Path, data: Array, stated: int, bits: int = 32) -> None:
+    """Raise UnreadableError unless the bytes of a companion have the checksum that its model states.
+
+    A process that is stopped between the renaming of two files leaves one of them with the other of an earlier write.
+
+    data    the companion's bytes
+    stated  the lowest bits of their CRC-32
+    """
+    if Crc32().part(data.data) & (1 << bits) - 1 != stated:
+        raise UnreadableError(
+            path,
+            f"{beside.name} does not belong to it: its bytes have another checksum than {path.name} states",
+            "Writing the two files may have been interrupted, or one of them is of another model. Write them again.",
+        )

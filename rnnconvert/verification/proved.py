@@ -85,7 +85,7 @@ def convert_verified(
         target=str(path),
         written=not report.exit_code,
         recipe=recipe,
-        files=tuple(map(str, files)),
+        files=tuple(map(str, (*files, *(() if report.exit_code else old_data(path))))),
     ), report
 
 
