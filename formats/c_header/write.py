@@ -7,6 +7,7 @@ in JSON, what each layer is, so that the header can be read again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, variables
+from rnnconvert.files.adapter import Job, c_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
@@ -28,7 +29,7 @@ _PER_LINE = 8
 def text(path: Path, job: Job) -> tuple[str, list[str]]:
     """Return the header, and what a user should know."""
     stacks = job.stacks()
-    names = variables(stack.name or stack.cell.kind for _, stack in stacks)
+    names = c_names(stack.name or stack.cell.kind for _, stack in stacks)
     described: list[dict[str, Any]] = []
     body: list[str] = []
     notes: list[str] = []
@@ -46,10 +47,10 @@ def text(path: Path, job: Job) -> tuple[str, list[str]]:
             notes.append(
                 f"{name}: in int8 a weight changes by up to {layer.lost:.3g}, of weights of up to {layer.largest:.3g}"
             )
-    guard = "RNNCONVERT_" + "".join(one if one.isalnum() else "_" for one in path.stem.upper()) + "_H"
+    guard = "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
     half = any('"float16"' in json.dumps(one) for one in described)
     head = [
-        f"/* Written by rnnconvert. {TAG} {json.dumps(described, sort_keys=True)} */".replace("*/ */", "*/"),
+        _comment(f"Written by rnnconvert. {TAG} {json.dumps(described, sort_keys=True)}"),
         f"#ifndef {guard}", f"#define {guard}", "", "#include <math.h>", "#include <stdint.h>", "", *_HELPERS, *(_HALF if half else []),
     ]  # fmt: skip
     return "\n".join([*head, *body, "#endif", ""]), notes
@@ -71,6 +72,11 @@ _HALF = [
     "                : exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);",
     "    return bits & 0x8000 ? -value : value;", "}", "#endif", "",
 ]  # fmt: skip
+
+
+def _comment(content: str) -> str:
+    r"""Return a comment that nothing in it ends or begins again; what is JSON in it stays so: there `\u002a` is an asterisk."""
+    return "/* " + re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a") + " */"
 
 
 class _Layer:
@@ -100,7 +106,7 @@ class _Layer:
     def arrays(self) -> Iterator[str]:
         """Yield the definitions of the sizes and the arrays."""
         upper, first = self.name.upper(), self.first
-        yield f"/* {self.name}: {self.stack.describe()} */".replace("*/ */", "*/")
+        yield _comment(f"{self.name}: {self.stack.describe()}")
         yield f"#define {upper}_INPUT {first.input_size}"
         yield f"#define {upper}_HIDDEN {first.hidden_size}"
         yield f"#define {upper}_OUTPUT {first.output_size}"

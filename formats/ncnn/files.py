@@ -166,7 +166,7 @@ def write(path: Path, job: Job) -> list[str]:
         blobs.append(below)
         singles = split_stack(part.stack)
         for place, single in enumerate(singles):
-            name = unique("_".join((single.name or single.cell.kind).split()), names)
+            name = unique(_name(single), names)
             names.append(name)
             tops = [f"out{number}" if place == len(singles) - 1 else f"{name}/y", f"{name}/h_n"]
             tops += [f"{name}/c_n"] if single.cell.kind == "lstm" else []
@@ -198,6 +198,13 @@ def write(path: Path, job: Job) -> list[str]:
     return notes
 
 
+def _name(single: Recurrent) -> str:
+    """Return a layer's name as ncnn reads it: without spaces and control characters, of at most 255 bytes (paramdict.cpp, sscanf)."""
+    printable = "".join(letter if letter.isprintable() and not letter.isspace() else "_" for letter in single.name)
+    return printable.strip("_").encode()[:_LONGEST_NAME].decode("utf-8", "ignore") or single.cell.kind
+
+
+_LONGEST_NAME = 200
 _ORDER = ("weight_xc_data", "bias_c_data", "weight_hc_data", "weight_hr_data")
 
 

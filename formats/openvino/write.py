@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.formats.openvino.net import TYPES
+from rnnconvert.formats.openvino.xml_file import attribute
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import split_stack
@@ -101,9 +101,9 @@ class _Graph:
         }.get(kind, 1)
         name = unique(name, self.names)
         self.names.append(name)
-        lines = [f'<layer id="{number}" name={quoteattr(name)} type="{kind}" version="opset{version}">']
+        lines = [f'<layer id="{number}" name={attribute(name)} type="{kind}" version="opset{version}">']
         if data:
-            lines.append("<data " + " ".join(f"{key}={quoteattr(str(value))}" for key, value in data.items()) + "/>")
+            lines.append("<data " + " ".join(f"{key}={attribute(str(value))}" for key, value in data.items()) + "/>")
         if inputs:
             lines.append("<input>" + "".join(f'<port id="{port}"/>' for port in range(len(inputs))) + "</input>")
         for port, (source, out) in enumerate(inputs):
@@ -113,7 +113,8 @@ class _Graph:
         for port, shape in enumerate(outputs, first):
             code = types[port - first] if types else "f32"
             dims = "".join(f"<dim>{length}</dim>" for length in shape)
-            label = f" names={quoteattr(name)}" if port == first else ""
+            listed = name.replace(",", r"\,")  # a comma separates the names of one value
+            label = f" names={attribute(listed)}" if port == first else ""
             made.append(f'<port id="{port}" precision="{_PRECISIONS[code]}"{label}>{dims}</port>')
         if made:
             lines.append(f"<output>{''.join(made)}</output>")

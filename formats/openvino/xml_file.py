@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
 
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.errors import UnreadableError
@@ -13,6 +15,15 @@ from rnnconvert.core.errors import UnreadableError
 _DEEPEST = 64
 _LARGEST = 256 << 20
 _LONGEST_NUMBER = 32
+
+
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold (2.2), not even by their numbers."""
+
+
+def attribute(value: str) -> str:
+    """Return a text as the value of an attribute, in quotes; what XML cannot hold is spelled out, by its number."""
+    return quoteattr(_FORBIDDEN.sub(lambda match: ascii(match[0])[1:-1], value))
 
 
 @dataclass

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import itertools
 import keyword
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,14 +109,43 @@ def loading(name: str, path: Path, call: str) -> list[str]:
 
 
 def variables(names: Iterable[str]) -> dict[str, str]:
-    """Return a name of Python's for each name of a layer."""
-    found: dict[str, str] = {}
+    """Return a name of Python's for each name of a layer. Names that Python takes for one (NFKC) get numbers."""
+    return _identifiers(names, lambda name: "".join(_spelled(unicodedata.normalize("NFKC", name))))
+
+
+def c_names(names: Iterable[str]) -> dict[str, str]:
+    """Return a name of C's for each name of a layer: ASCII, so short that compilers tell it apart (C99, 5.2.4.1) with something
+    behind it, and unlike every other in capitals, too.
+    """
+    return _identifiers(names, lambda name: re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_IN_C], str.upper)
+
+
+_LONGEST_IN_C = 40
+
+
+def _spelled(name: str) -> Iterator[str]:
+    for letter in name:
+        yield letter if f"_{letter}".isidentifier() else "_"
+
+
+def _identifiers(
+    names: Iterable[str], spelled: Callable[[str], str], compared: Callable[[str], str] = str
+) -> dict[str, str]:
+    identifiers: dict[str, str] = {}
+    taken: set[str] = set()
     for name in names:
-        plain = re.sub(r"\W+", "_", name).strip("_") or "layer"
+        plain = re.sub("_+", "_", spelled(name)).strip("_") or "layer"
         if not plain.isidentifier() or keyword.iskeyword(plain):
             plain = f"layer_{plain}"
-        found[name] = unique(plain, found.values())
-    return found
+        free = next(one for one in _numbered(plain) if compared(one) not in taken)
+        taken.add(compared(free))
+        identifiers[name] = free
+    return identifiers
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(2))
 
 
 def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
@@ -138,10 +169,7 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
 
 def unique(name: str, taken: Container[str]) -> str:
     """Return a name that is not taken: this one, or with a number after it."""
-    number, free = 2, name
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    return free
+    return next(free for free in _numbered(name) if free not in taken)
 
 
 class Adapter(Protocol):

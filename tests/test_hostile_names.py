@@ -1,0 +1,100 @@
+"""No name of a layer becomes code, markup or another entry in any text that is written."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.files.adapter import adapter, c_names, names, variables
+from rnnconvert.files.options import Options
+from rnnconvert.language import registry
+from rnnconvert.language.layout import Sizes
+from tests.drawn import drawn
+from tests.requirements import required
+from tests.stacks import BOTH, random_stack
+
+NAMES = [
+    "*/ int evil(void) { return 1; } /*", "x */", "x\\", "??/", "x\ny = 1", "x\r\n#define MAIN_INPUT 9", "\"); __import__('os'); (\"",
+    "'); __import__('os'); ('", "{x}", "%s%n", "${x}", "$(id)", "`id`", "</name><evil/>", "<script>alert(1)</script>", "]]>", "&amp;",
+    "a|b", "[l](http://e)", "a=1 b=2", "-23300=5", "a,b", "double", "class", "lambda", "\u202egnp", "\ufb01", "\u00e9", "\u00b2", "\x00",
+    "\x1b[31m", "\ufffe", " ", "\t", "", "0", "a" * 300, "/", "..", "../x",
+]  # fmt: skip
+FORMATS = [name for name in names() if adapter(name).layouts(Options()) and registry.cards()[name].written]
+
+
+def source(kind: str, name: str) -> rc.Checkpoint:
+    stack = random_stack(Sizes(kind, 3, 4, 1, 1, 0, BOTH), 1, np.float32).replace(name=name)
+    return rc.Checkpoint("memory", "canonical", {name: stack})
+
+
+def statements(summary: rc.Summary) -> list[str]:
+    """The kinds of all parts of the Python that a summary shows."""
+    return [type(node).__name__ for node in ast.walk(ast.parse("\n".join(summary.recipe)))]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_name_is_a_name_in_every_file_and_recipe(format: str, tmp_path: Path) -> None:
+    kind = next(layout.kind for layout in adapter(format).layouts(Options()))
+    ending = registry.cards()[format].written[0]
+    try:
+        plain = rc.save(source(kind, "plain"), tmp_path / f"plain{ending}", format)
+    except rc.RefusedError as refusal:  # it holds other cells of this kind than a plain one
+        pytest.skip(str(refusal))
+    layers = len(rc.load(tmp_path / f"plain{ending}", format).layers)
+    for number, name in enumerate(drawn(NAMES, 10, format)):
+        path = tmp_path / f"{number}{ending}"
+        try:
+            summary = rc.save(source(kind, name), path, format)
+        except rc.UsageError:  # the name is refused in words
+            assert not path.exists()
+            continue
+        assert statements(summary) == statements(plain), name
+        assert len(rc.load(path, format).layers) == layers, name
+        if ending == ".xml":
+            tags = [
+                [element.tag for element in ElementTree.parse(one).iter()] for one in (path, tmp_path / "plain.xml")
+            ]
+            assert tags[0] == tags[1], name
+
+
+def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
+    """A compiler finds in a header what is in that of a plain name."""
+    if shutil.which("gcc") is None and "gcc" not in required():
+        pytest.skip("gcc is not installed")
+    layers = {name: source("gru", name).layers[name] for name in NAMES if name}
+    rc.save(rc.Checkpoint("memory", "canonical", layers), tmp_path / "hostile.h", "c_header")
+    found = rc.load(tmp_path / "hostile.h").layers
+    assert [*found] == [*layers]
+    (tmp_path / "main.c").write_text('#include "hostile.h"\nint main(void) { return 0; }\n')
+    words = [
+        "gcc",
+        "-std=c99",
+        "-Wall",
+        "-Werror",
+        "-Wno-unused-function",
+        "-Wno-unused-variable",
+        "-fdump-tree-original",
+        "-c",
+        "main.c",
+    ]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (dump,) = tmp_path.glob("main.c.*original")
+    functions = [line.split()[2] for line in dump.read_text().splitlines() if line.startswith(";; Function ")]
+    assert sorted(functions) == sorted(["main", *(f"{name}_step" for name in c_names(layers).values())])
+
+
+def test_identifiers_differ_as_their_compilers_compare_them() -> None:
+    made = c_names(["a", "A", "a" * 100, "a" * 100 + "b", "\u00e9", "int", "*/"])
+    assert len({name.upper() for name in made.values()}) == 7 and all(
+        name.isascii() and len(name) < 50 for name in made.values()
+    )
+    made = variables(["\ufb01", "fi", "\u00b2", "class", "1", ""])
+    assert len({*made.values()}) == 6 and all(name.isidentifier() for name in made.values())
