@@ -119,9 +119,9 @@ class Opened:
                 self._looked[look] = look(subject), None
             except Exception as error:
                 self._looked[look] = None, error
-        result, error = self._looked[look]
-        if error is not None:
-            raise error
+        result, raised = self._looked[look]
+        if raised is not None:
+            raise raised
         return cast("T", result)
 
     @property
