@@ -97,14 +97,22 @@ def batch(
                 items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code}
             )
 
+        progress = 0
+
         def seen(entry: Any, done: int, total: int) -> None:
+            nonlocal progress
+            progress = done
             watch("converting", done, total)
             if entry.code:
                 complain(entry.message, entry.source, as_json)
 
-        done = run(
-            items, kept, workers, {"verify": verified, "strict": strict, "assume_defaults": assume_defaults}, seen
-        )
+        proofs = {"verify": verified, "strict": strict, "assume_defaults": assume_defaults}
+        try:
+            done = run(items, kept, workers, proofs, seen)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"{progress:,} of {len(items):,} files are done. The same command goes on with the others"
+            ) from None
     if report is not None:
         with replacing(report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())

@@ -12,7 +12,7 @@ import click
 
 from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say, styled, watching
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import RnnConvertError, unwritable
 
 _EPILOG = """\b
 Examples:
@@ -124,7 +124,7 @@ def _make(folder: Path | None) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder}: cannot write reports here: {error.strerror}") from None
+        raise unwritable(folder, error) from None
 
 
 def _tell(report: Any, models: str, quiet: bool) -> None:

@@ -224,6 +224,8 @@ def convert(
     for source, target in pairs:
         try:
             documents.append(one(source, target))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{len(documents) - len(codes) + 1} of {len(pairs)} files are written") from None
         except RnnConvertError as error:
             codes.append(error.exit_code)
             documents.append({"source": source, "target": target, "error": as_document(error)})

@@ -44,8 +44,9 @@ Examples:
 \b
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
 4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
-70 a fault of rnnconvert, 74 the output cannot be written, 130 interrupted.
-After any code but 0 and 74 every file is unchanged, except for reports.
+70 a fault of rnnconvert, 74 a file or the output cannot be written, 130 interrupted,
+141 the output was closed. No file is ever left half written; where one target was
+asked for, it is as it was after any code but 0, 74 of the output, and 141.
 
 \b
 Completion for bash (likewise zsh, fish):
@@ -151,6 +152,9 @@ class _Group(click.Group):
 INTERNAL, OUTPUT = 70, 74
 """Exit codes as sysexits.h has them: a fault of the program, and output that cannot be written."""
 
+CLOSED = 128 + 13
+"""The exit code of a process that SIGPIPE ends: whoever reads the output closed it before the verdict was known."""
+
 
 def _ours_failed(error: RnnConvertError, as_json: bool, debug: bool) -> int:
     if debug:
@@ -166,11 +170,11 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
     """Print what nobody raised on purpose, and return its exit code."""
     if isinstance(error, BrokenPipeError):
         _silence()
-        return 0
+        return CLOSED
     if debug:
         _told(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        kind, text, code = "interrupted", "interrupted; every file is unchanged", 130
+        kind, text, code = "interrupted", f"interrupted; {error if str(error) else 'no file was changed'}", 130
     elif isinstance(error, MemoryError):
         kind, text, code = "out_of_memory", "out of memory", 3
     elif isinstance(error, OSError):

@@ -23,7 +23,7 @@ from rnnconvert.containers.files import map_file, view, write_pieces
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array, Pieced, nbytes
-from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError
+from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError, unwritable
 
 MANIFEST = "Manifest.json"
 PLACE = "@model_path/weights/weight.bin"
@@ -154,9 +154,7 @@ def new_package(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
             check_sources()
             made.rename(path)
     except OSError as error:
-        raise UsageError(
-            f"{path}: cannot write here: {error.strerror or error}. Choose another path or free it"
-        ) from None
+        raise unwritable(path, error) from None
 
 
 def _manifest() -> dict[str, Any]:

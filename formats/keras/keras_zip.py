@@ -26,7 +26,7 @@ from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError, unwritable
 
 METADATA = "metadata.json"
 CONFIG = "config.json"
@@ -191,4 +191,4 @@ def _scratch(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with tempfile.TemporaryFile(dir=Path(path).parent) as file:
             yield file
     except OSError as error:
-        raise UsageError(f"{path}: cannot write: {error.strerror or error}") from None
+        raise unwritable(path, error) from None

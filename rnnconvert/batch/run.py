@@ -23,7 +23,7 @@ from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.verification.convert import convert
 
-WORST_FIRST = (70, 1, 3, 2, 4, 7, 5, 0)
+WORST_FIRST = (70, 1, 74, 3, 2, 4, 7, 5, 0)
 """Exit codes, the worst news first."""
 _DEATHS = 2
 """How often a worker may die at a file that it works at alone before the file is given up."""

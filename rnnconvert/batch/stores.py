@@ -17,7 +17,7 @@ from typing import Any
 from rnnconvert.batch.asking import OBJECTS, Store, is_url, named, protocols, said
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.temporary import new_folder, room_for
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import OutputError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
@@ -282,7 +282,7 @@ def put(local: Path, url: str) -> str:
     except RnnConvertError:
         raise
     except Exception as error:
-        raise UsageError(f"{url}: cannot write there: {said(error)}"[:500]) from None
+        raise OutputError(f"{url}: cannot write there: {said(error)}"[:500]) from None
 
 
 def _sent(store: Store, local: Path, addition: str = "") -> str:

@@ -25,7 +25,7 @@ from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError, unwritable
 
 
 def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:
@@ -139,7 +139,7 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
         handle, part = temporary.new_file(target, 0o666 if status is None else 0o600)
         lock = os.dup(handle)  # the file stays locked until it has its name
     except OSError as error:
-        raise UsageError(f"{target}: cannot write here: {error.strerror}. Choose another path or free it") from None
+        raise unwritable(target, error) from None
 
     def place(final: Path) -> None:
         check_sources()
@@ -159,9 +159,7 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
             yield file, place
     except OSError as error:
         check_sources()  # what was read may be the cause: a part of it that is gone cannot be written
-        raise UsageError(
-            f"{target}: cannot write: {error.strerror or error}{temporary.remedy(target, error)}"
-        ) from None
+        raise unwritable(target, error, temporary.remedy(target, error)) from None
     finally:
         with contextlib.suppress(OSError):  # what a failing disk keeps, the next run removes
             part.unlink()
@@ -186,9 +184,7 @@ def move(made: Path, path: Path) -> None:
         check_sources()
         made.replace(target)
     except OSError as error:
-        raise UsageError(
-            f"{target}: cannot write: {error.strerror or error}{temporary.remedy(target, error)}"
-        ) from None
+        raise unwritable(target, error, temporary.remedy(target, error)) from None
     replaced(target)
     if _to_disk.get():
         _sync_folder(target.parent)

@@ -75,6 +75,23 @@ class UsageError(RnnConvertError):
     kind = "usage"
 
 
+class OutputError(UsageError):
+    """A file that cannot be written: a full disk, a folder that may not be written to, a disk that fails."""
+
+    exit_code = 74
+    kind = "output"
+
+
+def unwritable(path: object, error: OSError, remedy: str = "") -> UsageError:
+    """Return the error for a path that the system does not write to: OutputError, but for a path whose folder does not exist.
+
+    remedy  what to do, where that is known
+    """
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return UsageError(f"{path}: cannot write: its folder does not exist. Create it, or choose another path")
+    return OutputError(f"{path}: cannot write: {error.strerror or error}{remedy}")
+
+
 class NoSuchLayerError(UsageError, IndexError):
     """A layer or direction, by its number, that a stack does not have: Python's IndexError, too."""
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from rnnconvert.containers.files import replacing
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UsageError, unwritable
 from rnnconvert.reports.document import read as read
 from rnnconvert.reports.words import Document
 
@@ -72,5 +72,5 @@ def summary_to_github(document: Document) -> bool:
         with Path(path).open("ab") as file:
             file.write(encoded(render(document, ".md") + "\n"))
     except OSError as error:
-        raise UsageError(f"{path}: cannot write the summary: {error.strerror}") from None
+        raise unwritable(path, error, ". It is the summary that GITHUB_STEP_SUMMARY names") from None
     return True

@@ -19,7 +19,7 @@ from typing import Any
 
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arguments import unknown
-from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable
+from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable, unwritable
 from rnnconvert.language import registry
 from rnnconvert.running import child
 
@@ -229,6 +229,6 @@ def _remember(added: Mapping[str, Executor]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
+        raise unwritable(path, error) from None
     with replacing(path) as file:
         file.write(json.dumps([asdict(entry) for entry in added.values()], indent=2).encode() + b"\n")

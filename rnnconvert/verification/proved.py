@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import UsageError, show_as, shown
+from rnnconvert.core.errors import UsageError, show_as, shown, unwritable
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
@@ -96,7 +96,7 @@ def _beside(path: Path) -> Iterator[Path]:
         try:
             folder = ended.enter_context(new_folder(path))
         except OSError as error:
-            raise UsageError(f"{path}: cannot write here: {error.strerror}") from None
+            raise unwritable(path, error) from None
         yield folder
 
 
