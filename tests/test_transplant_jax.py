@@ -94,6 +94,7 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
         rc.load_into(torch_model(epsilon=1e-5), variables, {"both": ways})
     before = np.asarray(model.apply(variables, TOKENS))
     report = rc.load_into(variables, module, {ways: "both"})
+    assert str(report).split("\n")[0].endswith("the one that was handed in is unchanged)")
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()
@@ -157,9 +158,13 @@ def test_nnx_takes_and_gives_a_whole_model() -> None:
 
     model, module = Model(nnx.Rngs(0)), torch_model("lstm")
     before = np.asarray(model(TOKENS))
-    report = rc.load_into(model, module)
-    assert close(np.asarray(report.model(TOKENS)), in_torch(module))
+    rc.load_into(model, module, dry_run=True)
+    with pytest.raises(rc.TransplantError):
+        rc.load_into(model, torch_model("gru"))
     assert np.array_equal(model(TOKENS), before)
+    report = rc.load_into(model, module)
+    assert report.model is model and "new tree" not in str(report)
+    assert close(np.asarray(model(TOKENS)), in_torch(module))
     assert {one.target: one.source for one in report.filled}["both"] == "both"
     back = torch_model("lstm")
     for parameter in back.parameters():

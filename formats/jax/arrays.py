@@ -61,6 +61,19 @@ def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
     return merge(jax.tree_util.tree_unflatten(structure, changed))
 
 
+def filled(tree: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return a tree with other arrays at these paths: an nnx.Module itself, which can be changed; of any other tree a new one.
+
+    Raises what `with_arrays` raises, and then nothing has changed.
+    """
+    new = with_arrays(tree, arrays)
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None or not isinstance(tree, nnx.Module):
+        return new
+    nnx.update(tree, nnx.state(new))
+    return tree
+
+
 def _split(tree: Any) -> tuple[Any, Any]:
     """Return a tree without shared objects, and a function that makes the original kind of tree from one like it."""
     # Whoever hands in an object of nnx has imported it.

@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
-from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+from rnnconvert.formats.jax.arrays import filled, named_arrays
 from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
@@ -52,7 +52,7 @@ def of_live(tree: Any) -> Model:
     arrays = named_arrays(tree)
     own = frameworks_of(tree)
     model = _model(arrays, own, type(tree).__name__, tree)
-    return model.replace(fill=lambda new: with_arrays(tree, new), live=tree)
+    return model.replace(fill=lambda new: filled(tree, new), live=tree)
 
 
 def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:

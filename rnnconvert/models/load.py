@@ -99,7 +99,7 @@ def load_into(
         wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
         report, arrays = prepare(taking, giving, wishes)
         filled = target if dry_run else taking.fill(_apart(arrays, taking))
-    return replace(report, model=filled, giver=source)
+    return replace(report, model=filled, is_new=filled is not target, giver=source)
 
 
 def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:

@@ -50,6 +50,7 @@ class Transplant:
     made_of         for every array filled, the source's arrays that it is made of
     model           the filled object: the one that was handed in, or a new one where that cannot be changed (JAX); of
                     a file, its path
+    is_new          whether `model` is a new object, and the one that was handed in is unchanged
     giver           the source as it was handed in
     plan            how the weights moved, for what belongs to them
     """
@@ -66,6 +67,7 @@ class Transplant:
     questions: tuple[Question, ...] = ()
     made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     model: Any = None
+    is_new: bool = False
     giver: Any = None
     plan: Plan | None = None
 
@@ -120,11 +122,18 @@ class Transplant:
         rows = [(one.target, f"from {one.source}: {one.kind}, {one.evidence}") for one in self.filled]
         rows += [("difference", str(one)) for one in self.differences]
         rows += [("note", note) for note in self.notes]
-        return listing(filled(self.target, self.source, self.filled), rows)
+        return listing(self._title(), rows)
+
+    def _title(self) -> str:
+        """Return what was filled; where that is a new object, so, before anything else."""
+        where = (
+            " (a new tree, in .model of this report; the one that was handed in is unchanged)" if self.is_new else ""
+        )
+        return filled(self.target, self.source, self.filled) + where
 
     def lines(self) -> list[str]:
         """Return the report line by line."""
-        lines = [filled(self.target, self.source, self.filled)]
+        lines = [self._title()]
         lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
         lines += [f"difference: {one}" for one in self.differences]
