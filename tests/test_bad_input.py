@@ -23,6 +23,7 @@ from onnx import helper
 from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
+from rnnconvert.containers.files import shaped, view
 from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.finder import ArrayFiles
@@ -555,3 +556,18 @@ def test_what_is_no_file_is_unreadable_at_once(make: Callable[[Path], None], tmp
     path = tmp_path / "source.pt"
     make(path)
     fails(path)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(1,) * 100, (0,) * 100, (0, 1 << 62), (0, 1 << 70), (1 << 40, 0, 1 << 40)],
+    ids=lambda one: f"{len(one)} axes, {one[-1]}",
+)
+def test_a_shape_that_numpy_does_not_have_is_unreadable(shape: tuple[int, ...]) -> None:
+    numbers = np.zeros(0 if 0 in shape else 1, np.float32)
+    for make in (
+        lambda: shaped(numbers, shape, "m", "w"),
+        lambda: view(numbers.view(np.uint8), 0, shape, numbers.dtype, "m", "w"),
+    ):
+        with pytest.raises(rc.UnreadableError, match="shape"):
+            make()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -287,3 +288,15 @@ def test_constants_of_float64_are_computed_in_it(tmp_path: Path) -> None:
     expected = ((weights + shift) - shift).astype(np.float32)[0]
     for number, gate in enumerate("figo"):  # OpenVINO's order: f, i, c, o
         np.testing.assert_array_equal(stack.first.get("input", gate), expected[number * 5 : number * 5 + 5])
+
+
+@pytest.mark.parametrize("length", ["0", "1," * 99 + "1", "9" * 400, "-1", "x", ""], ids=lambda length: length[:8])
+def test_a_shape_that_cannot_be_ends_in_an_error_of_ours(length: str, tmp_path: Path) -> None:
+    path = made(tmp_path / "m.xml", of(LSTM))
+    whole = re.sub(r' crc32="\w+"', "", path.read_text())
+    for pattern in (r'shape="[^"]*"', r"<dim>\d+</dim>", r'(?:size|offset)="\d+"'):
+        for place in set(re.findall(pattern, whole)):
+            value = f"<dim>{length}</dim>" if place.startswith("<") else f'{place.partition("=")[0]}="{length}"'
+            path.write_text(whole.replace(place, value))
+            with contextlib.suppress(rc.RnnConvertError):
+                rc.load(path)

@@ -251,3 +251,26 @@ def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     path = made(tmp_path / "model.json", of(GRU, 2, 2))
     ends = endings(path, "tfjs", letters=b'0123456789{}[]"/:,-eant\x00\xff')
     assert ends == {"read", "unreadable"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": []},
+        {"dtype": {}},
+        {"quantization": {"dtype": "uint8", "scale": 10**400, "min": 0}},
+        {"quantization": {"dtype": [], "scale": 1, "min": 0}},
+        {"shape": [1] * 100},
+        {"shape": [0] * 100},
+        {"shape": [10**30, 0]},
+        {"shape": [True, 16]},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_an_entry_that_is_no_weight_is_unreadable(wrong: dict[str, Any], tmp_path: Path) -> None:
+    path = made(tmp_path / "model.json", of(LSTM))
+    document = json.loads(path.read_text())
+    document["weightsManifest"][0]["weights"][0].update(wrong)
+    path.write_text(json.dumps(document))
+    with pytest.raises(UnreadableError):
+        rc.load(path)

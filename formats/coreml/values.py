@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rnnconvert.containers.files import shaped
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -124,7 +125,7 @@ class Values:
         if numbers.size != int(np.prod(shape, dtype=object)):
             raise UnreadableError(self.path, f"{what} of shape {shape} has {numbers.size} numbers")
         with np.errstate(all="ignore"):
-            return numbers.astype(TYPES[kind], copy=False).reshape(shape)
+            return shaped(numbers.astype(TYPES[kind], copy=False), shape, self.path, what)
 
     def constant(self, given: str | Message, what: str, depth: int = 0) -> tuple[Array, str]:
         """Return a constant, and how it is stored where operations make it of something else.

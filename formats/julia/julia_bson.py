@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import lowered, map_file, replacing
+from rnnconvert.containers.files import lowered, map_file, replacing, shaped
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
@@ -220,10 +220,7 @@ class _Reader:
         if len(data) != expected:
             shown = " by ".join(map(str, lengths))
             raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, but has {len(data)}")
-        try:
-            array = np.frombuffer(data, ELEMENTS[kind]).reshape(lengths, order="F")
-        except ValueError as error:  # too many axes, or one beside an empty one that is too long
-            raise self._damaged(where, f"cannot have the size {str(lengths)[:100]}: {error}") from None
+        array = shaped(np.frombuffer(data, ELEMENTS[kind]), lengths, self._tree.path, where[:200], "F")
         self._decoded[id(value)] = self._tree.arrays[where] = array
 
 

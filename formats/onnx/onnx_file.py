@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from google.protobuf import json_format, text_format
 
-from rnnconvert.containers.files import map_file, view
+from rnnconvert.containers.files import map_file, shaped, view
 from rnnconvert.containers.wire import NUMBERS, Schema, Slimming
 from rnnconvert.containers.wire import field as wire_field
 from rnnconvert.core.arrays import BFLOAT16, Array
@@ -131,15 +131,13 @@ class OnnxFile:
         """Return numbers that are in the message itself, as raw bytes or in one of the typed lists."""
         if proto.HasField("raw_data"):
             self._check_size(shape, dtype, len(proto.raw_data), name)
-            if not proto.raw_data:
-                return np.empty(shape, dtype)
-            return np.frombuffer(proto.raw_data, dtype).reshape(shape)
+            return shaped(np.frombuffer(proto.raw_data, dtype), shape, self.path, name)
         values, carrier = _typed(proto)
         self._check_size(shape, dtype, len(values) * dtype.itemsize, name)
         array: Array = np.array(values, carrier)
         if dtype in (BFLOAT16, np.float16):  # their bits, in the lower half of an int32
             array = array.astype(np.uint16).view(dtype)
-        array = array.astype(dtype, copy=False).reshape(shape)
+        array = shaped(array.astype(dtype, copy=False), shape, self.path, name)
         array.flags.writeable = False
         return array
 
@@ -153,7 +151,7 @@ class OnnxFile:
         length = _number(entries.get("length", str(size)))
         self._check_size(shape, dtype, length, name)
         if size == 0:
-            return np.empty(shape, dtype)
+            return shaped(np.empty(0, dtype), shape, self.path, name)
         if location not in self._external:
             self._external[location] = map_file(self._beside(location, name))
         if "checksum" in entries:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import check_one_write
+from rnnconvert.containers.files import check_one_write, view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
@@ -163,19 +163,13 @@ class Net:
             raise UnreadableError(
                 self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers"
             ) from None
-        count = 1
-        for length in shape:
-            count *= length
-        if min(shape, default=1) < 0 or offset < 0 or size != count * dtype.itemsize:
+        there = np.zeros(0, np.uint8) if self.numbers is None else self.numbers
+        array = view(there, offset, shape, dtype, self.path, layer.name)
+        if size != array.nbytes:
             raise UnreadableError(
                 self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}"
             )
-        if self.numbers is None or offset + size > self.numbers.size:
-            there = 0 if self.numbers is None else self.numbers.size
-            raise UnreadableError(
-                self.path, f"the constant {layer.name!r} ends at {offset + size}, but its .bin file at {there}"
-            )
-        return self.numbers[offset : offset + size].view(dtype).reshape(shape)
+        return array
 
 
 def _children(element: Element, above: str, tag: str) -> Iterator[Element]:

@@ -5,12 +5,12 @@ Source: tfjs-core/src/io/io_utils.ts, decodeWeights and concatenateArrayBuffers.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.files import view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingFileError, UnreadableError
@@ -68,31 +68,30 @@ def _inside(path: Path, name: str) -> Path:
     return path.parent.joinpath(*pure.parts)
 
 
+def _is_number(value: Any) -> bool:
+    """Return whether a value of JSON is a number that a float holds."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 1000)
+
+
 def _entry(path: Path, entry: dict[str, Any], data: Array, at: int) -> tuple[str, Array, str, int]:
     """Return a weight's name, its numbers, how these are stored if that is narrower, and where the next one begins."""
     name, kind = entry.get("name"), entry.get("dtype")
     shape: Any = entry.get("shape")
-    whole = (
-        isinstance(shape, list) and len(shape) <= 8 and all(type(one) is int and 0 <= one < 1 << 40 for one in shape)
-    )
-    if not isinstance(name, str) or not whole or kind not in _TYPES:
+    whole = isinstance(shape, list) and all(type(length) is int for length in shape)
+    if not isinstance(name, str) or not whole or not isinstance(kind, str) or kind not in _TYPES:
         raise UnreadableError(
             path, f"the weight {name!r} of shape {shape} and type {kind!r} is not one that can be read"
         )
     told = entry.get("quantization")
-    stored = kind
+    stored: Any = kind
     if told is not None:
         stored = told.get("dtype") if isinstance(told, dict) else None
-        numbers = isinstance(told, dict) and all(type(told.get(key, 0)) in (int, float) for key in ("scale", "min"))
+        numbers = isinstance(told, dict) and all(_is_number(told.get(key, 0)) for key in ("scale", "min"))
         if stored not in ("uint8", "uint16", "float16") or not numbers or kind != "float32":
             raise UnreadableError(path, f"the weight {name!r} is quantized in a way that is unknown: {told!r}")
     dtype = np.dtype(_TYPES[stored])
-    size = math.prod(shape) * dtype.itemsize
-    if at + size > data.size:
-        raise UnreadableError(
-            path, f"the weight {name!r} ends at {at + size} of its group, which has {data.size} bytes"
-        )
-    array: Array = data[at : at + size].view(dtype).reshape(shape)
+    array = view(data, at, tuple(shape), dtype, path, name)
+    size = array.nbytes
     if told is not None and stored != "float16":
         charging(size).memory(8 * array.size, path)
         with np.errstate(all="ignore"):

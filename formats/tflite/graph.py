@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.files import shaped
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -224,4 +225,4 @@ def _numbers(path: Path, name: str, buffer: Array, dtype: np.dtype, shape: tuple
         raise UnreadableError(
             path, f"tensor {name!r} of shape {shape} has {buffer.size} bytes, not {count * dtype.itemsize}"
         )
-    return buffer.view(dtype).reshape(shape)
+    return shaped(buffer.view(dtype), shape, path, name)

@@ -12,9 +12,9 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -50,11 +50,19 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
             "The file is truncated or damaged; fetch it again.",
         )
     raw = data[offset : offset + size]
+    if raw.ctypes.data % dtype.itemsize:  # numpy computes on unaligned views, only slower
+        return shaped(np.ndarray((count,), dtype, raw.data), shape, path, name)
+    return shaped(raw.view(dtype), shape, path, name)
+
+
+def shaped(array: Array, shape: Sequence[int], path: object, name: str, order: Literal["C", "F"] = "C") -> Array:
+    """Return numbers in the shape that a file states.
+
+    Raises UnreadableError for a shape that numpy does not have: too many axes, or one beside an empty one that is too long.
+    """
     try:
-        if raw.ctypes.data % dtype.itemsize:  # numpy computes on unaligned views, only slower
-            return np.ndarray(shape, dtype, raw.data)
-        return raw.view(dtype).reshape(shape)
-    except ValueError as error:  # too many axes, or one beside an empty one that is too long
+        return array.reshape(tuple(shape), order=order)
+    except (ValueError, OverflowError) as error:
         raise UnreadableError(path, f"{name!r} cannot have the shape {str(shape)[:100]}: {error}") from None
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import wire
-from rnnconvert.containers.files import lowered, map_file
+from rnnconvert.containers.files import lowered, map_file, shaped
 from rnnconvert.containers.tensor_bundle import TYPES, shape_of
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -286,32 +286,24 @@ def _text(content: memoryview, path: Path) -> str:
 def _tensor(content: memoryview, node: Node) -> Array | None:
     """Return a TensorProto. Fewer numbers than its shape asks for: the last one stands for the rest."""
     said = dict(wire.values(content, node.path))
-    number, shaped = said.get(1, 0), said.get(2, memoryview(b""))
+    number, lengths = said.get(1, 0), said.get(2, memoryview(b""))
     dtype = TYPES.get(number) if isinstance(number, int) else None
-    if dtype is None or not isinstance(shaped, memoryview):
+    if dtype is None or not isinstance(lengths, memoryview):
         return None
-    shape = shape_of(shaped, node.name, node.path)
+    shape = shape_of(lengths, node.name, node.path)
     if math.prod(max(length, 1) for length in shape) > _MOST_NUMBERS:
         raise UnreadableError(node.path, f"{node.name!r} has the shape {shape[:9]}, larger than any constant")
     raw = said.get(4)
     if isinstance(raw, memoryview) and len(raw):
         if len(raw) != math.prod(shape) * dtype.itemsize:
             raise UnreadableError(node.path, f"{node.name!r} has the shape {shape} of {dtype}, but {len(raw)} bytes")
-        return (
-            np.frombuffer(raw, np.uint8).view(dtype).reshape(shape)
-            if _aligned(raw, dtype)
-            else np.ndarray(shape, dtype, raw)
-        )
+        return shaped(np.frombuffer(raw, dtype), shape, node.path, node.name)
     if not any(which > 3 and (not isinstance(value, memoryview) or len(value)) for which, value in said.items()):
         return np.broadcast_to(np.zeros((), dtype), shape)  # nothing at all stands for zeros
     numbers = _numbers(said, dtype, node)
     if numbers is None or numbers.size not in (1, math.prod(shape)):
         return np.zeros(shape, dtype) if numbers is None and 0 in shape else None
     return np.broadcast_to(numbers.reshape(()) if numbers.size == 1 else numbers.reshape(shape), shape)
-
-
-def _aligned(raw: memoryview, dtype: np.dtype[Any]) -> bool:
-    return np.frombuffer(raw, np.uint8).ctypes.data % dtype.itemsize == 0
 
 
 def _numbers(said: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node) -> Array | None:

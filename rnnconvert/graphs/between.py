@@ -151,7 +151,7 @@ class _Pass:
         moved, fits = "", True
         if read.origins is not None:
             sources = {number: self.trace.sources[number] for number in _sources(read.origins)}
-            origins, expected = canonical(read.origins, axes), _side_by_side(sources)
+            origins, expected = canonical(read.origins, axes), _side_by_side(sources) if sources else None
             fits = origins is None or call.width in (0, origins.shape[2])
             if expected is not None:
                 if origins is not None and np.array_equal(origins, expected):
