@@ -86,7 +86,7 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
                 if body is not None:
                     read(path, body, made, depth + 1)
             continue
-        name = unique(layer.text(1) or LAYERS[number], [*made.layers])
+        name = unique(layer.text(1) or LAYERS[number], made.layers)
         try:
             stated, arrays, stored = _layer(path, name, number, content, made.warnings)
         except UnknownError as error:

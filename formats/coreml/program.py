@@ -126,7 +126,7 @@ class _Program(Values):
     # Recurrent operations -----------------------------------------------------------------------------------
 
     def _recurrent(self, operation: Operation, where: str, inside: bool) -> None:
-        name = unique(where + (operation.name or operation.type), [*self.made.layers])
+        name = unique(where + (operation.name or operation.type), self.made.layers)
         if not operation.outputs:
             raise UnreadableError(self.path, f"{name!r} gives no output")
         try:

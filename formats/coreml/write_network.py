@@ -35,7 +35,7 @@ def write(path: Path, job: Job) -> list[str]:
     layers: Message = []
     inputs: list[bytes] = []
     outputs: list[bytes] = []
-    names: list[str] = []
+    names: set[str] = set()
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
         after = f"{part.stack.name} gives its outputs in processing order: turn y around"
@@ -44,7 +44,7 @@ def write(path: Path, job: Job) -> list[str]:
         below, singles = f"{prefix}x", split_stack(part.stack)
         for place, single in enumerate(singles, 1):
             name = unique(single.name or single.cell.kind, names)
-            names.append(name)
+            names.add(name)
             made = f"{prefix}y" if place == len(singles) else f"{name}_out"
             given, ends = _states(single, name)
             layers += _field(1, [*_header(name, [below, *given], [made, *ends]), *_layer(part.layout, single, job)])

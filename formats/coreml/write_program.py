@@ -80,7 +80,7 @@ class _Program:
         self.inputs: list[tuple[str, tuple[int, ...]]] = []
         self.outputs: list[tuple[str, tuple[int, ...]]] = []
         self.weights = NewWeights()
-        self.names: list[str] = []
+        self.names: set[str] = set()
 
     def _type(self, shape: tuple[int, ...], kind: int = 0) -> bytes:
         """Return the type of a tensor; a length of -1 is not known."""
@@ -101,7 +101,7 @@ class _Program:
 
     def _unique(self, name: str) -> str:
         free = unique(_name(name), self.names)
-        self.names.append(free)
+        self.names.add(free)
         return free
 
     def constant(self, name: str, array: Array | Pieced) -> str:

@@ -76,9 +76,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     others: dict[str, Array] = {}
     evidence, warnings = [], []
     at = 0
+    names: set[str] = set()
     for part in found:
         share = vector[at : at + part.size]
-        name = unique(part.name, {*layers, *others})
+        name = unique(part.name, names)
+        names.add(name)
         if part.layout:
             layers[name] = _layer(name, _decided(name, part, options), share).replace(calls=part.calls)
             warnings += [f"{name}: {said}" for said in part.around]

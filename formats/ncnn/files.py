@@ -158,7 +158,7 @@ def write(path: Path, job: Job) -> list[str]:
     rows: list[str] = []
     blobs: list[str] = []
     data: list[tuple[int, Pieced]] = []
-    names: list[str] = []
+    names: set[str] = set()
     notes = []
     for number, part in enumerate(job.parts):
         below = f"in{number}"
@@ -167,7 +167,7 @@ def write(path: Path, job: Job) -> list[str]:
         singles = split_stack(part.stack)
         for place, single in enumerate(singles):
             name = unique(_name(single), names)
-            names.append(name)
+            names.add(name)
             tops = [f"out{number}" if place == len(singles) - 1 else f"{name}/y", f"{name}/h_n"]
             tops += [f"{name}/c_n"] if single.cell.kind == "lstm" else []
             packed = pack(part.layout, single, job.dtype, job.watch)

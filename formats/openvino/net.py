@@ -58,8 +58,8 @@ class Net:
     def __init__(self, path: Path, numbers: Array | None, element: Element, where: str = "") -> None:
         self.path, self.numbers, self.where = path, numbers, where
         self.layers: dict[str, Layer] = {}
-        outputs: dict[str, list[str]] = {}
-        inputs: dict[str, list[str]] = {}
+        outputs: dict[str, dict[str, int]] = {}
+        inputs: dict[str, dict[str, int]] = {}
         for one in _children(element, "layers", "layer"):
             key = one.attributes.get("id", "")
             if key in self.layers or not key:
@@ -76,7 +76,9 @@ class Net:
                 dict(data.attributes) if data is not None else {}, [None] * len(ports["input"]), shapes,
                 [_shape(port) for port in results], results[0].attributes.get("precision", "") if results else "",
             )  # fmt: skip
-            inputs[key], outputs[key] = ports["input"], ports["output"]
+            inputs[key], outputs[key] = (
+                {port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output")
+            )
         for edge in _children(element, "edges", "edge"):
             source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
             out, into = edge.attributes.get("from-port", ""), edge.attributes.get("to-port", "")
@@ -84,7 +86,7 @@ class Net:
                 raise UnreadableError(
                     path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers"
                 )
-            self.layers[target].inputs[inputs[target].index(into)] = source, outputs[source].index(out)
+            self.layers[target].inputs[inputs[target][into]] = source, outputs[source][out]
         self.readers: dict[Value, list[Layer]] = {}
         for layer in self.layers.values():
             for value in layer.inputs:

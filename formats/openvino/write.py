@@ -82,7 +82,7 @@ class _Graph:
         self.edges: list[str] = []
         self.arrays: list[Array | Pieced] = []
         self.size = 0
-        self.names: list[str] = []
+        self.names: set[str] = set()
         self.kinds: dict[Out, str] = {}
 
     def add(
@@ -100,7 +100,7 @@ class _Graph:
             "Gather": 8,
         }.get(kind, 1)
         name = unique(name, self.names)
-        self.names.append(name)
+        self.names.add(name)
         lines = [f'<layer id="{number}" name={attribute(name)} type="{kind}" version="opset{version}">']
         if data:
             lines.append("<data " + " ".join(f"{key}={attribute(str(value))}" for key, value in data.items()) + "/>")

@@ -220,10 +220,12 @@ def write(path: Path, job: Job) -> list[str]:
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")
     layers: list[dict[str, Any]] = []
+    names: set[str] = set()
     weights: list[dict[str, Any]] = []
     pieces: list[Array | Pieced] = []
     for single in split_stack(part.stack):
-        name = unique(single.name or single.cell.kind, [one["config"]["name"] for one in layers])
+        name = unique(single.name or single.cell.kind, names)
+        names.add(name)
         layers.append(_described(single, name, first=not layers))
         for local, packed in pack(part.layout, single, job.dtype, job.watch).items():
             way, _, end = local.rpartition("/")

@@ -70,7 +70,7 @@ class _Graph:
         self.inputs: dict[str, int] = {}
         self.outputs: dict[str, int] = {}
         self.widths: dict[int, int] = {}
-        self.names: list[str] = []
+        self.names: set[str] = set()
 
     def tensor(
         self, name: str, shape: Sequence[int], array: Array | Pieced | None = None, kind: int = _FLOAT, variable: bool = False,
@@ -110,7 +110,7 @@ class _Graph:
         """Add a layer that reads a tensor; return the tensor of its outputs."""
         directions = single.layers[0].directions
         name = unique(single.name or single.cell.kind, self.names)
-        self.names.append(name)
+        self.names.add(name)
         both, reverse = len(directions) == 2, len(directions) == 1 and directions[0].reverse
         code = {("lstm", False): s.SEQUENCE_LSTM, ("lstm", True): s.BOTH_LSTM, ("rnn", False): s.SEQUENCE_RNN,
                 ("rnn", True): s.BOTH_RNN}[single.cell.kind, both]  # fmt: skip

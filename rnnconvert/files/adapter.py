@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import itertools
 import keyword
 import re
 import unicodedata
@@ -110,17 +109,27 @@ def loading(name: str, path: Path, call: str) -> list[str]:
 
 def variables(names: Iterable[str]) -> dict[str, str]:
     """Return a name of Python's for each name of a layer. Names that Python takes for one (NFKC) get numbers."""
-    return _identifiers(names, lambda name: "".join(_spelled(unicodedata.normalize("NFKC", name))))
+    return _identifiers(names, lambda name: "".join(_spelled(unicodedata.normalize("NFKC", name))), set())
 
 
 def c_names(names: Iterable[str]) -> dict[str, str]:
     """Return a name of C's for each name of a layer: ASCII, so short that compilers tell it apart (C99, 5.2.4.1) with something
     behind it, and unlike every other in capitals, too.
     """
-    return _identifiers(names, lambda name: re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_IN_C], str.upper)
+    return _identifiers(names, lambda name: re.sub(r"[^A-Za-z0-9_]", "_", name)[:_LONGEST_IN_C], _InCapitals())
 
 
 _LONGEST_IN_C = 40
+
+
+class _InCapitals(set[str]):
+    """Names that are the same where they are in capitals."""
+
+    def add(self, name: str) -> None:
+        super().add(name.upper())
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(str(name).upper())
 
 
 def _spelled(name: str) -> Iterator[str]:
@@ -128,24 +137,15 @@ def _spelled(name: str) -> Iterator[str]:
         yield letter if f"_{letter}".isidentifier() else "_"
 
 
-def _identifiers(
-    names: Iterable[str], spelled: Callable[[str], str], compared: Callable[[str], str] = str
-) -> dict[str, str]:
+def _identifiers(names: Iterable[str], spelled: Callable[[str], str], taken: set[str]) -> dict[str, str]:
     identifiers: dict[str, str] = {}
-    taken: set[str] = set()
     for name in names:
         plain = re.sub("_+", "_", spelled(name)).strip("_") or "layer"
         if not plain.isidentifier() or keyword.iskeyword(plain):
             plain = f"layer_{plain}"
-        free = next(one for one in _numbered(plain) if compared(one) not in taken)
-        taken.add(compared(free))
-        identifiers[name] = free
+        identifiers[name] = free = unique(plain, taken)
+        taken.add(free)
     return identifiers
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name}_{number}" for number in itertools.count(2))
 
 
 def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "") -> list[str]:
@@ -168,8 +168,22 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """Return a name that is not taken: this one, or with a number after it."""
-    return next(free for free in _numbered(name) if free not in taken)
+    """Return a name that is not taken: this one, or with a number after it.
+
+    Numbers are given one after the other, so that the first free one is found by halving: thousands of layers may bear one name.
+    """
+    if name not in taken:
+        return name
+    last, free = 1, 2
+    while f"{name}_{free}" in taken:
+        last, free = free, 2 * free
+    while free - last > 1:
+        middle = (last + free) // 2
+        if f"{name}_{middle}" in taken:
+            last = middle
+        else:
+            free = middle
+    return f"{name}_{free}"
 
 
 class Adapter(Protocol):
