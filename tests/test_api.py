@@ -325,7 +325,7 @@ CONVERT = textwrap.dedent(
     heavy = {"torch", "tensorflow", "keras", "jax", "onnxruntime"}
     assert not heavy & set(sys.modules) and not {"numpy", "onnx", "h5py"} & set(sys.modules), "at import"
     for target in sys.argv[2:]:
-        summary = rc.convert(sys.argv[1], target)
+        summary = rc.convert(sys.argv[1], target, assume_defaults=True)
         rc.targets(rc.load(target))
         assert summary.written
     print(sorted(heavy & set(sys.modules)))
