@@ -7,7 +7,7 @@ caller is asked, and answers by path.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float
@@ -49,18 +49,20 @@ def find(
     where a named path has no such arrays, and for weights that are not floating-point numbers.
     """
     told = dict(said or {})
-    groups = _groups(arrays, _layouts(frameworks))
+    groups: dict[str, dict[str, dict[str, str]]] = {}
+    for (path, layout), names in _groups(arrays, _layouts(frameworks)).items():
+        groups.setdefault(path, {})[layout] = names
+    under = _under(arrays, groups)
     found = []
-    for path in sorted({path for path, _ in groups} | set(told)):
+    for path in sorted({*groups, *told}):
         if path in told:
             name = told[path]
             if name is not None:
                 found.append(_told(arrays, path, _layout(name)))
                 _check_types(found[-1], arrays)
             continue
-        mine = {name: local for (one, name), local in groups.items() if one == path}
         try:
-            cell = _settled(arrays, path, mine)
+            cell = _settled(under[path], path, groups[path])
             if cell is not None:
                 _check_types(cell, arrays)
                 found.append(cell)
@@ -127,6 +129,16 @@ def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tupl
             if match and _MOMENTS not in name.split("/"):
                 found.setdefault((match["path"] or "", layout.name), {})[match["local"]] = name
     return found
+
+
+def _under(arrays: Mapping[str, Array], paths: Container[str]) -> dict[str, dict[str, Array]]:
+    """Return for each path the arrays under it, by their full names."""
+    under: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        for path in ("", *(name[: mark.start()] for mark in re.finditer("/", name))):
+            if path in paths:
+                under.setdefault(path, {})[name] = array
+    return under
 
 
 def _fit(arrays: Mapping[str, Array], layout: Layout, names: Mapping[str, str]) -> Sizes | None:
