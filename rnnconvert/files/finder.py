@@ -156,6 +156,7 @@ class ArrayFiles:
         met, doubts = self.groups(stored.arrays, options)
         found = list(met)
         vectors: dict[str, list[Layout]] = {}
+        flat_groups: list[FoundLayer] = []
         for layout in registry.layouts_of(self.NAME):
             if layout.flat:
                 vectors.setdefault(layout.tensors[0].name, []).append(layout)
@@ -181,10 +182,13 @@ class ArrayFiles:
                     continue
                 group = FoundLayer(name, layout, sizes, {local: full})
                 found.append(group)
-                (inside,) = _inside([group], stored.arrays, self.separators)
-                beside = dict.fromkeys([*_Places(stored.arrays, self.separators).beside(group), *inside])
+                flat_groups.append(group)
+        if flat_groups:
+            places = _Places(stored.arrays, self.separators)
+            for group, inside in zip(flat_groups, _inside(flat_groups, stored.arrays, self.separators), strict=True):
+                beside = dict.fromkeys([*places.beside(group), *inside])
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
-                options.facts(name, "its scope", left)
+                options.facts(group.name, "its scope", left)
         unanswered = {group.name: why_clips_are_open(group, options) for group in found}
         doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
         return [group for group in found if not unanswered[group.name]], doubts
