@@ -17,6 +17,7 @@ from rnnconvert.formats.onnx import flow, fuse_graph, onnx_file, onnx_write, qua
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.computed import look
 from rnnconvert.formats.onnx.graph import build
+from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.onnx_scopes import walk
 from rnnconvert.language import registry
@@ -67,6 +68,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     inside: set[int] = set()
     unread: list[str] = []
     met: list[onnx.NodeProto] = []
+    hoist(file.model.graph)
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
