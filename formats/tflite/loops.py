@@ -290,9 +290,16 @@ class _Written:
 
     def _split_v(self, inputs: Sequence[str]) -> bool:
         sizes, axis = self._list(1), self._axis(2)
-        if sizes is None or axis is None or -1 in sizes:
+        if sizes is None or axis is None or sizes.count(-1) > 1 or len(sizes) != len(self.outputs):
             return False
-        return self._add("Split", inputs[:1], axis=axis, split=sizes)
+        if -1 not in sizes:
+            return self._add("Split", inputs[:1], axis=axis, split=sizes)
+        rest = sizes.index(-1)
+        for number, name in enumerate(self.outputs):  # those behind the one of any length are counted from the end
+            start = sum(sizes[:number]) if number <= rest else -sum(sizes[number:])
+            end = sum(sizes[: number + 1]) if number < rest else -sum(sizes[number + 1 :]) or 2**31 - 1
+            self.block.add("Slice", inputs[:1], [name], axes=[axis], starts=[start], ends=[end])
+        return True
 
     def _concatenation(self, inputs: Sequence[str]) -> bool:
         return self._function("Concat", inputs, 1, axis=int(self.option(0, "i")))
@@ -377,6 +384,9 @@ class _Written:
         found = self.block.add("ReduceMax", [wide], axes=axes, keepdims=int(self.option(0, "?", False)))
         return self._add("Cast", [found], to=onnx.TensorProto.BOOL)
 
+    def _tile(self, inputs: Sequence[str]) -> bool:
+        return self._add("Tile", [inputs[0], self.block.add("Cast", inputs[1:2], to=onnx.TensorProto.INT64)])
+
     # Loops ----------------------------------------------------------------------------------------------------
 
     def loop(self, model: Model) -> bool:
@@ -447,7 +457,7 @@ def _readable(tensor: Tensor) -> bool:
 _RULES: Mapping[int, Callable[[_Written, Sequence[str]], bool]] = {
     2: _Written._concatenation, 9: _Written._connected, 22: _Written._reshape, 36: _Written._gather, 39: _Written._transpose,
     45: _Written._strided, 49: _Written._split, 88: _Written._unpack, 102: _Written._split_v, 105: _Written._reverse,
-    53: _Written._cast, 70: _Written._expand, 77: _Written._shape, 72: _Written._differs, 83: _Written._pack, 91: _Written._any,
-    93: _Written._zeros, 94: _Written._fill,
+    53: _Written._cast, 69: _Written._tile, 70: _Written._expand, 72: _Written._differs, 77: _Written._shape, 83: _Written._pack,
+    91: _Written._any, 93: _Written._zeros, 94: _Written._fill,
     126: _Written._batched, s.CUSTOM: _Written._custom, s.DEQUANTIZE: _Written._dequantize,
 }  # fmt: skip
