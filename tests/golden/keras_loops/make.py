@@ -6,6 +6,8 @@ tensorflow-cpu 2.3.4, tf2onnx 1.8.5, onnx 1.8.1, Python 3.8:
     hard.tflite before.tflite stacked.tflite masked_one.tflite backwards.onnx masked.onnx convolved.onnx convolved.pb
 tensorflow-cpu 2.8.4, Python 3.10:
     masked_lists.tflite integers.tflite
+tensorflow-cpu 2.15.1, tf2onnx 1.16.1, onnx 1.15.0, Python 3.11:
+    dropped.pb node_backwards.onnx
 """
 
 import os
@@ -32,6 +34,8 @@ CASES = {
     "backwards.onnx": (5, [lambda: layers.LSTM(4, go_backwards=True, **whole)]),
     "masked.onnx": (5, [lambda: layers.Masking(), lambda: layers.LSTM(4, **whole)]),
     "convolved.onnx": (8, [*convolution, lambda: layers.LSTM(4)]),
+    "dropped.pb": (5, [lambda: layers.SimpleRNN(4, dropout=0.2, recurrent_dropout=0.3, **whole)]),
+    "node_backwards.onnx": (5, [lambda: layers.LSTM(4, go_backwards=True, **whole)]),
     "convolved.pb": (8, [*convolution, lambda: layers.LSTM(4)]),
 }
 
