@@ -11,7 +11,10 @@ from onnx import helper
 
 import rnnconvert as rc
 from rnnconvert.core import reference
+from rnnconvert.formats.onnx.block import in_memory
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.hoisted import hoist
+from rnnconvert.formats.onnx.onnx_scopes import walk
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
@@ -61,6 +64,15 @@ def test_steps_that_compute_in_integers_are_named() -> None:
     found = rc.load(GOLDEN / "integers.tflite")
     assert not found.layers and len(found.unread) == 1
     assert "its steps compute in integers (FULLY_CONNECTED)" in found.unread[0]
+
+
+def test_a_shape_that_no_rule_gives_is_unknown() -> None:
+    """A Concat of scalars, which a rule makes of a value that it does not know, ended the search for every layer of a graph."""
+    nodes = [helper.make_node("Concat", ["scalar", "scalar"], ["joined"], axis=0)]
+    given = [helper.make_tensor_value_info("scalar", onnx.TensorProto.FLOAT, [])]
+    model = helper.make_model(helper.make_graph(nodes, "main", given, [onnx.ValueInfoProto(name="joined")]))
+    scope = next(iter(walk(in_memory(Path("m.onnx"), model, {}))))
+    assert Shapes(model).dims(scope, "joined") is None
 
 
 def test_what_a_loop_transposes_at_each_step_stands_before_it() -> None:
