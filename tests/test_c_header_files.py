@@ -243,9 +243,20 @@ def test_comments_are_no_numbers(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(stack.first.arrays["input", "z"]) * 256, [[1, 4]])
 
 
+def test_rnnoise_sizes_that_python_3_wrote_as_fractions_are_read(tmp_path: Path) -> None:
+    """training/dump_rnn.py divides the width of a matrix by 3: Python 3 writes 24.0, which C converts to 24."""
+    (tmp_path / "a.c").write_text(_C)
+    (tmp_path / "b.c").write_text(_C.replace("2, 1, ACTIVATION_TANH", "2, 1.0, ACTIVATION_TANH"))
+    one, two = (rc.load(tmp_path / name).layers["a"] for name in ("a.c", "b.c"))
+    assert all(
+        np.array_equal(np.asarray(one.first.arrays[key]), np.asarray(two.first.arrays[key])) for key in one.first.arrays
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("7, 8, 9", "7, 8"), ("7, 8, 9", "7, 8, x"), ("7, 8, 9", "7, 8, 0x9"), ("2, 1, ACTIVATION_TANH", "2, 1, ACTIVATION_ELU"),
+    [("2, 1, ACTIVATION_TANH", "2, 1.5, ACTIVATION_TANH"), ("7, 8, 9", "7, 8"),
+     ("7, 8, 9", "7, 8, x"), ("7, 8, 9", "7, 8, 0x9"), ("2, 1, ACTIVATION_TANH", "2, 1, ACTIVATION_ELU"),
      ("2, 1, ACTIVATION_TANH", "3, 1, ACTIVATION_TANH"), ("2, 1, ACTIVATION_TANH", "SIZE, 1, ACTIVATION_TANH"), ("{ a_b,", "{ b_b,"),
      ("2, 1, ACTIVATION_TANH", "2, 1"), ("7, 8, 9", ""), ("7, 8, 9", "7 8 9"), ("7, 8, 9", "7, 8, 9e")],
 )  # fmt: skip

@@ -71,6 +71,39 @@ def test_a_gru_of_torch_is_a_loop_and_is_named() -> None:
     assert not found.layers and len(found.unread) == 1 and "while_loop" in found.unread[0]
 
 
+def test_states_that_are_slices_of_an_input_of_the_model_are_the_callers(tmp_path: Path) -> None:
+    """Create ML's activity classifiers take all states of a layer as one input, and give them as one output."""
+    tools()
+    network = importlib.import_module("coremltools.models.neural_network")
+    types = importlib.import_module("coremltools.models.datatypes")
+    inputs = [("features", types.Array(6, 3)), ("stateIn", types.Array(8))]
+    builder = network.NeuralNetworkBuilder(
+        inputs, [("y", types.Array(6, 4)), ("stateOut", types.Array(8))], disable_rank5_shape_mapping=True
+    )
+    builder.add_expand_dims("x", "features", "x", [1, 3, 4])
+    for name, start in (("hIn", 0), ("cIn", 4)):
+        builder.add_slice_static(f"{name}_slice", "stateIn", f"{name}_row", [start], [start + 4], [1], [True], [True])
+        builder.add_expand_dims(name, f"{name}_row", name, [0, 1, 3, 4])
+    random = np.random.default_rng(5)
+    kinds = ((4, 3), (4, 4), (4,))
+    given = [[random.standard_normal(shape).astype(np.float32) for _ in range(4)] for shape in kinds]
+    builder.add_unilstm(
+        "lstm", given[1], given[0], given[2], 4, 3, ["x", "hIn", "cIn"], ["out", "hOut", "cOut"], output_all=True
+    )
+    for name in ("hOut", "cOut"):
+        builder.add_squeeze(f"{name}_row", name, f"{name}_row", axes=[0, 1, 3, 4])
+    builder.add_concat_nd("states", ["hOut_row", "cOut_row"], "stateOut", 0)
+    builder.add_squeeze("flat", "out", "y", axes=[1, 3, 4])
+    path = tmp_path / "activity.mlmodel"
+    path.write_bytes(builder.spec.SerializeToString())
+    found = rc.load(path)
+    (stack,) = found.layers.values()
+    assert not found.unread and not stack.unconvertible
+    for letter, number in zip("ifog", range(4), strict=True):
+        assert np.array_equal(np.asarray(stack.first.arrays["input", letter]), given[0][number])
+    assert rc.save(found, tmp_path / "activity.pt").exact
+
+
 def lstm(arrays: dict[str, Any], x: Array, **how: Any) -> Array:
     """An LSTM by the text of coremltools' lstm: rows i, f, o, z; the clip is of the cell, before the output's peephole."""
     gate, out = how.get("gate", sigmoid), how.get("out", np.tanh)

@@ -32,6 +32,8 @@ SUFFIXES = registry.endings(NAME)
 
 _GATES = ("input", "forget", "cell", "output")
 _RNNOISE = {"ACTIVATION_TANH": "tanh", "ACTIVATION_SIGMOID": "sigmoid", "ACTIVATION_RELU": "relu"}
+_SIZE = re.compile(r"[0-9]{1,7}(\.0{0,7})?")
+"""A size in RNNoise's tables: training/dump_rnn.py divides by 3, which under Python 3 gives 24.0."""
 _STEP = 256
 """RNNoise's weights are so many times as large as what they stand for."""
 _EVEN = 1e-4
@@ -189,12 +191,13 @@ def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
     for name, (kind, words) in source.words.items():
         if kind != "GRULayer":
             continue
-        if len(words) < 6 or not all(word.isdecimal() and 0 < int(word) < 1 << 20 for word in words[3:5]):
+        sizes = [int(word.partition(".")[0]) for word in words[3:5] if _SIZE.fullmatch(word)]
+        if len(words) < 6 or len(sizes) < 2 or not all(0 < size < 1 << 20 for size in sizes):
             raise UnreadableError(path, f"the GRULayer {name!r} is not of the form that RNNoise 0.1 has")
         function = _RNNOISE.get(words[5])
         if function is None:
             raise UnreadableError(path, f"the GRULayer {name!r} has the activation {words[5]!r}, which is unknown")
-        width, units = int(words[3]), int(words[4])
+        width, units = sizes
         shapes = {"bias": (3 * units,), "weights": (width, 3 * units), "recurrent_weights": (units, 3 * units)}
         found = {}
         for (local, shape), full in zip(shapes.items(), words, strict=False):

@@ -45,9 +45,10 @@ _BOUND = 50.0
 _SPREAD = {
     300: "reshape", 301: "flatten", 310: "permute", 600: "copy", 985: "transpose", 1120: "squeeze", 1125: "expandDims",
     1130: "flattenTo2D", 1135: "reshapeLike", 1140: "reshapeStatic", 1145: "reshapeDynamic", 1150: "rankPreservingReshape",
-    975: "splitND",
+    975: "splitND", 330: "split", 350: "slice", 995: "sliceStatic", 1000: "sliceDynamic", 1470: "sliceBySize",
 }  # fmt: skip
-"""What may stand between an initial state and a layer: splitND takes the directions apart."""
+"""What may stand between an initial state and a layer: splitND takes the directions apart, and Create ML's classifiers pass all
+states as one input of the model, of which each is a slice."""
 _CONSTANTS = (290, 1070)
 _PLAIN = {
     100: {"weights": 90, "bias": 91}, 140: {"weights": 20, "bias": 21}, 150: {"weights": 20, "bias": 21},

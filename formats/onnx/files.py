@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import onnx
@@ -13,10 +14,12 @@ from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import flow, fuse_graph, onnx_file, onnx_write, quantised
+from rnnconvert.formats.onnx import flow, fuse_graph, onnx_file, onnx_write, quantised, turned
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.computed import look
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.graph import build
+from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.onnx_scopes import walk
 from rnnconvert.language import registry
@@ -67,6 +70,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     inside: set[int] = set()
     unread: list[str] = []
     met: list[onnx.NodeProto] = []
+    hoist(file.model.graph)
     scopes = list(walk(file))
     for scope in scopes:
         for node in scope.nodes:
@@ -82,6 +86,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 homes[stack.name] = reader.home(stack)
                 evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
                 used |= reader.used
+    warnings += _turned(file, homes, layers)
     looked = look(path, scopes[0], file.model, layers, onnx_unread.looks_recurrent(scopes[0]))
     for name, one in looked.layers.items():
         layers[name] = one.stack
@@ -112,6 +117,21 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         batch_first={name: home.scope.attributes(home.node)["layout"].i == 1 for name, home in homes.items()
                      if "layout" in home.scope.attributes(home.node)},
     )  # fmt: skip
+
+
+def _turned(file: onnx_file.OnnxFile, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
+    """Say which operators read a sequence that other nodes have turned around: as operators they read forward."""
+    shapes = Shapes(file.model)
+    found = []
+    for name, home in homes.items():
+        directions = layers[name].layers[0].directions
+        axis = int("layout" in home.scope.attributes(home.node) and home.scope.attributes(home.node)["layout"].i == 1)
+        if len(directions) == 1 and turned.before(home.scope, shapes, home.node.input[0], axis):
+            found.append(
+                f"{name}: nodes turn {home.node.input[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. It is "
+                "read as its operator is, without that: turn its input around yourself"
+            )
+    return found
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

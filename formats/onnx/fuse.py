@@ -30,6 +30,7 @@ from rnnconvert.formats.onnx.fuse_loops import loops
 from rnnconvert.formats.onnx.fuse_proof import Graph, Pair, prove
 from rnnconvert.formats.onnx.fuse_shapes import Shapes
 from rnnconvert.formats.onnx.fuse_steps import steps
+from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.onnx_file import DTYPES, OnnxFile
 from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
 from rnnconvert.formats.onnx.onnx_spread import everywhere
@@ -151,6 +152,8 @@ class _Work:
 
     def __init__(self, file: OnnxFile, source: Path, tell: Callable[[str], None]) -> None:
         self.file, self.source, self.tell = file, source, tell
+        self.old = _copied(file)
+        hoist(file.model.graph)
         self.scope: Scope = next(iter(walk(file)))
         self.opset = self.scope.opsets.get("", self.scope.opsets.get("ai.onnx", 1))
         self.left: list[tuple[str, str]] = []
@@ -160,7 +163,6 @@ class _Work:
                 "Convert the model with onnx.version_converter first.",
             )  # fmt: skip
         self.shapes = Shapes(file.model)
-        self.old = _copied(file)
 
     def candidates(self) -> list[list[Found]]:
         """Return every layer that is recognised, in one form or several; the others go to `left`."""

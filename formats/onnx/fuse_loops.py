@@ -297,7 +297,9 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
             for one in hidden:
                 own = (state[0], found.old.origin.value if found.old is not None else "")
                 if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
-                    raise UnmatchedError(f"it carries {one[0]!r} besides the states of its cell")
+                    raise UnmatchedError(
+                        f"it carries {one[0]!r} besides the states of its cell, as a stack of cells in one loop does"
+                    )
             return found, state
         except UnmatchedError as error:
             problem = problem or error

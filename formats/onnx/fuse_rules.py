@@ -239,18 +239,33 @@ class Rule:
         return [*inner[:axis], None, *inner[axis:]]
 
     def convolved(self) -> Dims | None:
-        """Return batch and channels; how far the others shrink is left open, but for a window of one element."""
+        """Return batch, channels, and how often a window fits into each other axis; None where that rounds up."""
         whole, window = self.given(0), self.given(1)
         if whole is None:
             return None
-        channels = whole[1]
-        small = False
+        count = len(whole) - 2
+        channels, kernel = whole[1], self.integers("kernel_shape", None)
         if self.node.op_type == "Conv":
             channels = None if window is None else window[0]
-            strides = list(self.attributes["strides"].ints) if "strides" in self.attributes else []
-            pads = list(self.attributes["pads"].ints) if "pads" in self.attributes else []
-            small = window is not None and {*window[2:], *strides} == {1} and not any(pads)
-        return [whole[0], channels, *(whole[2:] if small else [None] * (len(whole) - 2))]
+            kernel = window[2:] if window is not None else kernel
+        strides, dilations = self.integers("strides", [1] * count), self.integers("dilations", [1] * count)
+        pads = self.integers("pads", [0] * 2 * count)
+        kind = self.attributes["auto_pad"].s if "auto_pad" in self.attributes else b"NOTSET"
+        found: list[int | None] = [whole[0], channels]
+        for axis, length in enumerate(whole[2:]):
+            size, stride = None if kernel is None else kernel[axis], strides[axis]
+            if length is None or size is None or stride < 1 or self.number("ceil_mode", 0):
+                found.append(None)
+            elif kind.startswith(b"SAME"):
+                found.append(-(-length // stride))
+            else:
+                around = pads[axis] + pads[axis + count] if kind == b"NOTSET" else 0
+                found.append((length + around - dilations[axis] * (size - 1) - 1) // stride + 1)
+        return found
+
+    def integers(self, name: str, default: Dims | None) -> Any:
+        """Return the numbers that an attribute lists."""
+        return list(self.attributes[name].ints) if name in self.attributes else default
 
     def reduced(self) -> Dims | None:
         whole, axes, keep = self.given(0), self.axes(), self.number("keepdims", 1)

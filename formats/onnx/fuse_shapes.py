@@ -117,7 +117,7 @@ class Shapes:
         node, index = producer
         try:
             found = Rule(self, scope, node, index, deep + 1).dims()
-        except (IndexError, ValueError, TypeError, KeyError, OverflowError):
+        except (IndexError, ValueError, TypeError, KeyError, ArithmeticError):
             return None  # a node that is not as its operator asks
         return None if found is None else list(found)
 

@@ -47,6 +47,8 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
         )
     if node.op_type == "ReduceSum":  # of zeros alone
         return np.zeros(()) if everywhere(scope, node.input[0]) == 0 else None
+    if node.op_type == "Mul" and any(_integer_zeros(scope, given) for given in node.input):
+        return np.zeros(())
     if node.op_type not in (*_REPEATING, *_CUTTING, *_RESHAPING) or not node.input:
         return None
     value = spread(scope, node.input[0], depth + 1)
@@ -55,6 +57,12 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
     if node.op_type in _RESHAPING:
         return None
     return _repeated(scope, node, value) if node.op_type in _REPEATING else _cut(scope, node, value)
+
+
+def _integer_zeros(scope: Scope, name: str) -> bool:
+    """Return whether a stored value is integers that are all 0: these times others are 0, as no float, which may be infinite, is."""
+    stored = scope.constant(name)
+    return stored is not None and stored.dtype.kind in "iu" and stored.size > 0 and not stored.any()
 
 
 def _single(value: Array) -> Array:

@@ -81,16 +81,17 @@ def _moved(scope: Scope, node: onnx.NodeProto, axis: int) -> int:
 
 def turns(scope: Scope, shapes: Shapes, node: onnx.NodeProto, axis: int) -> bool:
     """Return whether a node turns a sequence around, and nothing else: it is run on random ones."""
-    source = node.input[0]
+    source = _source(scope, node.input[0])
     dims = list(shapes.dims(scope, source) or [None, None, None])
     if len(dims) != 3 or axis not in (0, 1):
         return False
+    wanted = [node.input[0], node.output[0]]
     for tried in _TRIED:
         sizes = iter((*tried, 2))
         shape = [next(sizes) if one is None else one for one in dims]
-        given = np.random.default_rng(0).standard_normal(shape)
+        trial = {source: np.random.default_rng(0).standard_normal(shape)}
         try:
-            (found,) = Evaluation(scope, {source: given}, Budget()).run(_needed(scope, node), node.output[:1])
+            given, found = Evaluation(scope, trial, Budget()).run(_needed(scope, node, source), wanted)
         except UnmatchedError:
             return False
         if found.shape != given.shape or not np.array_equal(found, np.flip(given, axis)):
@@ -98,14 +99,24 @@ def turns(scope: Scope, shapes: Shapes, node: onnx.NodeProto, axis: int) -> bool
     return True
 
 
-def _needed(scope: Scope, node: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Return the nodes by which a node's inputs are computed, its first one given, and the node."""
+def _source(scope: Scope, value: str) -> str:
+    """Return the value that nodes hand on as a sequence: its shape may say how long the sequence is."""
+    for _ in range(_FOLLOWED):
+        producer = scope.producer(value)
+        if producer is None or producer[0].op_type not in _PASSING:
+            break
+        value = producer[0].input[0]
+    return value
+
+
+def _needed(scope: Scope, node: onnx.NodeProto, source: str) -> list[onnx.NodeProto]:
+    """Return the nodes by which a node's inputs are computed from a value that is given, and the node."""
     kept = {id(node)}
-    waiting = [name for name in node.input[1:] if name]
+    waiting = [name for name in node.input if name]
     while waiting:
         name = waiting.pop()
         producer = scope.producer(name)
-        if name == node.input[0] or producer is None or id(producer[0]) in kept or scope.constant(name) is not None:
+        if name == source or producer is None or id(producer[0]) in kept or scope.constant(name) is not None:
             continue
         kept.add(id(producer[0]))
         waiting += [one for one in producer[0].input if one]

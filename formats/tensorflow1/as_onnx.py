@@ -156,9 +156,11 @@ class Step:
         wide = self.block.add("Cast", self.inputs[:1], to=onnx.TensorProto.INT64)
         return self._add("ConstantOfShape", [wide], value=onnx.numpy_helper.from_array(np.array(value).reshape(1)))
 
-    def _zeros(self) -> bool:
+    def _level(self) -> bool:
+        """Write zeros or ones of the shape of another value."""
         shape = self.block.add("Shape", self.inputs[:1])
-        return int(self.node.number("T", 1)) == 1 and self._add("ConstantOfShape", [shape])
+        level = onnx.numpy_helper.from_array(np.array([self.node.op == "OnesLike"], np.float32))
+        return int(self.node.number("T", 1)) == 1 and self._add("ConstantOfShape", [shape], value=level)
 
     def _gather(self) -> bool:
         axis = self._axis(2) if len(self.inputs) > 2 else 0
@@ -269,7 +271,7 @@ _RULES: Mapping[str, Callable[[Step], bool]] = {
     "BiasAdd": Step._bias, "MatMul": Step._mat_mul, "Cast": Step._cast, "Split": Step._split, "SplitV": Step._split_v,
     "ConcatV2": Step._concat, "Pack": Step._pack, "Unpack": Step._unpack, "Transpose": Step._transpose,
     "ExpandDims": Step._expand_dims, "Squeeze": Step._squeeze, "Shape": Step._shape, "Fill": Step._fill,
-    "ZerosLike": Step._zeros, "Gather": Step._gather, "GatherV2": Step._gather, "TensorListGetItem": Step._item,
+    "ZerosLike": Step._level, "OnesLike": Step._level, "Gather": Step._gather, "GatherV2": Step._gather, "TensorListGetItem": Step._item,
     "ReverseV2": Step._reverse, "ClipByValue": Step._clip, "Relu6": Step._relu6, "LeakyRelu": Step._leaky,
     "Any": Step._reduced, "All": Step._reduced, "NotEqual": Step._differs, "Select": Step._select,
     "Tile": Step._tile, "Sum": Step._sum,

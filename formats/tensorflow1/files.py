@@ -237,7 +237,7 @@ class _Reader:
         for loop in self.loops:
             if (read | self.named) & loop.matrices.keys():
                 continue
-            why = self.looked.reasons.get(loop.node, "")
+            why = self.looked.reasons.get(loop.node, "") or self.looked.reasons.get("", "")
             self._leave(
                 f"{loop.name}: {loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
                 "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"

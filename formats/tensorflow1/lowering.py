@@ -72,6 +72,7 @@ class Lowering:
         self.main = Block("", self.arrays)
         self.space = _Space(graph.nodes, {}, self.main)
         self.inputs: list[onnx.ValueInfoProto] = []
+        self.stated: list[onnx.ValueInfoProto] = []
         self.written = 0
         self.frames = Frames(graph)
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
@@ -91,6 +92,7 @@ class Lowering:
         made.graph.node.extend(self.main.nodes)
         made.graph.initializer.extend(self.main.tensors())
         made.graph.input.extend(self.inputs)
+        made.graph.value_info.extend(self.stated)
         used = {name for node in self.main.nodes for name in node.input}
         ends = [
             name
@@ -196,7 +198,17 @@ class Lowering:
         def numbers(index: int) -> Array | None:
             return self._numbers(space, sources[index]) if index < len(sources) else None
 
+        if node.op == "TensorListFromTensor" and space.block is self.main:
+            self._learn(inputs[0], numbers(1))
         Step(space.block, node, inputs, outputs, numbers).write()
+
+    def _learn(self, value: str, shape: Array | None) -> None:
+        """Note the axes of a sequence that becomes a list, which states the shape of its elements."""
+        stated = {one.name for one in (*self.inputs, *self.stated)}
+        if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES or value in stated:
+            return
+        dims = [None, *(None if one < 0 else int(one) for one in shape)]
+        self.stated.append(helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, dims))
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""

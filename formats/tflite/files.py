@@ -76,7 +76,10 @@ def read(path: Path, options: Options) -> Checkpoint:
         used: set[int] = set()
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
-                why = looked.reasons.get(_label(graph, operator, where), "") or looked.reasons.get("", "")
+                reasons = looked.reasons
+                why = (
+                    _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
+                )
                 unread.append(
                     f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
                     f"their own; it is not read{': ' + why if why else ''}"
@@ -140,6 +143,20 @@ def _meant(path: Path, graph: Graph) -> dict[str, Array]:
             continue
         found[unique(tensor.name or f"tensor {place}", found)] = graphs.numbers(path, tensor)
     return found
+
+
+def _rounded(model: graphs.Model, loop: Operator) -> str:
+    """Say that the steps of a loop compute in integers, where one of their products gives integers."""
+    for graph in (model.graphs[place] for place in tflite_loops.bodies(loop) if 0 < place < len(model.graphs)):
+        for operator in graph.operators:
+            if operator.label in _PRODUCTS and any(
+                graph.tensors[place].scales.size for place in operator.outputs if place >= 0
+            ):
+                return (
+                    f"its steps compute in integers ({operator.label}). Convert the model to TFLite without full integer "
+                    "quantization, or read it as it was before"
+                )
+    return ""
 
 
 _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")

@@ -17,7 +17,7 @@ from rnnconvert.formats.tflite.graph import Graph, Operator
 FROM_TENSOR, GET, RESERVE, SET, STACK = (
     f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack")
 )
-_ADD, _CONCATENATION, _RESHAPE, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2, 22, 58, 65, 70, 86
+_ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2, 22, 53, 58, 65, 70, 86
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Loop:
         if put is not None:
             where, value = put
             return value if _numbers(self.body, where) == [0] and self._only(number) else None
-        producer, own = self.body.producer(self.body.outputs[number]), self.body.inputs[number]
+        producer, own = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
         return (
             producer.input(0)
             if producer is not None and _is_first(self.body, producer) and not self.body.consumers(own)
@@ -62,7 +62,7 @@ class Loop:
 
     def _put(self, number: int) -> tuple[int, int] | None:
         """Return the place in a list, and what is put there, where a step does nothing else with the list."""
-        producer, own = self.body.producer(self.body.outputs[number]), self.body.inputs[number]
+        producer, own = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
         if producer is None or producer.name != SET or len(producer.inputs) != 3 or producer.input(0) != own:
             return None
         return (producer.input(1), producer.input(2)) if self.body.consumers(own) == [producer] else None
@@ -106,7 +106,7 @@ class Loop:
 
 def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
     """Return what a step puts between what lay before it in a tensor and what lay behind it; None for another state."""
-    joined, own = body.producer(body.outputs[number]), body.inputs[number]
+    joined, own = _computing(body, body.outputs[number]), body.inputs[number]
     if joined is None or not _joins(joined, 3):
         return None
     before, element, behind = (body.producer(place) for place in joined.inputs)
@@ -123,6 +123,19 @@ def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
     if not starts or any(starts) or any(zeros) or set(rest) - {-1} or not size or set(size) - {-1}:
         return None
     return element.input(0) if count in counters and _is_next(body, after, count) else None
+
+
+def _computing(graph: Graph, place: int) -> Operator | None:
+    """Return the operator that computes a tensor, before those that convert it to its own type (converters of TensorFlow 2.3)."""
+    producer = graph.producer(place)
+    for _ in graph.operators:
+        if producer is None or producer.code != _CAST:
+            break
+        before = producer.input(0)
+        if before < 0 or graph.tensors[before].kind != graph.tensors[producer.outputs[0]].kind:
+            break
+        producer = graph.producer(before)
+    return producer
 
 
 def _is_first(body: Graph, operator: Operator) -> bool:

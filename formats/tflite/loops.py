@@ -37,7 +37,7 @@ _KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
 """ONNX's element types by the schema's."""
 _SAME = {
     14: "Sigmoid", 19: "Relu", 28: "Tanh", 47: "Exp", 55: "Max", 57: "Min", 58: "Less", 59: "Neg", 61: "Greater", 62: "GreaterOrEqual",
-    63: "LessOrEqual", 75: "Sqrt", 86: "And", 84: "Or", 101: "Abs", 111: "Elu", 123: "Where",
+    63: "LessOrEqual", 71: "Equal", 75: "Sqrt", 86: "And", 84: "Or", 87: "Not", 101: "Abs", 111: "Elu", 123: "Where",
 }  # fmt: skip
 """Operators that are one of ONNX's with the same inputs."""
 _SUMS = {0: "Add", 18: "Mul", 41: "Sub", 42: "Div"}
@@ -290,9 +290,16 @@ class _Written:
 
     def _split_v(self, inputs: Sequence[str]) -> bool:
         sizes, axis = self._list(1), self._axis(2)
-        if sizes is None or axis is None or -1 in sizes:
+        if sizes is None or axis is None or sizes.count(-1) > 1 or len(sizes) != len(self.outputs):
             return False
-        return self._add("Split", inputs[:1], axis=axis, split=sizes)
+        if -1 not in sizes:
+            return self._add("Split", inputs[:1], axis=axis, split=sizes)
+        rest = sizes.index(-1)
+        for number, name in enumerate(self.outputs):  # those behind the one of any length are counted from the end
+            start = sum(sizes[:number]) if number <= rest else -sum(sizes[number:])
+            end = sum(sizes[: number + 1]) if number < rest else -sum(sizes[number + 1 :]) or 2**31 - 1
+            self.block.add("Slice", inputs[:1], [name], axes=[axis], starts=[start], ends=[end])
+        return True
 
     def _concatenation(self, inputs: Sequence[str]) -> bool:
         return self._function("Concat", inputs, 1, axis=int(self.option(0, "i")))
@@ -359,6 +366,26 @@ class _Written:
             return False
         wide = self.block.add("Cast", inputs[:1], to=onnx.TensorProto.INT64)
         return self._add("ConstantOfShape", [wide], value=onnx.numpy_helper.from_array(np.array(value).reshape(1)))
+
+    def _zeros(self, inputs: Sequence[str]) -> bool:
+        if self.graph.tensors[self.operator.outputs[0]].kind != _FLOAT:
+            return False
+        return self._add("ConstantOfShape", [self.block.add("Shape", inputs[:1])])
+
+    def _differs(self, inputs: Sequence[str]) -> bool:
+        return self._add("Not", [self.block.add("Equal", inputs[:2])])
+
+    def _any(self, inputs: Sequence[str]) -> bool:
+        """Write whether one of the truths along some axes holds."""
+        axes = self._list(1)
+        if axes is None:
+            return False
+        wide = self.block.add("Cast", inputs[:1], to=onnx.TensorProto.INT32)
+        found = self.block.add("ReduceMax", [wide], axes=axes, keepdims=int(self.option(0, "?", False)))
+        return self._add("Cast", [found], to=onnx.TensorProto.BOOL)
+
+    def _tile(self, inputs: Sequence[str]) -> bool:
+        return self._add("Tile", [inputs[0], self.block.add("Cast", inputs[1:2], to=onnx.TensorProto.INT64)])
 
     # Loops ----------------------------------------------------------------------------------------------------
 
@@ -430,6 +457,7 @@ def _readable(tensor: Tensor) -> bool:
 _RULES: Mapping[int, Callable[[_Written, Sequence[str]], bool]] = {
     2: _Written._concatenation, 9: _Written._connected, 22: _Written._reshape, 36: _Written._gather, 39: _Written._transpose,
     45: _Written._strided, 49: _Written._split, 88: _Written._unpack, 102: _Written._split_v, 105: _Written._reverse,
-    53: _Written._cast, 70: _Written._expand, 77: _Written._shape, 83: _Written._pack, 94: _Written._fill,
+    53: _Written._cast, 69: _Written._tile, 70: _Written._expand, 72: _Written._differs, 77: _Written._shape, 83: _Written._pack,
+    91: _Written._any, 93: _Written._zeros, 94: _Written._fill,
     126: _Written._batched, s.CUSTOM: _Written._custom, s.DEQUANTIZE: _Written._dequantize,
 }  # fmt: skip

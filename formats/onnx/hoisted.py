@@ -1,0 +1,75 @@
+"""Transposes in the bodies of loops that read what lies around the loop: they stand before it, where they do the same once.
+
+tf2onnx moves a Transpose behind the Gather of a step (tf2onnx/optimizer/transpose_optimizer.py), so that the sequence
+that a loop reads would be no value of the graph around it.
+"""
+
+from __future__ import annotations
+
+import onnx
+
+from rnnconvert.formats.onnx.fuse_graph import bodies
+
+_LOOPS = ("Loop", "Scan")
+
+
+def hoist(graph: onnx.GraphProto) -> None:
+    """Move the Transposes of the loops of a graph that read nothing of the loops in front of them."""
+    taken: set[str] = set()
+    for place, node in reversed(list(enumerate(graph.node))):
+        if node.op_type not in _LOOPS or node.domain not in ("", "ai.onnx"):
+            continue
+        for body in bodies([node]):
+            for own in _movable(body):
+                taken = taken or _names(graph)
+                name = _fresh(f"{node.name or node.output[0]}/{own.output[0]}", taken)
+                taken.add(name)
+                _move(graph, body, own, name, place)
+
+
+def _movable(body: onnx.GraphProto) -> list[onnx.NodeProto]:
+    """Return the Transposes of a body that read a value from around it, and that only nodes of the body itself read."""
+    own = {one.name for one in (*body.input, *body.initializer)} | {name for node in body.node for name in node.output}
+    elsewhere = {one.name for one in body.output}
+    for inner in bodies(body.node):
+        elsewhere |= _names(inner)
+    return [
+        node for node in body.node
+        if node.op_type == "Transpose" and node.domain in ("", "ai.onnx") and len(node.input) == len(node.output) == 1
+        and node.input[0] not in own and node.output[0] not in elsewhere
+    ]  # fmt: skip
+
+
+def _move(graph: onnx.GraphProto, body: onnx.GraphProto, node: onnx.NodeProto, name: str, place: int) -> None:
+    """Move a node of a body in front of the loop, which stands at a place of the graph, and give its output another name."""
+    old = node.output[0]
+    for stated in body.value_info:
+        if stated.name == old:
+            copied = graph.value_info.add()
+            copied.CopyFrom(stated)
+            copied.name = name
+    moved = onnx.NodeProto()
+    moved.CopyFrom(node)
+    moved.name, moved.output[0] = name, name
+    body.node.remove(node)
+    for reader in body.node:
+        for index, given in enumerate(reader.input):
+            if given == old:
+                reader.input[index] = name
+    graph.node.insert(place, moved)
+
+
+def _names(graph: onnx.GraphProto) -> set[str]:
+    """Return every name of a value in a graph and in those inside it."""
+    found = {one.name for one in (*graph.input, *graph.initializer, *graph.output)}
+    for node in graph.node:
+        found.update(node.input, node.output)
+    for inner in bodies(graph.node):
+        found |= _names(inner)
+    return found
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "'"
+    return name

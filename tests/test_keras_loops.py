@@ -1,0 +1,96 @@
+"""Loops of Keras's layers as the converters of several years wrote them: tests/golden/keras_loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import rnnconvert as rc
+from rnnconvert.core import reference
+from rnnconvert.formats.onnx.block import in_memory
+from rnnconvert.formats.onnx.fuse_shapes import Shapes
+from rnnconvert.formats.onnx.hoisted import hoist
+from rnnconvert.formats.onnx.onnx_scopes import walk
+
+GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
+MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hard.tflite", "before.tflite", *MASKED, "backwards.onnx", "convolved.onnx", "convolved.pb", "dropped.pb"],
+)
+def test_a_loop_gives_what_keras_gave(name: str) -> None:
+    found = rc.load(GOLDEN / name)
+    (stack,) = found.layers.values()
+    assert not found.unread and stack.first.reverse == (name == "backwards.onnx")
+    kept = np.load(GOLDEN / f"{name}.npz")
+    x, y = kept["x"], kept["y"]
+    lengths = np.array([5, 3]) if name in MASKED else None
+    given = reference.run(stack, x.swapaxes(0, 1).astype(np.float64), lengths=lengths)
+    if y.ndim == 2:
+        np.testing.assert_allclose(given.hidden[0], y, rtol=0, atol=1e-5)
+        return
+    computed = given.y.swapaxes(0, 1)
+    if stack.output_order == "time" and stack.first.reverse:
+        computed = computed[:, ::-1]  # Keras gives the outputs of go_backwards as they come
+    for row, one in enumerate(y):
+        count = 5 if lengths is None else lengths[row]
+        np.testing.assert_allclose(computed[row, :count], one[:count], rtol=0, atol=1e-5)
+        assert (one[count:] == one[count - 1]).all()
+
+
+def test_an_operator_whose_input_is_turned_around_before_it_says_so() -> None:
+    """Keras's go_backwards in tf2onnx: nodes turn the sequence around, and the operator reads it forward."""
+    found = rc.load(GOLDEN / "node_backwards.onnx")
+    ((name, stack),) = found.layers.items()
+    assert not stack.first.reverse
+    assert any(one.startswith(f"{name}: nodes turn ") and "go_backwards" in one for one in found.warnings)
+    kept = np.load(GOLDEN / "node_backwards.onnx.npz")
+    given = reference.run(stack, kept["x"].swapaxes(0, 1)[::-1].astype(np.float64))
+    np.testing.assert_allclose(given.y.swapaxes(0, 1), kept["y"], rtol=0, atol=1e-5)
+
+
+def test_a_stack_of_cells_in_one_loop_is_named() -> None:
+    found = rc.load(GOLDEN / "stacked.tflite")
+    assert not found.layers and len(found.unread) == 1 and "a stack of cells in one loop" in found.unread[0]
+
+
+def test_steps_that_compute_in_integers_are_named() -> None:
+    found = rc.load(GOLDEN / "integers.tflite")
+    assert not found.layers and len(found.unread) == 1
+    assert "its steps compute in integers (FULLY_CONNECTED)" in found.unread[0]
+
+
+def test_a_shape_that_no_rule_gives_is_unknown() -> None:
+    """A Concat of scalars, which a rule makes of a value that it does not know, ended the search for every layer of a graph."""
+    nodes = [helper.make_node("Concat", ["scalar", "scalar"], ["joined"], axis=0)]
+    given = [helper.make_tensor_value_info("scalar", onnx.TensorProto.FLOAT, [])]
+    model = helper.make_model(helper.make_graph(nodes, "main", given, [onnx.ValueInfoProto(name="joined")]))
+    scope = next(iter(walk(in_memory(Path("m.onnx"), model, {}))))
+    assert Shapes(model).dims(scope, "joined") is None
+
+
+def test_what_a_loop_transposes_at_each_step_stands_before_it() -> None:
+    """Of two loops whose bodies have the same names, each keeps its own; what reads a state of the loop stays."""
+    graph = onnx.GraphProto(name="main")
+    for number in range(2):
+        body = onnx.GraphProto(name="body")
+        body.input.extend(onnx.ValueInfoProto(name=name) for name in ("i", "going", "state"))
+        body.node.append(helper.make_node("Transpose", [f"x{number}"], ["turned"], perm=[1, 0, 2]))
+        body.node.append(helper.make_node("Transpose", ["state"], ["moved"], perm=[1, 0]))
+        body.node.append(helper.make_node("Gather", ["turned", "i"], ["step"]))
+        body.node.append(helper.make_node("Add", ["step", "moved"], ["after"]))
+        body.output.extend(onnx.ValueInfoProto(name=name) for name in ("going", "after"))
+        graph.node.append(helper.make_node("Loop", ["", "", "zeros"], [f"y{number}"], f"loop{number}", body=body))
+    hoist(graph)
+    assert [node.op_type for node in graph.node] == ["Transpose", "Loop", "Transpose", "Loop"]
+    for number, (before, loop) in enumerate(zip(graph.node[::2], graph.node[1::2], strict=True)):
+        inner = loop.attribute[0].g.node
+        assert before.input[0] == f"x{number}" and before.output[0] == f"loop{number}/turned"
+        assert [node.op_type for node in inner] == ["Transpose", "Gather", "Add"]
+        assert inner[1].input[0] == f"loop{number}/turned"
