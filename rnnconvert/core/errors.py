@@ -185,7 +185,7 @@ class UndecidedError(RefusedError):
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
         self.reason = shown("; ".join(questions))
         self.remedy = shown("Decide it as the model was trained, or take the defaults with --assume-defaults.")
-        text = f"{path}: it does not state the functions of its layers. {self.remedy}"
+        text = f"{path}: it does not state what its layers compute. {self.remedy}"
         RnnConvertError.__init__(self, text, details=questions)
 
 
