@@ -420,9 +420,12 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
         assert loaded[name].questions == ()
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
 
-
     # A cell whose scope is the user's word: which class it is of is asked, among those that its shapes allow.
-    for name, kinds in {"named_lstm": ("lstm",), "named_gru": ("gru",), "named_stack": ("rnn_tanh", "rnn_relu")}.items():
+    for name, kinds in {
+        "named_lstm": ("lstm",),
+        "named_gru": ("gru",),
+        "named_stack": ("rnn_tanh", "rnn_relu"),
+    }.items():
         path = tmp_path / f"{name}.index"
         assert [question.choices for question in rc.load(path).questions if question.common] == [kinds]
         with pytest.raises(rc.RefusedError, match="does not state what its layers compute"):

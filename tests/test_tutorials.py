@@ -99,7 +99,9 @@ def d2l(gates: str) -> dict[str, tuple[int, ...]]:
     return {name: shape for g in gates for name, shape in ((f"W_x{g}", (X, H)), (f"W_h{g}", (H, H)), (f"b_{g}", (H,)))}
 
 
-def lstm(of_input: str, of_state: str, gates: str, columns: bool, *bias: int) -> tuple[Any, dict[str, tuple[int, ...]], str]:
+def lstm(
+    of_input: str, of_state: str, gates: str, columns: bool, *bias: int
+) -> tuple[Any, dict[str, tuple[int, ...]], str]:
     """Return a cell with two matrices a gate, as CELLS lists it."""
     matrices = {of_input: (H, X) if columns else (X, H), of_state: (H, H), "b_{}": bias or (H,)}
     shapes = {f"cell_{name.format(g)}": shape for g in gates for name, shape in matrices.items()}

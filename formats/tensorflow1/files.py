@@ -91,11 +91,13 @@ def has_cells(index: Path) -> bool:
     """Return whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
     try:
         names = tensor_bundle.names(index)
-        found = wrappers(names)
-        cells = [member for wrapped in found for member in wrapped.cells.values()]
-        return _known(found) or any(cell.state_matrix and "recurrent_kernel" not in cell.names for cell in cells) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names)
     except UnreadableError:
         return False
+    found = wrappers(names)
+    if _known(found) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names):
+        return True
+    cells = [cell for wrapped in found for cell in wrapped.cells.values()]
+    return any(cell.state_matrix and "recurrent_kernel" not in cell.names for cell in cells)
 
 
 def _known(found: Collection[Wrapped]) -> bool:
@@ -422,7 +424,9 @@ class _Reader:
                 f"{why}. If they are those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
             )
         why += f"; by their names and shapes they may be {' or '.join(possible)} of tf.nn.rnn_cell"
-        return self.options.ask("cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True)
+        return self.options.ask(
+            "cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True
+        )
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
         """Return what a cell computes; what neither its scope nor the graph states is asked."""

@@ -124,7 +124,9 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     own_names = [(modern(full), full) for full in without_slots(names)]
     found = _placed(own_names, {*chosen, *_pairs(own_names)})
     if not found:  # a dense layer has a kernel and a bias in such a scope, too
-        found = _placed(own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))})
+        found = _placed(
+            own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))}
+        )
     # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
     own = [
         one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())
