@@ -1,4 +1,4 @@
-"""Literal arrays of the cells that tutorials print (formats/tutorials.py has their sources): see tests.literals."""
+"""Literal arrays of the cells that tutorials print (formats/tutorials/layouts.py has their sources): see tests.literals."""
 
 from rnnconvert.language.layout import Sizes
 from tests.stacks import PLAIN

@@ -7,6 +7,9 @@ an LSTM in NumPy: a matrix a gate over the state and the input, one on top of th
 those whose vectors are columns, and by those whose vectors are rows.
 """
 
+from dataclasses import replace
+
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
@@ -81,7 +84,7 @@ D2L_GRU = Layout(
 )  # fmt: skip
 
 
-def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str) -> Layout:
+def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE) -> Layout:
     """Return an LSTM of two matrices and a bias a gate."""
     of_input, of_state = spelling
     tensors = (
@@ -91,16 +94,18 @@ def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias:
     )
     code = "W @ x + U @ h + b" if matrix == "hidden in" else "x @ W + h @ U + b"
     return Layout(
-        f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=_ONE
+        f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=holds
     )
 
 
 _W_U, _W_W = ("W_{gate}", "U_{gate}"), ("W_x{gate}", "W_h{gate}")
 _COLUMNS, _ROWS, _G = "hidden in", "in hidden", "i f g o"
+# Keras 1 has the same names, and hard_sigmoid unless it is told otherwise.
+_KERAS_1 = replace(_ONE, gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2))
 
 TEXTBOOK_LSTM = _lstm("textbook_lstm", _LETTERS, _W_U, _COLUMNS, "hidden")
 TEXTBOOK_LSTM_COLUMN = _lstm("textbook_lstm_column", _LETTERS, _W_U, _COLUMNS, "hidden 1")
-TEXTBOOK_LSTM_ROWS = _lstm("textbook_lstm_rows", _LETTERS, _W_U, _ROWS, "hidden")
+TEXTBOOK_LSTM_ROWS = _lstm("textbook_lstm_rows", _LETTERS, _W_U, _ROWS, "hidden", _KERAS_1)
 TEXTBOOK_LSTM_G = _lstm("textbook_lstm_g", _G, _W_U, _COLUMNS, "hidden")
 TEXTBOOK_LSTM_G_COLUMN = _lstm("textbook_lstm_g_column", _G, _W_U, _COLUMNS, "hidden 1")
 TEXTBOOK_LSTM_G_ROWS = _lstm("textbook_lstm_g_rows", _G, _W_U, _ROWS, "hidden")
