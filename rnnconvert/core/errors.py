@@ -241,7 +241,7 @@ class ExecutorError(RnnConvertError):
     """An executor could not run a model.
 
     executor  its name
-    problem   what it said
+    problem   what it said, or that it said nothing
     trace     the last of what its process printed
     refused   whether it said that its framework does not do this, rather than failed at it
     """
@@ -249,6 +249,7 @@ class ExecutorError(RnnConvertError):
     kind = "executor_failed"
 
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
+        problem = problem if problem.strip() else "it gave no reason"
         self.executor = executor
         self.problem = shown(problem)
         self.trace = trace
