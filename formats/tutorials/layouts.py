@@ -7,8 +7,6 @@ an LSTM in NumPy: a matrix a gate over the state and the input, one on top of th
 those whose vectors are columns, and by those whose vectors are rows.
 """
 
-from dataclasses import replace
-
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
@@ -101,7 +99,9 @@ def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias:
 _W_U, _W_W = ("W_{gate}", "U_{gate}"), ("W_x{gate}", "W_h{gate}")
 _COLUMNS, _ROWS, _G = "hidden in", "in hidden", "i f g o"
 # Keras 1 has the same names, and hard_sigmoid unless it is told otherwise.
-_KERAS_1 = replace(_ONE, gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2))
+_KERAS_1 = Holds(
+    ("input",), gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2), layers=False, directions=1, reverse=True
+)
 
 TEXTBOOK_LSTM = _lstm("textbook_lstm", _LETTERS, _W_U, _COLUMNS, "hidden")
 TEXTBOOK_LSTM_COLUMN = _lstm("textbook_lstm_column", _LETTERS, _W_U, _COLUMNS, "hidden 1")

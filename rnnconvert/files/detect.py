@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
@@ -92,7 +93,18 @@ def source(file: Opened, format: str | None = None) -> Source:
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
         "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
+        details=_draft(file),
     )
+
+
+def _draft(file: Opened) -> list[str]:
+    """Return the draft of a layout for the arrays of an archive, line by line."""
+    from rnnconvert.files import draft  # few files need one
+
+    try:
+        return draft.lines(file.once(archives.reader(file.path, file.head)).arrays) if file.archive else []
+    except UnreadableError:
+        return []
 
 
 def _check_parts(path: Path, what: str | None) -> None:
