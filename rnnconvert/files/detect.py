@@ -21,7 +21,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
-    (0, b"BZh", "a bzip2 archive; unpack it first"),
+    (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),

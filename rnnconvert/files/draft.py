@@ -20,7 +20,7 @@ from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape
 
 _MOST = 120
-"""The most arrays that are looked at."""
+"""The most arrays that are examined."""
 _LONGEST = 100
 _MOST_LAYOUTS = 4
 _KINDS = {4: "lstm", 3: "gru", 1: "rnn"}
@@ -217,7 +217,7 @@ def _nearest(name: str, others: Iterable[str]) -> str:
 
 
 def _biases(recurrent: str, given: str, vectors: Mapping[str, Shape]) -> list[str]:
-    """Return the biases of two matrices: those that lie beside them, or the one whose name is most like theirs."""
+    """Return the biases of two matrices: those in the same scope, or the one whose name is most like theirs."""
     beside = [name for name in vectors if _scope(name) == _scope(recurrent)]
     if len(beside) == 2 and _nearest(given, beside) != _nearest(recurrent, beside):
         return [_nearest(given, beside), _nearest(recurrent, beside)]
