@@ -17,6 +17,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files import draft
 from rnnconvert.language import registry
 from tests.drawn import drawn
+from tests.requirements import needed
 
 H, X = 5, 3
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -86,3 +87,33 @@ def test_two_layers_are_two_layouts_and_dense_layers_none() -> None:
     assert sum('"U_enc", parts = "recurrent"' in line or '"U_dec", parts = "recurrent"' in line for line in text) == 2
     assert draft.lines({"a": np.zeros((64, 10)), "b": np.zeros(64), "c": np.zeros((10, 64)), "d": np.zeros(10)}) == []
     assert draft.lines({"a{": np.zeros((4 * H, H)), 'b"\n': np.zeros((4 * H, X)), "n": np.zeros((4, 4), int)}) == []
+
+
+TUTORIAL = {
+    "i2h.weight": (H, X),
+    "i2h.bias": (H,),
+    "h2h.weight": (H, H),
+    "h2h.bias": (H,),
+    "h2o.weight": (2, H),
+    "h2o.bias": (2,),
+}
+OLD_TUTORIAL = {"i2h.weight": (H, X + H), "i2h.bias": (H,), "i2o.weight": (7, X + H), "i2o.bias": (7,)}
+
+
+@pytest.mark.parametrize("shapes", [TUTORIAL, OLD_TUTORIAL], ids=["two matrices", "one matrix"])
+def test_the_cell_of_pytorchs_tutorial_is_named_and_described(
+    shapes: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Source: docs.pytorch.org, char_rnn_classification_tutorial, of 2025 and of 2017."""
+    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in shapes.items()})  # type: ignore[arg-type]
+    text = refused(tmp_path / "a.npz")
+    assert sum("i2h.weight" in line or '"weight", parts = "recurrent input"' in line for line in text) == 1
+    assert any("# check the functions" in line for line in text)
+    if shapes is OLD_TUTORIAL:
+        assert any("PyTorch's tutorial computes no function" in line for line in text)
+        assert any("whether the state or the input comes first" in line for line in text)
+    else:
+        assert any('"h2h.bias", parts = "recurrent_bias"' in line for line in text)
+    torch = needed("torch", "torch")
+    torch.save({name: torch.ones(shape) for name, shape in shapes.items()}, tmp_path / "a.pt")
+    assert refused(tmp_path / "a.pt")[-len(text) :] == text

@@ -155,7 +155,7 @@ def texts_in_pickle(path: Path) -> list[Inside]:
         return []
     if any(array.ndim > 1 for array in held.values()):
         return []
-    found = []
+    found: list[Inside] = []
     for place, value in _values(described, path):
         if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(found) < MOST:
             target = lasting_folder() / "text.json"

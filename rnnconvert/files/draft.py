@@ -58,7 +58,11 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     texts: list[list[str]] = []
     by_gate = list(_by_gate(shapes))
     taken = {name for found in by_gate for name in found.names}
-    for found in (*by_gate, *_stacked({name: shape for name, shape in shapes.items() if name not in taken})):
+    left = {name: shape for name, shape in shapes.items() if name not in taken}
+    stacked = list(_stacked(left))
+    taken = {name for found in stacked for name in found.names}
+    joined = _joined({name: shape for name, shape in left.items() if name not in taken})
+    for found in (*by_gate, *stacked, *joined):
         text = _table(found, len(texts))
         if len(texts) < _MOST_LAYOUTS and text[2:] not in [one[2:] for one in texts] and _reads(text, found, shapes):
             texts.append(text)
@@ -211,6 +215,33 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 yield _Found(kind, "", [one._replace(name=_local(one.name, names)) for one in made[0]], names, made[1])
 
 
+_ONE_MATRIX = re.compile(r"lstm|gru|rnn|cell|i2h", re.IGNORECASE)
+"""What the name of a matrix has that multiplies the state and the input, one on top of the other."""
+
+
+def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+    """Yield layers of one matrix for the state and the input, where its name says that it is one."""
+    for name, shape in shapes.items():
+        hint = _ONE_MATRIX.search(name)
+        if hint is None or len(shape) != 2:
+            continue
+        kind = hint[0].lower() if hint[0].lower() in ("lstm", "gru") else "rnn"
+        gates = next(count for count, one in _KINDS.items() if one == kind)
+        for bias in (one for one, length in shapes.items() if _scope(one) == _scope(name) and _length(length) in shape):
+            size, odd = divmod(_length(shapes[bias]), gates)
+            if not odd and max(shape) > size and kind != "gru":
+                parts, checks = _parts({name: shape}, {bias: shapes[bias]}, kind, stacked=True) or ([], [])
+                own = [one._replace(name=_local(one.name, [name, bias])) for one in parts]
+                if own:
+                    words = (
+                        ['PyTorch\'s tutorial computes no function: activations = ["linear"] in holds']
+                        if kind == "rnn"
+                        else []
+                    )
+                    yield _Found(kind, "", own, [name, bias], [*checks, *words])
+                    break
+
+
 def _nearest(name: str, others: Iterable[str]) -> str:
     """Return the name most like another."""
     return max(others, key=lambda other: difflib.SequenceMatcher(None, name, other, autojunk=False).ratio())
@@ -218,7 +249,10 @@ def _nearest(name: str, others: Iterable[str]) -> str:
 
 def _biases(recurrent: str, given: str, vectors: Mapping[str, Shape]) -> list[str]:
     """Return the biases of two matrices: those in the same scope, or the one whose name is most like theirs."""
-    beside = [name for name in vectors if _scope(name) == _scope(recurrent)]
+    each = [[name for name in vectors if _scope(name) == _scope(matrix)] for matrix in (given, recurrent)]
+    if _scope(given) != _scope(recurrent) and len(each[0]) == len(each[1]) == 1:
+        return [each[0][0], each[1][0]]
+    beside = each[1]
     if len(beside) == 2 and _nearest(given, beside) != _nearest(recurrent, beside):
         return [_nearest(given, beside), _nearest(recurrent, beside)]
     return [_nearest(recurrent, beside)] if beside else []
@@ -254,12 +288,13 @@ def _parts(
             checks.append(f"whether a matrix acts from the left, {hidden} in, or from the right, in {hidden}")
         axes = f"in {hidden}" if flipped else f"{hidden} in"
         parts = [_Part(given, "input", axes), _Part(recurrent, "recurrent", axes)]
-    elif len(matrices) == 1 and vectors and not stacked:
+    elif len(matrices) == 1 and vectors:
         ((both, shape),) = matrices.items()
-        size = _length(next(iter(vectors.values())))
-        if size not in shape or max(shape) <= size:
+        length = _length(next(iter(vectors.values())))
+        size = length // (len(_STACKED[kind].split()) if stacked else 1)
+        flipped = shape[0] != length
+        if length not in shape or shape[0 if flipped else 1] <= size:
             return None
-        flipped = shape[0] != size
         axes = f"(part in) {hidden}" if flipped else f"{hidden} (part in)"
         parts = [_Part(both, "recurrent input", axes)]
         checks.append("whether the state or the input comes first in one matrix: recurrent input, or input recurrent")
