@@ -154,7 +154,9 @@ def test_what_keras_overlooks_is_named_and_overlooked(
 
     source, x = base(kind, suffix), np.linspace(-1, 1, 30, dtype=np.float32).reshape(2, 5, 3)
     expected, plain = np.asarray(keras.saving.load_model(source)(x)), rc.load(source).layers["it"]
-    for key, value in drawn(OVERLOOKED, 3, f"{kind} {suffix}"):
+    for key, value in drawn(
+        [one for one in OVERLOOKED if "dropout" in one[0] or kind != "SimpleRNN"], 3, f"{kind} {suffix}"
+    ):
         path = changed(
             source, tmp_path / f"odd{suffix}", lambda one, key=key, value=value: one["config"].update({key: value})
         )  # type: ignore[misc]
