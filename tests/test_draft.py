@@ -110,7 +110,7 @@ def test_the_cell_of_pytorchs_tutorial_is_named_and_described(
     assert sum("i2h.weight" in line or '"weight", parts = "recurrent input"' in line for line in text) == 1
     assert any("# check the functions" in line for line in text)
     if shapes is OLD_TUTORIAL:
-        assert any("PyTorch's tutorial computes no function" in line for line in text)
+        assert any("tutorial's cell of this name computes none" in line for line in text)
         assert any("whether the state or the input comes first" in line for line in text)
     else:
         assert any('"h2h.bias", parts = "recurrent_bias"' in line for line in text)

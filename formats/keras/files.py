@@ -16,7 +16,7 @@ from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import groups, keras_zip
+from rnnconvert.formats.keras import keras_zip
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -66,6 +66,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
+    from rnnconvert.formats.keras import groups
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):

@@ -27,7 +27,6 @@ from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.formats.keras import groups
 
 METADATA = "metadata.json"
 CONFIG = "config.json"
@@ -44,6 +43,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError if the zip is damaged or hostile, or lacks one of the three members.
     """
+    from rnnconvert.formats.keras import groups  # what writes does not read
+
     data = map_file(path)
     try:
         with zipfile.ZipFile(Window(data)) as archive:

@@ -233,12 +233,11 @@ def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 parts, checks = _parts({name: shape}, {bias: shapes[bias]}, kind, stacked=True) or ([], [])
                 own = [one._replace(name=_local(one.name, [name, bias])) for one in parts]
                 if own:
-                    words = (
-                        ['PyTorch\'s tutorial computes no function: activations = ["linear"] in holds']
-                        if kind == "rnn"
-                        else []
-                    )
-                    yield _Found(kind, "", own, [name, bias], [*checks, *words])
+                    plain = [
+                        'the function: a tutorial\'s cell of this name computes none, which is activations = ["linear"]'
+                    ]
+                    checks = [*checks, *(plain if kind == "rnn" else [])]
+                    yield _Found(kind, "", own, [name, bias], checks)
                     break
 
 
