@@ -1,4 +1,4 @@
-"""Literal arrays of the cells that tutorials print (formats/tutorials.py has their sources): see tests.literals."""
+"""Literal arrays of the cells that tutorials print (formats/tutorials/layouts.py has their sources): see tests.literals."""
 
 from rnnconvert.language.layout import Sizes
 from tests.stacks import PLAIN
@@ -32,4 +32,40 @@ LITERALS = [
         "b_r": [3110, 3120], "b_z": [3210, 3220], "b_h": [3310, 3320]}),
     ("tutorials.d2l_rnn", Sizes("rnn", 1, 2, parts=_ONE), {
         "W_xh": [[1111, 1121]], "W_hh": [[2111, 2121], [2112, 2122]], "b_h": [3110, 3120]}),
+    ("tutorials.textbook_lstm", Sizes("lstm", 2, 1, parts=_ONE), {  # c is the candidate
+        "W_i": [[1111, 1112]], "W_f": [[1211, 1212]], "W_c": [[1311, 1312]], "W_o": [[1411, 1412]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_c": [[2311]], "U_o": [[2411]],
+        "b_i": [3110], "b_f": [3210], "b_c": [3310], "b_o": [3410]}),
+    ("tutorials.textbook_lstm_column", Sizes("lstm", 1, 1, parts=_ONE), {
+        "W_i": [[1111]], "W_f": [[1211]], "W_c": [[1311]], "W_o": [[1411]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_c": [[2311]], "U_o": [[2411]],
+        "b_i": [[3110]], "b_f": [[3210]], "b_c": [[3310]], "b_o": [[3410]]}),
+    ("tutorials.textbook_lstm_rows", Sizes("lstm", 2, 1, parts=_ONE), {
+        "W_i": [[1111], [1112]], "W_f": [[1211], [1212]], "W_c": [[1311], [1312]], "W_o": [[1411], [1412]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_c": [[2311]], "U_o": [[2411]],
+        "b_i": [3110], "b_f": [3210], "b_c": [3310], "b_o": [3410]}),
+    ("tutorials.textbook_lstm_g", Sizes("lstm", 2, 1, parts=_ONE), {
+        "W_i": [[1111, 1112]], "W_f": [[1211, 1212]], "W_g": [[1311, 1312]], "W_o": [[1411, 1412]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_g": [[2311]], "U_o": [[2411]],
+        "b_i": [3110], "b_f": [3210], "b_g": [3310], "b_o": [3410]}),
+    ("tutorials.textbook_lstm_g_column", Sizes("lstm", 1, 1, parts=_ONE), {
+        "W_i": [[1111]], "W_f": [[1211]], "W_g": [[1311]], "W_o": [[1411]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_g": [[2311]], "U_o": [[2411]],
+        "b_i": [[3110]], "b_f": [[3210]], "b_g": [[3310]], "b_o": [[3410]]}),
+    ("tutorials.textbook_lstm_g_rows", Sizes("lstm", 2, 1, parts=_ONE), {
+        "W_i": [[1111], [1112]], "W_f": [[1211], [1212]], "W_g": [[1311], [1312]], "W_o": [[1411], [1412]],
+        "U_i": [[2111]], "U_f": [[2211]], "U_g": [[2311]], "U_o": [[2411]],
+        "b_i": [3110], "b_f": [3210], "b_g": [3310], "b_o": [3410]}),
+    ("tutorials.columns_lstm", Sizes("lstm", 2, 1, parts=_ONE), {
+        "W_xi": [[1111, 1112]], "W_xf": [[1211, 1212]], "W_xc": [[1311, 1312]], "W_xo": [[1411, 1412]],
+        "W_hi": [[2111]], "W_hf": [[2211]], "W_hc": [[2311]], "W_ho": [[2411]],
+        "b_i": [3110], "b_f": [3210], "b_c": [3310], "b_o": [3410]}),
+    ("tutorials.columns_lstm_column", Sizes("lstm", 1, 1, parts=_ONE), {
+        "W_xi": [[1111]], "W_xf": [[1211]], "W_xc": [[1311]], "W_xo": [[1411]],
+        "W_hi": [[2111]], "W_hf": [[2211]], "W_hc": [[2311]], "W_ho": [[2411]],
+        "b_i": [[3110]], "b_f": [[3210]], "b_c": [[3310]], "b_o": [[3410]]}),
+    ("tutorials.columns_rnn", Sizes("rnn", 2, 2, parts=_ONE), {
+        "W_xh": [[1111, 1112], [1121, 1122]], "W_hh": [[2111, 2112], [2121, 2122]], "b_h": [3110, 3120]}),
+    ("tutorials.columns_rnn_column", Sizes("rnn", 2, 2, parts=_ONE), {
+        "W_xh": [[1111, 1112], [1121, 1122]], "W_hh": [[2111, 2112], [2121, 2122]], "b_h": [[3110], [3120]]}),
 ]

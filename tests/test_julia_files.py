@@ -12,6 +12,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.julia import jld2, julia_bson
 from rnnconvert.formats.julia.julia_tree import OBJECTS
@@ -98,6 +99,20 @@ def flux_struct(name: str, p: dict[str, Array], function: str = "NNlib.relu") ->
 
 
 # Reading --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["model.bson", "state.bson", "state.jld2"])
+def test_dense_layers_alone_are_no_unknown_format(kind: str, tmp_path: Path) -> None:
+    w, b, path = np.ones((2, 3), np.float32), np.ones(2, np.float32), tmp_path / f"a.{kind.rpartition('.')[2]}"
+    state = {"layers": ({"weight": w, "bias": b, "\u03c3": ()},)}
+    if kind == "model.bson":
+        julia_files.bson(path, model=Struct("Flux.Chain", (Struct("Flux.Dense", w, b, Struct("Base.identity")),)))
+    elif kind == "state.bson":
+        julia_files.bson(path, model_state=state)
+    else:
+        julia_files.jld2(path, model_state=state)
+    with pytest.raises(UnreadableError, match="it has no recurrent layer, only 2 other tensors"):
+        rc.convert(path, tmp_path / "a.onnx")
 
 
 @pytest.mark.parametrize("name", FLUX)

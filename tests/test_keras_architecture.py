@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save_weights(made / "weights" / "alone.weights.h5")
     (made / "model.json").write_text(model.to_json())
     (made / "text.json").write_text(json.dumps(model.to_json()))
+    held = {"scaler": np.arange(3.0), "model": model.to_json()}
+    (made / "pickled.pkl").write_bytes(pickle.dumps(held))
     model.save(made / "whole.keras")
     model.save(made / "whole.h5")
     return made
 
 
-KINDS = ("model.json", "text.json", "whole.keras", "whole.h5", "model.yaml")
+KINDS = ("model.json", "text.json", "pickled.pkl", "whole.keras", "whole.h5", "model.yaml")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,6 +103,17 @@ def test_an_architecture_beside_weights_is_named_and_not_used(folder: Path, tmp_
 def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="architecture of a Keras model, without weights"):
         rc.load(folder / "model.json")
+    with pytest.raises(
+        UnreadableError, match=r"pickled.pkl: it is the architecture of a Keras model.* --config .*pickled.pkl"
+    ):
+        rc.load(folder / "pickled.pkl")
+    for text in ("class_name: Sequential\nconfig: []\n", "backend: theano\r\nclass_name: Model\r\nconfig: {}\r\n"):
+        (tmp_path / "model.yml").write_text(text)
+        with pytest.raises(UnreadableError, match="architecture of a Keras model, without weights"):
+            rc.load(tmp_path / "model.yml")
+    (tmp_path / "both.pkl").write_bytes(pickle.dumps({"model": (folder / "model.json").read_text(), "w": np.eye(3)}))
+    with pytest.raises(UnreadableError, match="a pickle without arrays named as those"):  # the matrix may be a weight
+        rc.load(tmp_path / "both.pkl")
     with pytest.raises(UnreadableError, match="no configuration of a Keras model"):
         rc.load(folder / "weights" / "alone.weights.h5", config=str(folder / "weights" / "alone.weights.h5"))
     with pytest.raises(UsageError, match="config"):

@@ -15,6 +15,7 @@ import pytest
 from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import load
+from rnnconvert.formats.keras.upgrade import upgrade
 
 layers = keras.layers
 
@@ -119,3 +120,22 @@ def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -
     for name, stack in after.layers.items():
         for (*_, own), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
             assert all(np.array_equal(own.get(*key), direction.get(*key)) for key in direction.arrays)
+
+
+def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
+    """It counts a layer with weights twice: its second LSTM is `lstm_2`, and another model's third."""
+    golden = Path(__file__).parent / "golden" / "keras_2_13" / "doubled.keras"
+    functions = {"a": "relu", "b": "tanh", "c": "sigmoid", "d": "sigmoid", "e": "tanh"}
+    found = load(golden)
+    assert {name: stack.cell.activation.name for name, stack in found.layers.items()} == functions
+    upgrade(golden, tmp_path / "new.keras")
+    with np.load(golden.with_suffix(".npz")) as answers:
+        y = keras.saving.load_model(tmp_path / "new.keras")(answers["x0"])
+        np.testing.assert_allclose(np.asarray(y), answers["y0"], rtol=0, atol=1e-6)
+    with zipfile.ZipFile(golden) as archive:
+        archive.extract("model.weights.h5", tmp_path)
+    alone = load(tmp_path / "model.weights.h5")
+    assert sorted(alone.layers) == ["bidirectional", "bidirectional_1", "lstm", "lstm_1", "lstm_2"]
+    for name, own in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
+        pairs = zip(alone.layers[name].directions(), found.layers[own].directions(), strict=True)
+        assert all(np.array_equal(one.get(*key), two.get(*key)) for (*_, one), (*_, two) in pairs for key in two.arrays)

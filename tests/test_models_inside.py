@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import pickle
 import shutil
@@ -11,6 +13,7 @@ import sys
 import tarfile
 import types
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -277,3 +280,34 @@ def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(
     assert [stack.input_size for stack in found.layers.values()] == [5, 3, 4]
     assert any("ignores the shape" in one and "gru_1" in one for one in found.warnings)
     assert not any(one.startswith("lstm") for one in found.warnings)
+
+
+PACKERS = {
+    "zlib": zlib.compress,
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
+}
+"""What joblib.dump(..., compress=3), or with a name, makes of a pickle. Source: joblib/compressor.py of 1.5."""
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_pickles_that_joblib_compressed(packer: str, tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    arrays = {"Wxh": draw.normal(size=(5, 3)), "Whh": draw.normal(size=(5, 5)), "bh": draw.normal(size=(5, 1))}
+    data = PACKERS[packer](pickle.dumps(arrays))
+    path = tmp_path / "model.joblib"
+    path.write_bytes(data)
+    (layer,) = rc.load(path).layers.values()
+    np.testing.assert_array_equal(np.asarray(layer.first.arrays["recurrent", "n"]), arrays["Whh"])
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(UnreadableError, match="cannot be unpacked"):
+        rc.load(path)
+    if packer in ("bz2", "xz", "lzma"):  # Deflate cannot grow that much
+        path.write_bytes(PACKERS[packer](bytes(1 << 24)))
+        with pytest.raises(UnreadableError, match="unpack to more than"):
+            rc.load(path)
+    path.write_bytes(b"x^2 + 1 = 0, a text that begins as zlib's files do")
+    with pytest.raises(UnreadableError, match="text of no known format"):
+        rc.load(path)

@@ -393,6 +393,9 @@ makers = dict(
     dropout=lambda: run(cells.DropoutWrapper(cells.GRUCell(4), output_keep_prob=0.5)),
     leaky=lambda: run(cells.LSTMCell(4, activation=tf.nn.leaky_relu, cell_clip=0.4, forget_bias=0.3)),
     linear=lambda: run(cells.LSTMCell(4, activation=tf.identity, cell_clip=0.4, forget_bias=0.3)),
+    named_lstm=lambda: run(cells.LSTMCell(4, use_peepholes=True, name='mine')),
+    named_gru=lambda: run(cells.GRUCell(4, name='mine')),
+    named_stack=lambda: run(cells.MultiRNNCell([cells.BasicRNNCell(5, name='a'), cells.BasicRNNCell(5, name='b')])),
 )
 found = {}
 for name, make in makers.items():
@@ -415,6 +418,19 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
     for name in ("two", "leaky", "linear"):
         (layer,) = loaded[name].layers.values()
         assert loaded[name].questions == ()
+        np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
+
+    # A cell whose scope is the user's word: which class it is of is asked, among those that its shapes allow.
+    for name, kinds in {
+        "named_lstm": ("lstm",),
+        "named_gru": ("gru",),
+        "named_stack": ("rnn_tanh", "rnn_relu"),
+    }.items():
+        path = tmp_path / f"{name}.index"
+        assert [question.choices for question in rc.load(path).questions if question.common] == [kinds]
+        with pytest.raises(rc.RefusedError, match="does not state what its layers compute"):
+            rc.convert(path, tmp_path / "a.onnx")
+        (layer,) = rc.load(path, cell=kinds[0]).layers.values()
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
 
 

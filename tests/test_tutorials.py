@@ -71,6 +71,24 @@ def d2l_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     return np.tanh(x @ w["W_xh"] + h @ w["W_hh"] + w["b_h"]), c
 
 
+def gate_by_gate(of_input: str, of_state: str, gates: str, columns: bool) -> Callable[..., tuple[Array, Array]]:
+    def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        def total(gate: str) -> Array:
+            one, two = (w["cell_" + name.format(gate)] for name in (of_input, of_state))
+            bias = w[f"cell_b_{gate}"].ravel()
+            return one @ x + two @ h + bias if columns else x @ one + h @ two + bias
+
+        i, f, g, o = (total(gate) for gate in gates)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        return sigmoid(o) * np.tanh(c), c
+
+    return step
+
+
+def columns_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+    return np.tanh(w["W_xh"] @ x + w["W_hh"] @ h + w["b_h"].ravel()), c
+
+
 H, X = UNITS, WIDTH
 OUT = {"Why": (2, H), "by": (2, 1)}
 DENSE = {"U": (H, 2), "b": (2,), "Wemb": (9, X)}
@@ -81,6 +99,16 @@ def d2l(gates: str) -> dict[str, tuple[int, ...]]:
     return {name: shape for g in gates for name, shape in ((f"W_x{g}", (X, H)), (f"W_h{g}", (H, H)), (f"b_{g}", (H,)))}
 
 
+def lstm(
+    of_input: str, of_state: str, gates: str, columns: bool, *bias: int
+) -> tuple[Any, dict[str, tuple[int, ...]], str]:
+    """Return a cell with two matrices a gate, as CELLS lists it."""
+    matrices = {of_input: (H, X) if columns else (X, H), of_state: (H, H), "b_{}": bias or (H,)}
+    shapes = {f"cell_{name.format(g)}": shape for g in gates for name, shape in matrices.items()}
+    return gate_by_gate(of_input, of_state, gates, columns), shapes, ""
+
+
+W_U, W_W = ("W_{}", "U_{}"), ("W_x{}", "W_h{}")
 CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, ...]], str]] = {
     "theano_lstm": (theano_lstm, {"lstm_W": (X, 4 * H), "lstm_U": (H, 4 * H), "lstm_b": (4 * H,), **DENSE}, ""),
     "nematus_gru": (
@@ -96,6 +124,16 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
     "d2l_lstm": (d2l_lstm, d2l("ifco"), ""),
     "d2l_gru": (d2l_gru, d2l("zrh"), ""),
     "d2l_rnn": (d2l_rnn, d2l("h"), ""),
+    "textbook_lstm": lstm(*W_U, "ifco", True),
+    "textbook_lstm_column": lstm(*W_U, "ifco", True, H, 1),
+    "textbook_lstm_rows": lstm(*W_U, "ifco", False),
+    "textbook_lstm_g": lstm(*W_U, "ifgo", True),
+    "textbook_lstm_g_column": lstm(*W_U, "ifgo", True, H, 1),
+    "textbook_lstm_g_rows": lstm(*W_U, "ifgo", False),
+    "columns_lstm": lstm(*W_W, "ifco", True),
+    "columns_lstm_column": lstm(*W_W, "ifco", True, H, 1),
+    "columns_rnn": (columns_rnn, {"W_xh": (H, X), "W_hh": (H, H), "b_h": (H,)}, ""),
+    "columns_rnn_column": (columns_rnn, {"W_xh": (H, X), "W_hh": (H, H), "b_h": (H, 1)}, ""),
 }  # fmt: skip
 """What a step computes, the shapes of the arrays with those of the layers around, and the layout that has to be confirmed."""
 

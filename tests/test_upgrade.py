@@ -409,11 +409,14 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
         json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"})
     )
     assert run("upgrade", weights, tmp_path / "new.keras").exit_code == 2
-    assert run("upgrade", weights, tmp_path / "new.keras", "--config", old).exit_code == 3
+    assert run("upgrade", weights, tmp_path / "new.keras", "--config", weights).exit_code == 3
     assert run("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
-    done = run("upgrade", weights, tmp_path / "new.keras", "--config", text)
-    assert done.exit_code == 0, done.output
+    (tmp_path / "string.json").write_text(json.dumps(text.read_text()))
+    (tmp_path / "model.yaml").write_text(text.read_text())  # JSON is YAML
     inputs, expected = kept("shared")
+    for given in (text, old, tmp_path / "string.json", tmp_path / "model.yaml"):
+        done = run("upgrade", weights, tmp_path / "new.keras", "--config", given, "--force")
+        assert done.exit_code == 0, done.output
     close(outputs(tmp_path / "new.keras", inputs), expected)
 
 

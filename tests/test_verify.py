@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import CASES
 from rnnconvert.language.layout import Sizes
@@ -125,6 +125,20 @@ def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:
     assert rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"]).equal
     tight = rc.verify(models / "model.safetensors", models / "half.safetensors", on=["torch-cpu"], atol=1e-6)
     assert not tight.equal
+
+
+@pytest.mark.parametrize(
+    ("raised", "word"), [("NotImplementedError", "does not support"), ("AssertionError", "failed")]
+)
+def test_an_executor_that_gives_no_reason_is_said_to_give_none(
+    models: Path, own_executor: object, raised: str, word: str
+) -> None:
+    own_executor(f"(_ for _ in ()).throw({raised}())")  # type: ignore[operator]
+    report = rc.verify(models / "model.onnx", models / "model.onnx", on=["wrong"])
+    reasons = [run["reason"] for run in report.document["layers"][0]["runs"] if run["executor"] == "wrong"]
+    assert reasons and all(f"a {raised} without a message in " in reason for reason in reasons), reasons
+    with pytest.raises(ExecutorError, match=f"{word}.*: it gave no reason"):
+        raise ExecutorError("wrong", " ", refused=word != "failed")
 
 
 def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:

@@ -76,7 +76,7 @@ class FluxFiles(JuliaFiles):
         return FIELDS
 
     def recognise(self, file: Opened) -> Seen | None:
-        """Recognize arrays named and shaped as Flux's; also a file of Julia's that is damaged or cannot be opened."""
+        """Recognize arrays named and shaped as Flux's; also a file of Julia's that is damaged, or whose arrays are of other layers."""
         kind = self.kind(file)
         if ".jl" in kind:
             try:
@@ -86,7 +86,7 @@ class FluxFiles(JuliaFiles):
         found = super().recognise(file)
         if found or ".jl" not in kind:
             return found
-        return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else None
+        return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else Seen(KIND, kind)
 
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file; initial states are those that Flux.reset! goes back to."""

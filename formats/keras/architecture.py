@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import json_file, json_text
+from rnnconvert.containers import enclosed, json_file, json_text
 from rnnconvert.containers.layer_config import entry, every
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.opened import Opened
-from rnnconvert.formats.keras.files import is_architecture, stored_in
+from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 
-_YAML = (".yaml", ".yml")
 _MOST_NODES = 1_000_000
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
 """What people call such a file."""
@@ -25,13 +24,7 @@ def read(path: Path) -> tuple[Mapping[str, Any], str]:
 
     Raises UnreadableError if the file holds none, UsageError for YAML where no package reads it.
     """
-    file = Opened(path)
-    if file.json is not None or path.suffix.lower() in (*_YAML, ".json"):
-        document = _yaml(path) if path.suffix.lower() in _YAML else json_text.loads(read_small(path), path)
-        document = _inside(document)
-        version = str(document.get("keras_version", "")) if isinstance(document, Mapping) else ""
-    else:
-        document, version = _of_model(path)
+    document, version = stated(path)
     if not is_architecture(document):
         raise UnreadableError(
             path,
@@ -40,6 +33,30 @@ def read(path: Path) -> tuple[Mapping[str, Any], str]:
         )
     assert isinstance(document, Mapping)
     return document, version or _version_shown(document)
+
+
+def stated(path: Path) -> tuple[Any, str]:
+    """Return what a file states in place of a model's configuration, of any class or of any other kind, and the version of Keras
+    that it states.
+
+    Raises what `read` raises.
+    """
+    file = Opened(path)
+    if "pickle" in file.kinds and (texts := enclosed.texts_in_pickle(path)):
+        return stated(texts[0].path)
+    if file.json is None and path.suffix.lower() not in (*YAML, ".json"):
+        return _of_model(path)
+    document = _inside(_yaml(path) if path.suffix.lower() in YAML else _json(path))
+    return document, str(document.get("keras_version", "")) if isinstance(document, Mapping) else ""
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json_text.loads(read_small(path), path)
+    except UnreadableError:
+        raise
+    except ValueError:
+        raise UnreadableError(path, "it is not JSON") from None
 
 
 def _version_shown(document: Mapping[str, Any]) -> str:
@@ -102,14 +119,14 @@ def beside(path: Path, layers: set[str]) -> str:
     if path.is_dir() or not layers:
         return ""
     stems = {path.name.split(".")[0], path.stem}
-    names = (*_NAMES, *(f"{stem}{end}" for stem in sorted(stems) for end in (".json", *_YAML)))
+    names = (*_NAMES, *(f"{stem}{end}" for stem in sorted(stems) for end in (".json", *YAML)))
     for name in dict.fromkeys(names):
         other = path.with_name(name)
         try:
             if not other.is_file() or other.stat().st_size > 1 << 24:
                 continue
             charging(0).work(1000, path)
-            document = _inside(_yaml(other) if other.suffix in _YAML else json_file.read(other))
+            document = _inside(_yaml(other) if other.suffix in YAML else json_file.read(other))
             if is_architecture(document) and layers <= {one.name for one in every(entry(document))}:
                 return name
         except (UnreadableError, UsageError, OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -101,7 +101,7 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
     attributes: Any = job.source.metadata.get("attributes", {})
     for path, values in attributes.items():
         if path.endswith("vars") and not _is_state_of_training(path):
-            tree.attributes[_spelled(path)] = dict(values)
+            tree.attributes[path] = dict(values)
     for name, stack in stacks.items():
         for layer, number, direction in stack.directions():
             cell = places[name].cells[layer, number]
@@ -109,21 +109,16 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
             if set(packed) != set(cell.arrays):
                 return None
             where = dict(zip(cell.arrays, cell.names, strict=True))
-            tree.arrays.update({_spelled(where[local]): array for local, array in packed.items()})
+            tree.arrays.update({where[local]: array for local, array in packed.items()})
     for name, array in job.carried.items():
         if _is_state_of_training(name):
             job.dropped.add(name)
         else:
-            tree.arrays[_spelled(name)] = array
+            tree.arrays[name] = array
     tree.notes.append("load_weights reads it into the source's model: every path is the source's")
     if job.dropped:
         tree.notes.append(_NO_OPTIMIZER)
     return tree
-
-
-def _spelled(path: str) -> str:
-    """Return a path as every Keras 3 spells it; TensorFlow 2.13 had another word."""
-    return path.replace("_layer_checkpoint_dependencies", "layers")
 
 
 def _weights_group(job: Job) -> str:

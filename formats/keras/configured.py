@@ -88,9 +88,8 @@ class Configured:
 
     def entry(self, path: str) -> Entry | None:
         """Return the configuration of the layer at a path: by its place in a Keras 3 tree, else by its name."""
-        plain = path.replace("_layer_checkpoint_dependencies/", "layers/")
-        if "layers/" in plain and plain in self._by_path:
-            return self._by_path[plain]
+        if "layers/" in path and path in self._by_path:
+            return self._by_path[path]
         for scope in (self._nested(path), self.model):
             names = self._names(scope)
             for part in reversed(path.split("/")):

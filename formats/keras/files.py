@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, shown
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
@@ -23,14 +24,16 @@ from rnnconvert.language.layout import Layout
 
 NAME = "keras"
 SUFFIXES = registry.endings(NAME)
+YAML = (".yaml", ".yml")
 _MODELS = ("Sequential", "Model", "Functional", "Graph")
+_IN_YAML = re.compile(rb"^class_name: *(%s) *\r?$" % "|".join(_MODELS).encode(), re.MULTILINE)
 
 
 def recognise(file: Opened) -> Seen | None:
     """Recognize an HDF5 file, a .keras archive, or a TensorFlow checkpoint."""
     if "hdf5" in file.kinds and (file.archive or lowered(file.path).suffix in (".h5", ".hdf5")):
         return Seen(KIND, "an HDF5 file")
-    if file.json is not None and is_architecture(file.json):
+    if _states_architecture(file):
         return Seen(STATED, "the architecture of a Keras model, without weights")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
@@ -38,6 +41,13 @@ def recognise(file: Opened) -> Seen | None:
 
     evidence = tensorflow_checkpoint.recognise(file.path)
     return Seen(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
+
+
+def _states_architecture(file: Opened) -> bool:
+    """Return whether a file is what `model.to_json` or `model.to_yaml` writes; of YAML the first lines say it."""
+    if file.json is not None:
+        return is_architecture(file.json)
+    return lowered(file.path).suffix in YAML and _IN_YAML.search(file.head) is not None
 
 
 def is_architecture(document: object) -> bool:
@@ -56,23 +66,23 @@ def layouts(options: Options) -> list[Layout]:
 
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
+    from rnnconvert.formats.keras import groups
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
-    return keras_zip.read(path) if zipfile.is_zipfile(path) else keras_zip.slashed(hdf5.read(path))
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(hdf5.read(path))
 
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
     from rnnconvert.formats.keras.read import Reader
 
-    document = Opened(path).json
-    if document is not None and is_architecture(document):
+    if _states_architecture(Opened(path)):
         raise UnreadableError(
             path,
             "it is the architecture of a Keras model, without weights",
-            f"Give the file of the weights, and this one with it: rnnconvert convert WEIGHTS.h5 TARGET --config {path}.",
+            f"Give the file of the weights, and this one with it: rnnconvert convert WEIGHTS.h5 TARGET --config {shown(str(path))}.",
         )
     return Reader(path, stored_in(path), options).read()
 

@@ -35,8 +35,6 @@ WEIGHTS = "model.weights.h5"
 MEMBERS = 100_000
 JSON_BYTES = 256 << 20
 _LOCAL_HEADER = 30
-_WINDOWS = ("layers\\", "_layer_checkpoint_dependencies\\")
-"""How the groups of layers begin in files that were written on Windows; no layer's own name stands there."""
 _BLOCK = 8 << 20
 
 
@@ -45,32 +43,21 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError if the zip is damaged or hostile, or lacks one of the three members.
     """
+    from rnnconvert.formats.keras import groups  # what writes does not read
+
     data = map_file(path)
     try:
         with zipfile.ZipFile(Window(data)) as archive:
             members = _members(path, archive)
             texts = {name: _json(path, archive, members[name]) for name in (CONFIG, METADATA)}
             inner = _inner(path, data, archive, members[WEIGHTS])
-        stored = slashed(hdf5.read(path, inner))
+        stored = groups.modern(hdf5.read(path, inner))
     except RnnConvertError:
         raise
     except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file
         problem = str(error).rstrip(".") or type(error).__name__
         raise UnreadableError(path, f"not a valid .keras file: {problem}") from None
     return Stored(stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]})
-
-
-def slashed(stored: Stored) -> Stored:
-    r"""Return the arrays of a weights file with "/" between the parts of their names.
-
-    Keras 2.13 to 2.15 put the names of groups together by os.path.join: on Windows the group of a layer's cell is called
-    `layers\\lstm\\cell`. Source: keras/src/saving/saving_lib.py of 2.15, _save_state.
-    """
-    if not any(name.startswith(_WINDOWS) for name in stored.arrays):
-        return stored
-    attributes = {name.replace("\\", "/"): values for name, values in stored.metadata.get("attributes", {}).items()}
-    arrays = {name.replace("\\", "/"): array for name, array in stored.arrays.items()}
-    return Stored(arrays, {**stored.metadata, **({"attributes": attributes} if attributes else {})})
 
 
 def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

@@ -172,8 +172,29 @@ def mistyped(layer: Entry) -> Iterator[str]:
     for name in known(layer) & layer.config.keys():
         value, kind = layer.config[name], KEYS[name].kind
         found = "" if value is None and kind.endswith("?") else problem(kind.rstrip("?"), value)
-        if found:
+        if found and not _is_overlooked(kind, value):
             yield f"{name!r}: {found}"
+
+
+_OVERLOOKED: dict[str, Callable[[object], bool]] = {
+    "rate?": lambda value: isinstance(value, Real) and math.isfinite(value),
+    "implementation?": lambda value: True,
+}
+"""Types of keys whose wrong values Keras overlooks, and which values. A rate is clipped, and serves training alone; anything but 1 is
+the implementation 2. Sources: keras/src/layers/rnn/{lstm,gru,simple_rnn}.py of 2.15 and 3.15, __init__ and call of the cells.
+"""
+
+
+def overlooked(layer: Entry) -> Iterator[str]:
+    """Yield which wrong values of a layer Keras itself overlooks."""
+    for name in sorted(known(layer) & layer.config.keys()):
+        value, kind = layer.config[name], KEYS[name].kind
+        if value is not None and problem(kind.rstrip("?"), value) and _is_overlooked(kind, value):
+            yield f"{name!r}: it is {_shown(value)}, which Keras overlooks"
+
+
+def _is_overlooked(kind: str, value: object) -> bool:
+    return kind in _OVERLOOKED and _OVERLOOKED[kind](value)
 
 
 def contradicted(layer: Entry, arrays: Arrays, shape_counts: bool = True) -> Iterator[tuple[str, bool]]:

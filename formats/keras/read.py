@@ -166,8 +166,7 @@ class Reader:
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
         version = version or self.outside_version or str(self.stored.metadata.get("keras_version", ""))
         stated = "." in version  # "2-tf" is read off a graph of objects
-        if not version and any(name.startswith("_layer_checkpoint_dependencies") for name in self.stored.arrays):
-            version = "2.13"  # the spelling that TensorFlow 2.13 alone used
+        version = version or str(self.stored.metadata.get("groups_of", ""))
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
@@ -341,6 +340,8 @@ class Reader:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
             )
+        said = [f"{name}: {text}" for text in keys.overlooked(layer)]
+        self.warnings += [text for text in said if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
         self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5, json_text
-from rnnconvert.containers.files import map_file, only_replace
+from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade_compile import compiled
 from rnnconvert.formats.keras.upgrade_config import TARGET, Notes, Translator
@@ -200,8 +200,10 @@ def _config(
     if config is not None and beside is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out --config")
     if beside is not None:
-        source, config = beside, _of_json(beside, bytes(map_file(beside)[: keras_zip.JSON_BYTES]))
-    if config is None:
+        source = beside
+        config, version = architecture.stated(beside)
+        config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
+    if config is None and beside is None:
         raise UsageError(
             f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with --config, or convert the weights: "
             "rnnconvert convert OLD NEW.weights.h5"
@@ -217,9 +219,7 @@ def _give_arrays(
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     if "config" in stored.metadata:
-        arrays = {
-            name.replace("_layer_checkpoint_dependencies", "layers"): array for name, array in stored.arrays.items()
-        }
+        arrays = dict(stored.arrays)
         used = assign_by_path(top, "", arrays)
     else:
         arrays = dict(stored.arrays)

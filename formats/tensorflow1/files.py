@@ -83,9 +83,7 @@ def _in_archive(file: Opened) -> bool:
     if any(one.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for one in said):
         return False
     met = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
-    if file.kinds & {"npz", "pickle"}:
-        return _known(met)
-    # Keras 3 numbers its variables in scopes of the same names.
+    # Keras 3 numbers its variables in scopes of the same names, and people call a cell of theirs `lstm_cell`.
     return any(member.known and member.state_matrix for wrapped in met for member in wrapped.cells.values())
 
 
@@ -93,9 +91,13 @@ def has_cells(index: Path) -> bool:
     """Return whether a checkpoint has variables of TensorFlow 1's cells; False for a damaged one."""
     try:
         names = tensor_bundle.names(index)
-        return _known(wrappers(names)) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names)
     except UnreadableError:
         return False
+    found = wrappers(names)
+    if _known(found) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names):
+        return True
+    cells = [cell for wrapped in found for cell in wrapped.cells.values()]
+    return any(cell.state_matrix and "recurrent_kernel" not in cell.names for cell in cells)
 
 
 def _known(found: Collection[Wrapped]) -> bool:
@@ -387,21 +389,9 @@ class _Reader:
         """Return the layout and sizes of a cell. Raises NotALayerError."""
         if wrapped.odd:
             raise NotALayerError(wrapped.odd)
-        name = wrapped.name
-        asked = None if member.known in CLASSES else self.options.get("cell", name)
-        kind = CLASSES.get(member.known) or _KINDS.get(asked or "", "")
-        last = member.scope.rpartition("/")[2]
-        if not kind:
-            raise NotALayerError(
-                f"its cells are in the scope {last!r}, which names no class with known equations. If they are "
-                f"those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
-            )
-        coupled = member.known.startswith("coupled_")
-        tried = [
-            one for one in registry.layouts_of(NAME)
-            if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
-        ]  # fmt: skip
-        shapes = {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
+        kind = CLASSES.get(member.known) or _KINDS[self._class(wrapped)]
+        tried = _tried(kind, member.known.startswith("coupled_"))
+        shapes = self._shapes(member)
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise NotALayerError(
@@ -412,6 +402,30 @@ class _Reader:
             if sizes is not None:
                 return layout, sizes
         raise NotALayerError(f"the variables under {member.scope!r} do not fit together: {misfit(tried, shapes)}")
+
+    def _shapes(self, member: Member) -> dict[str, tuple[int, ...]]:
+        return {local: tuple(self.arrays[full].shape) for local, full in member.names.items()}
+
+    def _class(self, wrapped: Wrapped) -> str:
+        """Return the class that the caller names for cells whose scopes name none, among those that their shapes allow.
+
+        Raises NotALayerError where no class has such variables, or the scopes are those of cells with other equations.
+        """
+        name, cells = wrapped.name, list(wrapped.cells.values())
+        scopes = [cell.scope.rpartition("/")[2] for cell in cells if not cell.known]
+        why = f"its cells are in the scope {scopes[0]!r}, which names no class with known equations"
+        possible = [
+            word for word, kind in _KINDS.items()
+            if all(any(fit(layout, self._shapes(cell)) for layout in _tried(kind)) for cell in cells)
+        ]  # fmt: skip
+        if self.options.peek("cell", name) is None and (not possible or any(map(known_other, scopes))):
+            raise NotALayerError(
+                f"{why}. If they are those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
+            )
+        why += f"; by their names and shapes they may be {' or '.join(possible)} of tf.nn.rnn_cell"
+        return self.options.ask(
+            "cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True
+        )
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
         """Return what a cell computes; what neither its scope nor the graph states is asked."""
@@ -477,6 +491,14 @@ class _Reader:
         if self.graph is not None:
             return f"the graph does not show its {what} where tf.nn.rnn_cell has it"
         return f"its {what} is in the graph, but the .meta file is missing"
+
+
+def _tried(kind: str, coupled: bool = False) -> list[Layout]:
+    """Return the layouts of the classes of a kind."""
+    return [
+        one for one in registry.layouts_of(NAME)
+        if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
+    ]  # fmt: skip
 
 
 def _number(value: str) -> float:

@@ -14,7 +14,7 @@ contrib/rnn/python/tools/checkpoint_convert.py and python/ops/rnn_cell_impl.py b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -62,6 +62,10 @@ _WRAPPED = re.compile(
     r"(?P<multi>(?:.*/)?multi_rnn_cell(?:_\d+)?/cell_(?P<inner>\d{1,3})/)?(?P<rest>.*)"
 )
 _TWO = re.compile(r"(^|/)bidirectional_rnn(_\d+)?/fw/")
+_LOCAL = re.compile(r"kernel|bias|(gates|candidate|projection)/(kernel|bias)|w_[fio]_diag")
+"""The variables of a cell that has a layout, whatever its scope is called."""
+_IN_LOOP = re.compile(r"(?P<scope>(?:.*/)?rnn(?:_\d+)?/[^/]+)/(?P<local>kernel|(?:gates|candidate)/kernel)")
+"""A matrix of what dynamic_rnn and static_rnn call in their own scope."""
 
 
 class Member(NamedTuple):
@@ -114,11 +118,15 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     """Return the recurrent layers among variables, in the order of their names.
 
     chosen  names of layers whose cells are to be read although their scopes state no class
+
+    Cells in a wrapper's scope are taken whatever their own are called, and where there are no others, those in a loop's.
     """
-    found: dict[str, Wrapped] = {}
-    # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
-    for full in sorted(without_slots(names), key=lambda name: not _is_wrapped(modern(name))):
-        _place(modern(full), full, found, set(chosen))
+    own_names = [(modern(full), full) for full in without_slots(names)]
+    found = _placed(own_names, {*chosen, *_pairs(own_names)})
+    if not found:  # a dense layer has a kernel and a bias in such a scope, too
+        found = _placed(
+            own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))}
+        )
     # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
     own = [
         one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())
@@ -126,6 +134,24 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     for wrapped in own:
         _check(wrapped)
     return sorted(own, key=lambda one: natural(next(iter(one.cells.values())).scope))
+
+
+def _placed(names: Iterable[tuple[str, str]], chosen: Collection[str]) -> dict[str, Wrapped]:
+    """Return the cells of variables, which have a modern and a full name, by the names of their layers."""
+    found: dict[str, Wrapped] = {}
+    # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
+    for name, full in sorted(names, key=lambda both: not _is_wrapped(both[0])):
+        _place(name, full, found, chosen)
+    return found
+
+
+def _pairs(names: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the scopes within a loop's that hold the two matrices of a GRU."""
+    met: dict[str, set[str]] = {}
+    for name, _ in names:
+        if match := _IN_LOOP.fullmatch(name):
+            met.setdefault(match["scope"], set()).add(match["local"])
+    return {scope for scope, locals in met.items() if {"gates/kernel", "candidate/kernel"} <= locals}
 
 
 def _is_wrapped(name: str) -> bool:
@@ -144,7 +170,7 @@ def _is_slot(name: str, every: set[str]) -> bool:
     return any("/".join(parts[:count]) in every for count in range(1, len(parts)))
 
 
-def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) -> None:
+def _place(name: str, full: str, found: dict[str, Wrapped], chosen: Collection[str]) -> None:
     wrapping = _WRAPPED.fullmatch(name)
     if wrapping is None:
         return
@@ -152,7 +178,7 @@ def _place(name: str, full: str, found: dict[str, Wrapped], chosen: set[str]) ->
     rest, deep = wrapping["rest"], wrapping["outer"] is not None and wrapping["inner"] is not None
     if two and multi and not multi.startswith("multi_rnn_cell"):
         return  # what lies between them is no wrapper
-    cell = _cell(rest, bool(multi or two or stack))
+    cell = _cell(rest, bool(multi or two or stack), chosen)
     if cell is None:
         return
     above, scope, known, local = cell
@@ -184,7 +210,7 @@ def known_other(scope: str) -> bool:
     return re.sub(r"_\d+$", "", scope) in OTHERS
 
 
-def _cell(rest: str, wrapped: bool) -> tuple[str, str, str, str] | None:
+def _cell(rest: str, wrapped: bool, chosen: Iterable[str]) -> tuple[str, str, str, str] | None:
     """Return what is above a cell's scope, the scope, the class it names, and a variable's name under it."""
     parts = rest.split("/")
     for at in range(len(parts) - 1):
@@ -198,10 +224,11 @@ def _cell(rest: str, wrapped: bool) -> tuple[str, str, str, str] | None:
             )
     if wrapped and len(parts) > 1:
         return "", parts[0], "", "/".join(parts[1:])
-    for local in ("kernel", "bias", "gates/kernel", "gates/bias", "candidate/kernel", "candidate/bias"):
-        if rest.endswith(f"/{local}"):
-            above, _, scope = rest[: -len(local) - 1].rpartition("/")
-            return above + "/" if above else "", scope, "", local
+    for scope in sorted((one for one in chosen if rest.startswith(f"{one}/")), key=len, reverse=True):
+        above, _, last = scope.rpartition("/")
+        local = rest[len(scope) + 1 :]
+        if _LOCAL.fullmatch(local):
+            return above + "/" if above else "", last, "", local
     return None
 
 

@@ -144,6 +144,28 @@ def in_pickle(path: Path) -> list[Inside]:
     return found
 
 
+def texts_in_pickle(path: Path) -> list[Inside]:
+    """Return the texts in a pickle that may be JSON objects, each in a file; none where it holds matrices, which such a text would
+    not stand for.
+    """
+    try:
+        described = _described(path)
+        held = pickled_arrays.read(path).arrays if described is not None else {}
+    except UnreadableError:
+        return []
+    if any(array.ndim > 1 for array in held.values()):
+        return []
+    found: list[Inside] = []
+    for place, value in _values(described, path):
+        if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(found) < MOST:
+            target = lasting_folder() / "text.json"
+            with room_for(path):
+                target.write_text(value, "utf-8", "replace")
+            show_as(target, shown(str(path)))
+            found.append(Inside(target, place))
+    return found
+
+
 def _described(path: Path) -> Any:
     """Return the content of a file that is a pickle, or of the pickle in a zip archive; None where there is no pickle."""
     with open_regular(path) as file:
@@ -161,12 +183,21 @@ def _nothing(identity: Any) -> None:
 
 def _byte_values(root: Any, path: Path) -> Iterator[tuple[str, bytes]]:
     """Yield the bytes in a value that begin as a file does, each once, with its path."""
+    for place, value in _values(root, path):
+        if isinstance(value, str) or len(value) < _SHORTEST:
+            continue
+        if any(value[at:].startswith(head) for at, head in _HEADS):
+            yield place, bytes(value)
+
+
+def _values(root: Any, path: Path) -> Iterator[tuple[str, bytes | bytearray | str]]:
+    """Yield the bytes and the texts in a value, each once, with its path."""
     budget = charging(map_file(path).size)
     met: set[int] = set()
     left: list[tuple[str, Any]] = [("", root)]
     while left:
         place, value = left.pop()
-        if id(value) in met or not isinstance(value, bytes | bytearray | dict | list | tuple | Foreign):
+        if id(value) in met or not isinstance(value, str | bytes | bytearray | dict | list | tuple | Foreign):
             continue
         met.add(id(value))
         budget.work(10, path)
@@ -176,9 +207,8 @@ def _byte_values(root: Any, path: Path) -> Iterator[tuple[str, bytes]]:
                 value = array.tobytes()
             elif array is None:
                 value = content(value) or value
-        if isinstance(value, bytes | bytearray):
-            if len(value) >= _SHORTEST and any(value[at:].startswith(head) for at, head in _HEADS):
-                yield place, bytes(value)
+        if isinstance(value, str | bytes | bytearray):
+            yield place, value
         else:
             left += reversed([(_joined(place, key), inner) for key, inner in _parts(value)])
 

@@ -1,7 +1,10 @@
-"""Single files inside .gz and .xz: unpacked into a temporary folder, within bounds, for as long as the process runs."""
+"""Single files inside gzip, xz, bzip2, lzma and zlib: unpacked into a temporary folder, within bounds, for as long as the process
+runs. joblib's `compress` writes all of them, without an ending that says so.
+"""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import zlib
@@ -19,13 +22,46 @@ MAX_RATIO = 1100
 MAX_BYTES = 4 << 30
 """The most bytes that a file may become."""
 
-_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open}
 _STEP = 1 << 20
+_FIRST = 64
+
+
+class _Zlib:
+    """A file of zlib's, unpacked as it is read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._unpacker = file, zlib.decompressobj()
+
+    def __enter__(self) -> _Zlib:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def read(self, size: int) -> bytes:
+        """Return at most so many bytes; none at the end. Raises EOFError if the file is cut off."""
+        while not self._unpacker.eof:
+            packed = self._unpacker.unconsumed_tail or self._file.read(_STEP)
+            if not packed:
+                raise EOFError("it is cut off")
+            if piece := self._unpacker.decompress(packed, size):
+                return piece
+        return b""
+
+
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open, b"]\0\0": lzma.open, b"\x78": _Zlib,
+}  # fmt: skip
 
 
 def is_packed(head: bytes) -> bool:
-    """Return whether a file begins as gzip's or xz's do."""
-    return head.startswith(tuple(_OPENERS))
+    """Return whether a file begins as gzip's, xz's, bzip2's, lzma's or zlib's do; the last has a mark of one letter, and is tried."""
+    if not head.startswith(b"\x78"):
+        return head.startswith(tuple(_OPENERS))
+    try:
+        return bool(zlib.decompressobj().decompress(head, _FIRST))
+    except zlib.error:
+        return False
 
 
 def unpacked(path: Path) -> Path:
@@ -35,7 +71,7 @@ def unpacked(path: Path) -> Path:
     """
     size = map_file(path).size
     folder = lasting_folder()
-    name = path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".xz") else path.name
+    name = path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".xz", ".bz2", ".lzma", ".z") else path.name
     inside = folder / (name or "file")
     limit = min(MAX_BYTES, size * MAX_RATIO)
     total = 0

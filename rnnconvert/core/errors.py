@@ -202,7 +202,7 @@ class UndecidedError(RefusedError):
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
         self.reason = shown("; ".join(questions))
         self.remedy = shown("Decide it as the model was trained, or take the defaults with --assume-defaults.")
-        text = f"{path}: it does not state the functions of its layers. {self.remedy}"
+        text = f"{path}: it does not state what its layers compute. {self.remedy}"
         RnnConvertError.__init__(self, text, details=questions)
 
 
@@ -258,7 +258,7 @@ class ExecutorError(RnnConvertError):
     """An executor could not run a model.
 
     executor  its name
-    problem   what it said
+    problem   what it said, or that it said nothing
     trace     the last of what its process printed
     refused   whether it said that its framework does not do this, rather than failed at it
     """
@@ -266,6 +266,7 @@ class ExecutorError(RnnConvertError):
     kind = "executor_failed"
 
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
+        problem = problem if problem.strip() else "it gave no reason"
         self.executor = executor
         self.problem = shown(problem)
         self.trace = trace

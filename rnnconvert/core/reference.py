@@ -114,11 +114,13 @@ class Reference:
 
     dtype     its element type
     readings  variants of the equations of rnnconvert.core.cells that other implementations compute
+    error     what another library makes of a value of tanh or sigmoid; None for the value itself
     """
 
     stack: Recurrent
     dtype: Any = np.float64
     readings: Collection[Reading] = ()
+    error: Callable[[Any], Any] | None = None
 
     def run(
         self,
@@ -138,7 +140,7 @@ class Reference:
         """
         numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
-        steps = _Steps(np, self.stack, numbers, readout, self.readings)
+        steps = _Steps(np, self.stack, numbers, readout, self.readings, self.error)
         return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
     def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
@@ -224,6 +226,7 @@ class _Steps:
     numbers: Sequence[Mapping[Key, Any]]
     readout: Sequence[Any]
     readings: Collection[Reading]
+    error: Callable[[Any], Any] | None = None
 
     def run(
         self, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None
@@ -264,7 +267,7 @@ class _Steps:
                 return sequence
             return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
 
-        step = stepper(xp, direction, arrays, self.readings)
+        step = stepper(xp, direction, arrays, self.readings, self.error)
         outputs = []
         for t, given in enumerate(products(xp, direction, arrays, turned(x))):
             new_h, new_c = step(given, h, c)
@@ -351,13 +354,15 @@ def _gates(xp: Any, value: Any, matrices: Sequence[Any]) -> Any:
 Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-def stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading]) -> Step:
+def stepper(
+    xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading], error: Callable[[Any], Any] | None = None
+) -> Step:  # fmt: skip
     """Return the function of one time step: (what `products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = [arrays["recurrent", gate].T for gate in cell.gates]
     act, gate_act, out_act = (
-        _function(xp, function) for function in (cell.activation, cell.gate_activation, cell.output_activation)
+        _function(xp, function, error) for function in (cell.activation, cell.gate_activation, cell.output_activation)
     )
 
     def bound(kind: str, value: Any) -> Any:
@@ -407,10 +412,13 @@ def stepper(xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: 
     return {"rnn": rnn, "gru": gru, "lstm": lstm}[cell.kind]
 
 
-def _function(xp: Any, activation: Activation) -> Callable[[Any], Any]:
+def _function(xp: Any, activation: Activation, error: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if not activation.known:
         raise RefusedError(
             f"the activation {activation.name!r}", "the reference",
             f"the known ones are {', '.join(FUNCTIONS)}",
         )  # fmt: skip
-    return lambda x: held(xp, FUNCTIONS[activation.name](xp, x, activation.alpha, activation.beta), x)
+    function = FUNCTIONS[activation.name]
+    if error is None or activation.name not in ("tanh", "sigmoid"):
+        return lambda x: held(xp, function(xp, x, activation.alpha, activation.beta), x)
+    return lambda x: held(xp, error(function(xp, x, activation.alpha, activation.beta)), x)

@@ -108,7 +108,7 @@ class Checkpoint:
 
 
 _RECURRENT = re.compile(
-    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|h2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
+    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|[ih]2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
     re.IGNORECASE,
 )
 

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
@@ -21,7 +22,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
-    (0, b"BZh", "a bzip2 archive; unpack it first"),
+    (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
@@ -97,7 +98,18 @@ def source(file: Opened, format: str | None = None) -> Source:
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
         f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
         "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
+        details=_draft(file),
     )
+
+
+def _draft(file: Opened) -> list[str]:
+    """Return the draft of a layout for the arrays of an archive, line by line."""
+    from rnnconvert.files import draft  # few files need one
+
+    try:
+        return draft.lines(file.once(archives.reader(file.path, file.head)).arrays) if file.archive else []
+    except UnreadableError:
+        return []
 
 
 def _check_parts(path: Path, what: str | None) -> None:

@@ -80,10 +80,15 @@ def _inside(file: Opened, pickled: bool) -> list[tuple[Path, str]]:
     if unpacked.is_packed(file.head):
         return [(unpacked.unpacked(file.path), f"unpacked from {file.path}")]
     if pickled:
-        places = enclosed.in_pickle(file.path)
-        return [(one.path, f"from bytes {f'at {one.place!r} ' if one.place else ''}in the pickle") for one in places]
+        places = enclosed.in_pickle(file.path) or enclosed.texts_in_pickle(file.path)
+        return [(one.path, _from_pickle(one)) for one in places]
     folders = _folders(enclosed.members(file.path, _may_be_model))
     return [(one.path, f"from {one.place!r} in the archive") for one in folders]
+
+
+def _from_pickle(inside: Inside) -> str:
+    what = "a text" if inside.path.suffix else "bytes"
+    return f"from {what} {f'at {inside.place!r} ' if inside.place else ''}in the pickle"
 
 
 def _named(file: Opened) -> Opened:

@@ -201,12 +201,14 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
     named = suspects(checkpoint)
     if not checkpoint.layers and named:
+        from rnnconvert.files import draft  # few files need one
+
         raise UnreadableError(
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
             "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
             ".safetensors with --layout",
-            details=checkpoint.warnings[:5],
+            details=[*checkpoint.warnings[:5], *draft.lines(checkpoint.tensors)],
         )
     if not checkpoint.layers:
         raise UnreadableError(

@@ -50,13 +50,17 @@ class Case:
     way: Way = "whole"
     cotangents: Outputs | None = None
 
-    def solve(self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = ()) -> Outputs:
+    def solve(
+        self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), error: Callable[[Any], Any] | None = None
+    ) -> Outputs:  # fmt: skip
         """Compute the reference's outputs for the whole sequence, in that arithmetic."""
-        return Reference(stack, dtype, readings).run(self.x, self.hidden, self.cell or None, self.lengths)
+        return Reference(stack, dtype, readings, error).run(self.x, self.hidden, self.cell or None, self.lengths)
 
 
-def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> list[Outputs]:
-    """Return the reference's outputs for each case, in that arithmetic.
+def solved(
+    stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, error: Callable[[Any], Any] | None = None
+) -> list[Outputs]:
+    """Return the reference's outputs for each case, in that arithmetic, with that error of its functions.
 
     Cases of about as many steps run as one batch: what takes the time of a large layer is to read its weights.
     """
@@ -67,7 +71,7 @@ def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64) -> 
     for steps in dict.fromkeys(lengths):
         alike = [number for number, length in enumerate(lengths) if length == steps]
         batch = _together(stack, [cases[number] for number in alike], steps)
-        outputs, start = batch.solve(stack, dtype), 0
+        outputs, start = batch.solve(stack, dtype, error=error), 0
         for number in alike:
             rows = slice(start, start + cases[number].x.shape[1])
             hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))

@@ -15,6 +15,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import Case, solved
 from rnnconvert.judging.judging import Allowance, Output, allowed, parts
+from rnnconvert.judging.rounding import floors, of_functions
 from rnnconvert.rewrites import each
 
 FAR = 1000
@@ -40,18 +41,18 @@ class Measure:
         with np.errstate(all="ignore"):
             self.truth = solve(np.float64)
             rough = solve(self.dtype)
-        floors = {name: values for name, values, *_ in parts(rough, case.lengths)}
+        rough_by_name = {name: values for name, values, *_ in parts(rough, case.lengths)}
         self.masks: dict[str, Array | None] = {}
         self.allowed: dict[str, Array] = {}
         for name, values, mask, axes in parts(self.truth, case.lengths):
             self.masks[name] = mask
-            allowance = Allowance([floors[name]], self.dtype)
+            allowance = Allowance([rough_by_name[name]], self.dtype)
             self.allowed[name] = allowed(Output(case.name, name, axes, mask), values, allowance)
 
     @classmethod
     def of(cls, stack: Recurrent, case: Case, dtype: Any) -> Measure:
         """Return the measure for the outputs of a stack."""
-        return cls(case, dtype, lambda arithmetic: case.solve(stack, arithmetic))
+        return cls.of_all(stack, [case], dtype)[0]
 
     @classmethod
     def of_all(cls, stack: Recurrent, cases: Sequence[Case], dtype: Any) -> list[Measure]:
@@ -59,6 +60,11 @@ class Measure:
         kinds = {np.dtype(np.float64), np.dtype(dtype)}
         with np.errstate(all="ignore"):
             made = {kind: solved(stack, cases, kind) for kind in kinds}
+            if np.dtype(dtype) != np.float64:
+                off = of_functions(stack, cases, dtype)
+                made[np.dtype(dtype)] = floors(
+                    stack, cases, dtype, made[np.dtype(np.float64)], off, made[np.dtype(dtype)]
+                )
 
         def of(number: int) -> Callable[[Any], Outputs]:
             return lambda arithmetic: made[np.dtype(arithmetic)][number]

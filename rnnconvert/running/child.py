@@ -250,6 +250,17 @@ def bound() -> None:
             resource.setrlimit(which, (most, most))
 
 
+def in_words(error: BaseException) -> str:
+    """Return what an error says, in one line; of one that says nothing, where it was raised."""
+    # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
+    said = " ".join(str(error.args[0] if len(error.args) == 1 else error).split())
+    if said:
+        return said
+    frames = traceback.extract_tb(error.__traceback__)
+    where = " in {0.name} ({0.filename}, line {0.lineno})".format(frames[-1]) if frames else ""
+    return f"a {type(error).__name__} without a message{where}"
+
+
 def main() -> None:
     """Answer requests from standard input on what was standard output; what frameworks print goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
@@ -267,12 +278,10 @@ def main() -> None:
         try:
             answer = answered(module, request)
         except NotImplementedError as refusal:
-            answer = {"refused": str(refusal)}
+            answer = {"refused": in_words(refusal)}
         except Exception as error:
             trace = traceback.format_exc()
-            # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
-            said = str(error.args[0] if len(error.args) == 1 else error)
-            answer = {"failed": f"{type(error).__name__}: {' '.join(said.split())}", "trace": trace}
+            answer = {"failed": f"{type(error).__name__}: {in_words(error)}", "trace": trace}
         send(answers, answer)
 
 

@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import shaken, solved, worse
+from rnnconvert.judging import rounding
+from rnnconvert.judging.cases import shaken, solved
 from rnnconvert.verification.results import LayerResults
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ class Truths:
             cases = layers[stack.name].cases
             tasks.append(_later(solved, stack, cases))
             for kind in self._types[stack.name]:
-                tasks += [_later(solved, stack, cases, FLOATS[kind]), _later(_shaken, stack, cases, FLOATS[kind])]
+                tasks += [_later(call, stack, cases, FLOATS[kind]) for call in (solved, _shaken, rounding.of_functions)]
         large = any(stack.parameters >= _LARGE for stack in models)
         self._found = Beside(tasks, (os.cpu_count() or 1) if large else 0, watch)
 
@@ -66,10 +67,10 @@ class Truths:
             truths = next(found)
             layer.truth = dict(zip(names, truths, strict=True))
             for kind in self._types[stack.name]:
-                rounded, moved = next(found), next(found)
+                rounded, moved, off = next(found), next(found), next(found)
                 if kind == str(stack.dtype):
                     single[stack.name] = rounded
-                floors = map(worse, truths, rounded, moved)
+                floors = rounding.floors(stack, layer.cases, FLOATS[kind], truths, off, rounded, moved)
                 layer.floors[kind] = dict(zip(names, floors, strict=True))
         return single
 

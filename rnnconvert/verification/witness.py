@@ -23,7 +23,8 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case, shaken, state_widths, worse
+from rnnconvert.judging import rounding
+from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
 from rnnconvert.verification.recording import Calls, Recording, apart, carried_on, follows, gap, is_input, rows_of
 from rnnconvert.verification.results import Results, Whole
@@ -303,8 +304,10 @@ class _Judge:
         key = tuple((array.shape, str(array.dtype), array.tobytes()) for array in given)
         if key not in self.solved:
             truth = case.solve(self.stack)
-            moved = case.solve(shaken(self.stack, self.dtype))
-            self.solved[key] = truth, worse(truth, case.solve(self.stack, self.dtype), moved)
+            rough = case.solve(self.stack, self.dtype), case.solve(shaken(self.stack, self.dtype))
+            off = rounding.of_functions(self.stack, [case], self.dtype)
+            (floor,) = rounding.floors(self.stack, [case], self.dtype, [truth], off, *([one] for one in rough))
+            self.solved[key] = truth, floor
         return self.solved[key]
 
     def _outputs(self, calls: Calls, truth: Outputs) -> Outputs:

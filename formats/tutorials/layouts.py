@@ -3,9 +3,11 @@
 Source: deeplearning.net's LSTM tutorial, lstm.py (`_W _U _b`, gates i f o c); dl4mt-tutorial and Nematus, nmt.py, gru_layer (`_W _U _b
 _Wx _Ux _bx`, gates r u); Karpathy's min-char-rnn.py (`Wxh Whh bh`); Britz's rnn-tutorial-rnnlm (`U V W`); the code of which many write
 an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`); Dive into Deep Learning, 9.5,
-10.1 and 10.2 (`W_xi W_hi b_i`).
+10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i b_i`), as written by
+those whose vectors are columns, and by those whose vectors are rows.
 """
 
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
@@ -77,4 +79,45 @@ D2L_GRU = Layout(
     "tutorials.d2l_gru", "gru", "r z n",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
     "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE,
+)  # fmt: skip
+
+
+def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE) -> Layout:
+    """Return an LSTM of two matrices and a bias a gate."""
+    of_input, of_state = spelling
+    tensors = (
+        Tensor(of_input, "input", matrix),
+        Tensor(of_state, "recurrent", matrix),
+        Tensor("b_{gate}", "input_bias", bias),
+    )
+    code = "W @ x + U @ h + b" if matrix == "hidden in" else "x @ W + h @ U + b"
+    return Layout(
+        f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=holds
+    )
+
+
+_W_U, _W_W = ("W_{gate}", "U_{gate}"), ("W_x{gate}", "W_h{gate}")
+_COLUMNS, _ROWS, _G = "hidden in", "in hidden", "i f g o"
+# Keras 1 has the same names, and hard_sigmoid unless it is told otherwise.
+_KERAS_1 = Holds(
+    ("input",), gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2), layers=False, directions=1, reverse=True
+)
+
+TEXTBOOK_LSTM = _lstm("textbook_lstm", _LETTERS, _W_U, _COLUMNS, "hidden")
+TEXTBOOK_LSTM_COLUMN = _lstm("textbook_lstm_column", _LETTERS, _W_U, _COLUMNS, "hidden 1")
+TEXTBOOK_LSTM_ROWS = _lstm("textbook_lstm_rows", _LETTERS, _W_U, _ROWS, "hidden", _KERAS_1)
+TEXTBOOK_LSTM_G = _lstm("textbook_lstm_g", _G, _W_U, _COLUMNS, "hidden")
+TEXTBOOK_LSTM_G_COLUMN = _lstm("textbook_lstm_g_column", _G, _W_U, _COLUMNS, "hidden 1")
+TEXTBOOK_LSTM_G_ROWS = _lstm("textbook_lstm_g_rows", _G, _W_U, _ROWS, "hidden")
+COLUMNS_LSTM = _lstm("columns_lstm", _LETTERS, _W_W, _COLUMNS, "hidden")
+COLUMNS_LSTM_COLUMN = _lstm("columns_lstm_column", _LETTERS, _W_W, _COLUMNS, "hidden 1")
+
+_MATRICES = (Tensor("W_xh", "input"), Tensor("W_hh", "recurrent"))
+_TANH = "tanh(W_xh @ x + W_hh @ h + b_h)"
+COLUMNS_RNN = Layout(
+    "tutorials.columns_rnn", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias")), _TANH, "an RNN in NumPy", holds=_ONE
+)
+COLUMNS_RNN_COLUMN = Layout(
+    "tutorials.columns_rnn_column", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias", "hidden 1")), _TANH, "an RNN in NumPy",
+    holds=_ONE,
 )  # fmt: skip

@@ -1,0 +1,93 @@
+"""A recurrence that amplifies errors: what rounding becomes in it is no difference, and a difference remains one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import Outputs
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging import rounding
+from rnnconvert.judging.cases import Case, cases, shaken, solved, worse
+from rnnconvert.judging.measure import Measure
+from rnnconvert.rewrites import each
+from rnnconvert.verification.verify import verify
+from tests.requirements import needed
+from tests.sources import checkpoint, stack
+
+
+def growing(gain: float, size: float, units: int = 16) -> Recurrent:
+    """An RNN whose small states grow by a factor in each step: onnxruntime's tanh of small values is off by about a third of a unit
+    in the last place of 1, however small they are, and that grows with them.
+    """
+    draw = np.random.default_rng(0)
+    turn = np.linalg.qr(draw.normal(size=(units, units)))[0] * gain
+
+    def of(key: tuple[str, str], values: Array) -> Array:
+        if key[0] == "recurrent":
+            return turn.astype(np.float32)
+        return (draw.uniform(-1, 1, values.shape) * size * (key[0] == "input")).astype(np.float32)
+
+    plain = stack("rnn", hidden_size=units)
+    return each(plain, lambda d: d.with_arrays({key: of(key, np.asarray(v)) for key, v in d.arrays.items()}))
+
+
+def run(model: Recurrent, case: Case, path: Path) -> Outputs:
+    """What onnxruntime gives for a case."""
+    rc.save(checkpoint(model), path, force=True)
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path))
+    y, h_n = session.run(None, {"x": case.x})
+    return Outputs(y, tuple(h_n))
+
+
+@pytest.mark.parametrize(("gain", "size"), [(1.5, 1e-3), (2.0, 1e-3)])
+def test_amplified_rounding_is_no_difference(gain: float, size: float, tmp_path: Path) -> None:
+    model = growing(gain, size)
+    (case,) = (one for one in cases(model)[0] if one.name == "default states")
+    truths, single = solved(model, [case]), solved(model, [case], np.float32)
+    moved, off = solved(shaken(model, np.float32), [case]), rounding.of_functions(model, [case], np.float32)
+    found, measure = run(model, case, tmp_path / "a.onnx"), Measure.of(model, case, np.float32)
+    assert measure.explains(found)
+    # Without the error of functions, what rounds in sums and in weights is far from what a right program gives.
+    error = np.abs(found.y - truths[0].y).max()
+    assert error > 8 * np.abs(worse(truths[0], single[0], moved[0]).y - truths[0].y).max()
+    assert (
+        error
+        < 8 * np.abs(rounding.floors(model, [case], np.float32, truths, off, single, moved)[0].y - truths[0].y).max()
+    )
+    for part in ("input", "recurrent"):  # a difference that is larger than rounding becomes remains one
+        changed = each(model, lambda d, part=part: d.with_arrays({(part, "n"): d.arrays[part, "n"] * np.float32(1.01)}))  # type: ignore[misc]
+        assert not measure.explains(run(changed, case, tmp_path / "b.onnx"))
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_layers_that_amplify_nothing_are_judged_as_before(kind: str) -> None:
+    model = stack(kind, num_layers=2)
+    some = [case for case in cases(model)[0] if case.name != "saturating"]
+    truths, single = solved(model, some), solved(model, some, np.float32)
+    off = rounding.of_functions(model, some, np.float32)
+    for one, before in zip(rounding.floors(model, some, np.float32, truths, off, single), single, strict=True):
+        np.testing.assert_array_equal(one.y, before.y)
+
+
+def test_other_weights_are_never_equal_however_far_rounding_leads(tmp_path: Path) -> None:
+    needed("onnxruntime", "onnxruntime")
+    model = growing(2.0, 1e-3)
+    rc.save(checkpoint(model), tmp_path / "a.onnx")
+    rc.save(checkpoint(model), tmp_path / "right.safetensors", "pytorch")
+    assert str(verify(tmp_path / "a.onnx", tmp_path / "right.safetensors").verdict) in ("equal", "equal but for")
+    for factor in (1.001, 1.01):
+        for part in ("input", "recurrent"):
+            changed = each(
+                model,
+                lambda d, part=part, factor=factor: d.with_arrays(
+                    {(part, "n"): d.arrays[part, "n"] * np.float32(factor)}
+                ),  # type: ignore[misc]
+            )
+            rc.save(checkpoint(changed), tmp_path / "b.onnx", force=True)
+            report = verify(tmp_path / "a.onnx", tmp_path / "b.onnx")
+            assert report.conclusion != "equal" and (factor < 1.01 or not report.equal), (factor, part)

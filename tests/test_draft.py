@@ -1,0 +1,119 @@
+"""The draft of a layout in the error for arrays that nobody's names describe: saved as it stands, it reads them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files import draft
+from rnnconvert.language import registry
+from tests.drawn import drawn
+from tests.requirements import needed
+
+H, X = 5, 3
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+def stacked(kind: str, flipped: bool, biases: int, mark: str) -> dict[str, tuple[int, ...]]:
+    """The arrays of a layer whose gates lie in one matrix."""
+    wide = GATES[kind] * H
+    shapes = {f"W{mark}in": (wide, X), f"W{mark}rec": (wide, H)}
+    names = {1: ("bias",), 2: ("bias_in", "bias_rec"), 0: ()}[biases]
+    return {name: shape[::-1] if flipped else shape for name, shape in shapes.items()} | dict.fromkeys(names, (wide,))
+
+
+@pytest.fixture(autouse=True)
+def apart() -> Iterator[None]:
+    """No test adds a layout for another."""
+    yield
+    registry.forget()
+
+
+STACKED = [*itertools.product(GATES, (False, True), (0, 1, 2), ("_", "."), ("", "net/"))]
+
+
+def refused(path: Path) -> list[str]:
+    with pytest.raises(UnreadableError) as raised:
+        rc.convert(path, path.with_suffix(".onnx"))
+    return [line for line in raised.value.details if line]
+
+
+@pytest.mark.parametrize("number", drawn(range(len(STACKED)), 8, "drafts"))
+def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
+    kind, flipped, biases, mark, scope = STACKED[number]
+    values = np.random.default_rng(number)
+    shapes = stacked(kind, flipped, biases, mark)
+    arrays = {scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "own.npz", **arrays)  # type: ignore[arg-type]
+    first, *text = refused(tmp_path / "own.npz")
+    assert "--layout layout.toml" in first
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    words = ["convert", str(tmp_path / "own.npz"), str(tmp_path / "a.onnx"), "--layout", str(tmp_path / "layout.toml")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    (layer,) = rc.load(tmp_path / "a.onnx").layers.values()
+    assert (layer.cell.kind, layer.input_size, layer.first.hidden_size) == (kind, X, H)
+    every = np.concatenate([np.asarray(one).ravel() for one in layer.first.arrays.values()])
+    assert all(np.isin(array, every).all() for name, array in arrays.items() if "W" in name)
+
+
+FAMILIES = {"W{}": (H, X), "U{}": (H, H), "b{}": (H,)}
+
+
+@pytest.mark.parametrize(("kind", "letters"), [("gru", "zrh"), ("gru", "urc"), ("lstm", "ifao")])
+def test_a_draft_names_the_gates(kind: str, letters: str) -> None:
+    arrays: dict[str, Array] = {name.format(g): np.zeros(shape) for g in letters for name, shape in FAMILIES.items()}
+    text = draft.lines(arrays)
+    assert sum(line == "[[layout]]" for line in text) == 1
+    assert any(line.startswith("letters = ") and set(letters) <= set(line) for line in text)
+    assert any("# check which letter is which gate" in line for line in text)
+    assert any("reset_after" in line for line in text) == (kind == "gru")
+
+
+def test_two_layers_are_two_layouts_and_dense_layers_none() -> None:
+    both = {f"{part}_{where}": np.zeros(shape) for where in ("enc", "dec") for part, shape in
+            {"W": (4 * H, 1 if where == "enc" else H), "U": (4 * H, H), "b": (4 * H, 1)}.items()}  # fmt: skip
+    text = draft.lines({**both, "W_R": np.zeros((1, H)), "b_R": np.zeros((1, 1)), "loss": np.zeros(20)})
+    assert [line for line in text if line.startswith("name")] == ['name = "mine.lstm"', 'name = "mine.lstm_2"']
+    assert sum('"U_enc", parts = "recurrent"' in line or '"U_dec", parts = "recurrent"' in line for line in text) == 2
+    assert draft.lines({"a": np.zeros((64, 10)), "b": np.zeros(64), "c": np.zeros((10, 64)), "d": np.zeros(10)}) == []
+    assert draft.lines({"a{": np.zeros((4 * H, H)), 'b"\n': np.zeros((4 * H, X)), "n": np.zeros((4, 4), int)}) == []
+
+
+TUTORIAL = {
+    "i2h.weight": (H, X),
+    "i2h.bias": (H,),
+    "h2h.weight": (H, H),
+    "h2h.bias": (H,),
+    "h2o.weight": (2, H),
+    "h2o.bias": (2,),
+}
+OLD_TUTORIAL = {"i2h.weight": (H, X + H), "i2h.bias": (H,), "i2o.weight": (7, X + H), "i2o.bias": (7,)}
+
+
+@pytest.mark.parametrize("shapes", [TUTORIAL, OLD_TUTORIAL], ids=["two matrices", "one matrix"])
+def test_the_cell_of_pytorchs_tutorial_is_named_and_described(
+    shapes: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    """Source: docs.pytorch.org, char_rnn_classification_tutorial, of 2025 and of 2017."""
+    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in shapes.items()})  # type: ignore[arg-type]
+    text = refused(tmp_path / "a.npz")
+    assert sum("i2h.weight" in line or '"weight", parts = "recurrent input"' in line for line in text) == 1
+    assert any("# check the functions" in line for line in text)
+    if shapes is OLD_TUTORIAL:
+        assert any("tutorial's cell of this name computes none" in line for line in text)
+        assert any("whether the state or the input comes first" in line for line in text)
+    else:
+        assert any('"h2h.bias", parts = "recurrent_bias"' in line for line in text)
+    torch = needed("torch", "torch")
+    torch.save({name: torch.ones(shape) for name, shape in shapes.items()}, tmp_path / "a.pt")
+    assert refused(tmp_path / "a.pt")[-len(text) :] == text
