@@ -154,7 +154,7 @@ def test_a_pickle_in_a_program_is_not_executed(tmp_path: Path) -> None:
 # Keras ------------------------------------------------------------------------------------------------------
 
 
-def _keras(K: Any) -> Mapping[str, tuple[Callable[[Any], Any], str]]:
+def _keras(K: Any, dense: str = "encoder's_dense") -> Mapping[str, tuple[Callable[[Any], Any], str]]:
     """Models of two layers a and b on an input, and what their whole run says."""
 
     def layer(name: str, **more: Any) -> Any:
@@ -185,7 +185,7 @@ def _keras(K: Any) -> Mapping[str, tuple[Callable[[Any], Any], str]]:
             lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)),
             "equal",
         ),
-        "dense": (both(K.Dense(3, activation="relu", name="encoder's_dense")), "'b' does not read what 'a' gives"),
+        "dense": (both(K.Dense(3, activation="relu", name=dense)), "'b' does not read what 'a' gives"),
         "dropout that is on": (both(lambda y: K.Dropout(0.5)(y, training=True)), RANDOM),
         "noise": (both(lambda y: K.GaussianNoise(0.5)(y, training=True)), RANDOM),
         "aba": (called("aba"), "calls 'a' twice, 'b' once"),
@@ -213,6 +213,21 @@ def test_models_of_keras(executor: str, tmp_path: Path) -> None:
         expect(said(whole(path, ("a", "b"), executor)), expected)
 
     each(chosen.items(), check, lambda entry: entry[0])
+
+
+def test_saved_models(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    known = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
+    names = drawn(known, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
+
+    def check(name: str) -> None:
+        build, expected = known[name]
+        x = keras.Input((None, 3))
+        keras.Model(x, build(x)).export(tmp_path / name, verbose=False)
+        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
+
+    each(names, check)
 
 
 def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
@@ -445,6 +460,7 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
     for number, (layer, status, limit) in enumerate(known):
         found = "" if layer.whole is None else layer.whole.status
         assert (found, "".join(one.kind for one in layer.limits)) == (status, limit), number
+        assert layer.whole is None or layer.whole.models == ("A",)
 
 
 def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
@@ -467,6 +483,7 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         document = report.document(results, {})
         assert document["verdict"] == verdict, document
         assert "onnxruntime-cpu: running A whole" in told
+        assert not any("no framework ran A's own file" in words for words in document["warnings"])
         results.save(tmp_path / "kept.safetensors")
         kept = read(tmp_path / "kept.safetensors")
         assert kept is not None
