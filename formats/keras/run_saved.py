@@ -42,7 +42,7 @@ def run_whole(folder: str, seen: Any) -> None:
     function = signatures.get("serving_default") or next(iter(signatures.values()), None)
     if function is None:
         raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
-    variables = {variable.ref(): variable for variable in function.variables}.values()
+    variables = list({variable.ref(): variable for variable in function.variables}.values())
     watched = [_Watched(name, found) for name, found in _chosen(seen, variables)]
     given = _inputs(function, variables, seen)
     begun = [(variable, variable.numpy()) for variable in variables if variable.dtype.is_floating]
