@@ -400,7 +400,7 @@ def test_a_loop_over_all_that_a_layer_gives_reads_it(over: str, step: str, joins
     )
     out = tmp_path / "out.safetensors"
     if not joins:
-        with pytest.raises(rc.RefusedError, match="directly|not known"):
+        with pytest.raises(rc.RefusedError, match=r"directly|not known"):
             rc.convert(path, out, target_format="pytorch", stack="join")
         return
     rc.convert(path, out, target_format="pytorch", stack="join")

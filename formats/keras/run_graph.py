@@ -102,17 +102,20 @@ def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
 
 def _plain(operator: Any, value: Any) -> Any:
     """Return an attribute as the eager runtime takes it."""
-    import tensorflow
-
     kind = value.WhichOneof("value")
     if kind == "func":
         raise NotImplementedError(f"the model has an operator {operator.type}, whose function is not followed")
     if kind == "shape":
-        return tensorflow.TensorShape(value.shape).as_proto()
+        return _shape(value.shape)
     if kind == "list":
         for name in ("s", "i", "f", "b", "type", "shape"):
             several = list(getattr(value.list, name))
             if several:
-                return several
+                return [_shape(one) for one in several] if name == "shape" else several
         return []
     return getattr(value, kind)
+
+
+def _shape(stated: Any) -> list[int | None] | None:
+    """Return the lengths of axes, None for open ones; None where their number is open."""
+    return None if stated.unknown_rank else [dim.size if dim.size >= 0 else None for dim in stated.dim]

@@ -171,7 +171,7 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
         result.runs.append(Run([step], None, firsts))
         return
     base, axis, index = taken
-    if index is not getattr(loop, "index", None):
+    if not isinstance(index, Ref) or index.operation is None or index is not getattr(loop, "index", None):
         result.reasons.append("it reads the steps of its sequence in an order that the loop computes")
         return
     counted = _counted(index.operation.inputs[0])
