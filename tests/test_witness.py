@@ -6,6 +6,7 @@ with what decides on them.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -228,6 +229,49 @@ def test_saved_models(tmp_path: Path) -> None:
         expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
 
     each(names, check)
+
+
+TENSORFLOW = """
+import functools, sys, keras, tensorflow as tf
+K = keras.layers
+class Halved(K.LSTM):
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return super().call(sequences, initial_state=initial_state, mask=mask, training=training) * 0.5
+x = keras.Input((None, 3))
+a = K.LSTM(3, return_sequences=True, name="a")
+keras.Model(x, Halved(3, return_sequences=True, name="b")(a(x))).export(f"{sys.argv[1]}/a class of its user", verbose=False)
+class Module(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (K.LSTM(3, return_sequences=True, name=name) for name in "ab")
+        self.a.build((None, None, 3)), self.b.build((None, None, 3))
+        self.count = tf.Variable(0.0)
+def plain(self, x):
+    self.count.assign_add(1.0)
+    return {"y": self.b(self.a(x))}
+def looped(self, x):
+    return {"y": tf.while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, self.b(y)), (0, self.a(x)))[1]}
+def negated(self, x): return {"y": self.b(-self.a(x))}
+for name, functions in (("a module", [plain]), ("a loop", [looped]), ("two signatures", [plain, negated])):
+    module, signatures = Module(), {}
+    for number, function in enumerate(functions):
+        shape = [tf.TensorSpec((None, None, 3), tf.float32)]
+        run = tf.function(functools.partial(function, module), input_signature=shape, autograph=False)
+        signatures["other" if number else "serving_default"] = run
+    tf.saved_model.save(module, f"{sys.argv[1]}/{name}", signatures=signatures)
+"""
+
+
+def test_saved_models_that_keras_did_not_write_alone(tmp_path: Path) -> None:
+    needed("keras", "keras")
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    ready.run([sys.executable, "-W", "ignore", "-c", TENSORFLOW, tmp_path], "tensorflow keras", check=True)
+    expected = {
+        "a class of its user": "the model gives other numbers there", "a module": "equal", "a loop": "calls 'a' once, 'b' 3 times",
+        "two signatures": "'b' does not read what 'a' gives",
+    }  # fmt: skip
+    for name, words in expected.items():
+        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
 
 
 def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:

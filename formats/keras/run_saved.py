@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,18 @@ def folder_of(file: str) -> str:
 
 
 def run_whole(folder: str, seen: Any) -> None:
-    """Run the signature of a SavedModel; see rnnconvert.running.
+    """Run the signatures of a SavedModel that have the layers; see rnnconvert.running.
 
     Raises NotImplementedError for a model without a signature, and for what it has that is not run.
     """
     import tensorflow
 
     loaded = tensorflow.saved_model.load(folder)
-    signatures = dict(loaded.signatures)
-    function = signatures.get("serving_default") or next(iter(signatures.values()), None)
-    if function is None:
+    functions = _distinct(loaded.signatures)
+    if not functions:
         raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
-    variables = list({variable.ref(): variable for variable in function.variables}.values())
+    variables = list({id(one.handle): one for function in functions for one in function.variables}.values())
     watched = [_Watched(name, found) for name, found in _chosen(seen, variables)]
-    given = _inputs(function, variables, seen)
     begun = [(variable, variable.numpy()) for variable in variables if variable.dtype.is_floating]
 
     def reset() -> None:
@@ -58,7 +57,21 @@ def run_whole(folder: str, seen: Any) -> None:
                 layer.record(graph, values, seen)
 
     runner = Runner(called)
-    seen.twice(lambda: runner.run(function.graph, [*given, *function.captured_inputs]), reset)
+    having = [one for one in functions if any(layer.is_in(one) for layer in watched)]
+    for function in having or functions[:1]:
+        given = [*_inputs(function, variables, seen), *function.captured_inputs]
+        seen.twice(partial(runner.run, function.graph, given), reset)
+
+
+def _distinct(signatures: Mapping[str, Any]) -> list[Any]:
+    """Return the functions of signatures, the one that is served first; one of those that call the same functions."""
+    named = sorted(signatures.items(), key=lambda item: item[0] != "serving_default")
+    found: dict[tuple[str, ...], Any] = {}
+    for name, function in named:
+        nodes = [operator.node_def for operator in function.graph.get_operations()]
+        calls = tuple(node.attr["f"].func.name for node in nodes if "f" in node.attr)
+        found.setdefault(calls or (name,), function)
+    return list(found.values())
 
 
 def _chosen(seen: Any, variables: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -104,6 +117,10 @@ class _Watched:
         recurrent = [one for one in variables if one.name.partition(":")[0].endswith("/recurrent_kernel")]
         self._units = [int(one.shape[0]) for one in recurrent]
         self._states = [_STATES.get(int(one.shape[1]) // max(int(one.shape[0]), 1), 0) for one in recurrent]
+
+    def is_in(self, function: Any) -> bool:
+        """Return whether a function has the layer's variables."""
+        return any(id(variable.handle) in self._handles for variable in function.variables)
 
     def record(self, graph: Any, values: Values, seen: Any) -> None:
         """Record the calls of the layer that a function has."""

@@ -171,10 +171,11 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
         result.runs.append(Run([step], None, firsts))
         return
     base, axis, index = taken
-    if not isinstance(index, Ref) or index.operation is None or index is not getattr(loop, "index", None):
+    number = index.operation if isinstance(index, Ref) else None
+    if number is None or index is not getattr(loop, "index", None):
         result.reasons.append("it reads the steps of its sequence in an order that the loop computes")
         return
-    counted = _counted(index.operation.inputs[0])
+    counted = _counted(number.inputs[0])
     axes = {0: "tbi", 1: "bti"}.get(axis)
     # Another tensor of the model may be as long as the sequence; which axis of it is the time nothing tells.
     if counted is None or (counted[1] != axis if counted[0] is base else counted[1] not in (0, 1)):
