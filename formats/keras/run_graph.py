@@ -1,4 +1,4 @@
-"""A function of TensorFlow's run operator by operator, so that every value in it can be looked at.
+"""A function of TensorFlow's run operator by operator, so that every value in it can be examined.
 
 Each operator is computed by TensorFlow's own kernel; calls, branches and loops are followed here, since what they compute inside
 is otherwise out of reach. Sources: tensorflow/python/eager/execute.py, tensorflow/core/ops/functional_ops.cc (2.21).

@@ -19,7 +19,7 @@ SMALL = 1 << 20
 """Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
 
 MOST_FILES = 16
-"""Folders of more files are no small models."""
+"""A folder of more files is not a small model."""
 
 Calls = Sequence[Mapping[str, Any]]
 
