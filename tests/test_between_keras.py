@@ -19,6 +19,7 @@ from rnnconvert.comparison.pairing import pair
 from rnnconvert.containers import layer_config, wire
 from rnnconvert.core import reference
 from rnnconvert.core.weights import INPUT, Directly, Input, Through
+from rnnconvert.graphs.layered import Layered
 from rnnconvert.language.layout import Sizes
 from tests import drawn
 from tests.drawn import each
@@ -327,6 +328,58 @@ def test_what_is_a_stack_is_joined(tmp_path: Path) -> None:
     each(cases, one)
 
 
+@pytest.mark.parametrize("states", ["zeros", "numpy", "zeros_like", "ones", "one of them", "ones_like"])
+def test_states_that_are_zeros_are_where_a_stack_begins(states: str, tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    k, ops = keras.layers, keras.ops
+    x = keras.Input((T, N), batch_size=3)
+    y = k.LSTM(H, return_sequences=True, name="a")(x)
+    zero, ones = ops.zeros((3, H)), ops.ones((3, H))
+    given = {
+        "zeros": [zero, zero], "numpy": [np.zeros((3, H), np.float32)] * 2, "zeros_like": [ops.zeros_like(y[:, 0])] * 2,
+        "ones": [ones, ones], "one of them": [zero, ones], "ones_like": [zero, ops.ones_like(y[:, 0])],
+    }[states]  # fmt: skip
+    model = keras.Model(x, k.LSTM(H, return_sequences=True, name="b")(y, initial_state=given))
+    model.save(tmp_path / "m.keras")
+    out = tmp_path / "o.safetensors"
+    if "one" in states:
+        with pytest.raises(rc.RefusedError, match="the initial states of 'b' are given"):
+            rc.convert(tmp_path / "m.keras", out, target_format="pytorch", stack="join")
+        return
+    rc.convert(tmp_path / "m.keras", out, target_format="pytorch", stack="join")
+    (stack,) = rc.load(out).layers.values()
+    found = reference.run(stack, X.swapaxes(0, 1)).y.swapaxes(0, 1)
+    assert np.abs(found - np.asarray(model(X))).max() < 1e-5
+
+
+def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
+    """As tf_keras 2.21 writes tf.zeros((tf.shape(x)[0], 4)), and constants that it evaluated."""
+    for wires, given in (
+        ([["a", 0, 0, {}], ["z", 0, 0, {}]], False),
+        ([["a", 0, 0, {}], ["o", 0, 0, {}]], True),
+        ([["a", 0, 0, {"initial_state": [[[0.0, 0.0]], [[0.0, 0.0]]]}]], False),
+        ([["a", 0, 0, {"initial_state": [[[0.0, 0.0]], [[0.0, 1.0]]]}]], True),
+        ([["a", 0, 0, {}], ["_CONSTANT_VALUE", -1, [[0.0, 0.0]]]], False),
+        ([["a", 0, 0, {}], ["_CONSTANT_VALUE", -1, [[0.5, 0.0]]]], True),
+        ([["a", 0, 0, {"initial_state": [{"class_name": "__tensor__", "config": {}}]}]], True),
+    ):
+        shape = {"batch_input_shape": [None, T, N]}
+        layers: list[dict[str, Any]] = [
+            {"class_name": "InputLayer", "name": "x", "inbound_nodes": [], "config": {"name": "x", **shape}}
+        ]
+        for name, kind, config in (
+            ("a", "LSTM", {}), ("z", "TFOpLambda", {"function": "zeros"}), ("o", "TFOpLambda", {"function": "ones"}), ("b", "LSTM", {}),
+        ):  # fmt: skip
+            nodes = [wires] if name == "b" else [[["x", 0, 0, {}]]]
+            layers.append(
+                {"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}}
+            )
+        config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
+        entry = layer_config.entry({"class_name": "Functional", "config": config})
+        (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
+        assert call.given == given, wires
+
+
 def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path) -> None:
     """merge_mode=None gives two sequences; a Concatenate of both, in order, is what a stack hands on."""
     keras = needed("keras", "keras")
@@ -459,7 +512,6 @@ def _nested(inner: dict[str, Any], depth: int) -> dict[str, Any]:
 
 def test_work_is_bounded() -> None:
     from rnnconvert.containers.layer_config import entry
-    from rnnconvert.graphs.layered import Layered
 
     lstm = {"class_name": "LSTM", "name": "l", "config": {"name": "l"}}
     assert len(Layered(entry(_nested(lstm, 3)), "a file").steps) == 9

@@ -364,6 +364,51 @@ def test_a_loop_round_a_cell_is_the_layer_or_is_refused(step: str, words: str, t
         assert words in " ".join(one.reason for one in layer.unconvertible) and bool(layer.unconvertible) == bool(words)
 
 
+ROUND = """
+y = self.a(x)[0]
+h = c = x.new_zeros(x.shape[0], 4)
+o: List[torch.Tensor] = []
+s = y.unbind(1)
+for {}:
+    h, c = self.b({}, (h, c))
+    o.append(h)
+return torch.stack(o, 1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("over", "step", "joins"),
+    [
+        ("t in s", "t", True),
+        ("t in range(len(s))", "s[t]", True),
+        ("t in range(y.size(1))", "y[:, t]", True),
+        ("t in range(x.shape[1])", "y[:, t]", True),
+        ("t in y.transpose(0, 1).unbind()", "t", True),
+        ("t in s", "-t", False),
+        ("t in s[1:]", "t", False),
+        ("t in range(len(s))", "s[len(s) - 1 - t]", False),
+        ("t in range(len(s) - 1)", "s[t]", False),
+        ("t in range(y.size(1) // 2)", "y[:, t]", False),
+        ("t in range(y.size(2))", "y[:, t]", False),
+        ("t in range(min(y.size(1), 3))", "y[:, t]", False),
+    ],
+)
+def test_a_loop_over_all_that_a_layer_gives_reads_it(over: str, step: str, joins: bool, tmp_path: Path) -> None:
+    x = torch.randn(2, 6, 3)
+    model, path = of(
+        tmp_path, ROUND.format(over, step), "script", x, a="LSTM(3, 4, batch_first=True)", b="LSTMCell(4, 4)"
+    )
+    out = tmp_path / "out.safetensors"
+    if not joins:
+        with pytest.raises(rc.RefusedError, match=r"directly|not known"):
+            rc.convert(path, out, target_format="pytorch", stack="join")
+        return
+    rc.convert(path, out, target_format="pytorch", stack="join")
+    (stack,) = rc.load(out).layers.values()
+    found = reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
+    assert np.abs(found - model(x).detach().numpy()).max() < 1e-5
+
+
 def test_a_halved_state_is_refused_unless_taken_over(tmp_path: Path) -> None:
     _, path = of(tmp_path, STEPS.format("h, c = self.a(x[:, 5 - t], (h * 0.5, c))"), a="LSTMCell(3, 4)")
     out = tmp_path / "out.safetensors"

@@ -354,6 +354,25 @@ def test_what_a_run_of_the_whole_source_showed_is_kept_and_decides(tmp_path: Pat
     assert LayerResults("x", "").whole is None
 
 
+def test_directions_that_one_model_keeps_apart_are_compared_side_by_side(tmp_path: Path) -> None:
+    need("torch", registry.built_in()["torch-cpu"].absent)
+    both = random_stack(Sizes("lstm", 3, 4, num_directions=2, parts=BOTH), 0, np.float32).replace(name="a")
+    apart = both.replace(layers=(rc.Layer(both.layers[0].directions, "none"),))
+    negated = apart.replace(layers=(rc.Layer(tuple(map(_negated, apart.layers[0].directions)), "none"),))
+    rc.save(rc.Checkpoint("m", "canonical", {"a": both}), tmp_path / "b.pt", "pytorch")
+    words = {"apart": BUT_FOR, "negated": NOT_EQUAL}
+    for name, stack in {"apart": apart, "negated": negated}.items():
+        rc.save(rc.Checkpoint("m", "canonical", {"a": stack}), tmp_path / f"{name}.keras", "keras")
+        found = rc.verify(tmp_path / f"{name}.keras", tmp_path / "b.pt", on=["torch-cpu"], explain=False)
+        assert found.verdict == words[name]
+        assert "A gives the outputs of its directions apart, and B side by side" in str(found.document["limits"])
+    assert not stated(apart, both)
+
+
+def _negated(direction: Direction) -> Direction:
+    return direction.with_arrays({key: -np.asarray(source) for key, source in direction.arrays.items()})
+
+
 def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     form = Sizes("lstm", 3, 4, num_directions=2, parts=BOTH)
     both = random_stack(form, 0, np.float32).replace(name="a")

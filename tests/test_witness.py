@@ -6,6 +6,7 @@ with what decides on them.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -154,7 +155,7 @@ def test_a_pickle_in_a_program_is_not_executed(tmp_path: Path) -> None:
 # Keras ------------------------------------------------------------------------------------------------------
 
 
-def _keras(K: Any) -> Mapping[str, tuple[Callable[[Any], Any], str]]:
+def _keras(K: Any, dense: str = "encoder's_dense") -> Mapping[str, tuple[Callable[[Any], Any], str]]:
     """Models of two layers a and b on an input, and what their whole run says."""
 
     def layer(name: str, **more: Any) -> Any:
@@ -185,7 +186,7 @@ def _keras(K: Any) -> Mapping[str, tuple[Callable[[Any], Any], str]]:
             lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)),
             "equal",
         ),
-        "dense": (both(K.Dense(3, activation="relu", name="encoder's_dense")), "'b' does not read what 'a' gives"),
+        "dense": (both(K.Dense(3, activation="relu", name=dense)), "'b' does not read what 'a' gives"),
         "dropout that is on": (both(lambda y: K.Dropout(0.5)(y, training=True)), RANDOM),
         "noise": (both(lambda y: K.GaussianNoise(0.5)(y, training=True)), RANDOM),
         "aba": (called("aba"), "calls 'a' twice, 'b' once"),
@@ -213,6 +214,64 @@ def test_models_of_keras(executor: str, tmp_path: Path) -> None:
         expect(said(whole(path, ("a", "b"), executor)), expected)
 
     each(chosen.items(), check, lambda entry: entry[0])
+
+
+def test_saved_models(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    known = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
+    names = drawn(known, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
+
+    def check(name: str) -> None:
+        build, expected = known[name]
+        x = keras.Input((None, 3))
+        keras.Model(x, build(x)).export(tmp_path / name, verbose=False)
+        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
+
+    each(names, check)
+
+
+TENSORFLOW = """
+import functools, sys, keras, tensorflow as tf
+K = keras.layers
+class Halved(K.LSTM):
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return super().call(sequences, initial_state=initial_state, mask=mask, training=training) * 0.5
+x = keras.Input((None, 3))
+a = K.LSTM(3, return_sequences=True, name="a")
+keras.Model(x, Halved(3, return_sequences=True, name="b")(a(x))).export(f"{sys.argv[1]}/a class of its user", verbose=False)
+class Module(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (K.LSTM(3, return_sequences=True, name=name) for name in "ab")
+        self.a.build((None, None, 3)), self.b.build((None, None, 3))
+        self.count = tf.Variable(0.0)
+def plain(self, x):
+    self.count.assign_add(1.0)
+    return {"y": self.b(self.a(x))}
+def looped(self, x):
+    return {"y": tf.while_loop(lambda n, y: n < 3, lambda n, y: (n + 1, self.b(y)), (0, self.a(x)))[1]}
+def negated(self, x): return {"y": self.b(-self.a(x))}
+for name, functions in (("a module", [plain]), ("a loop", [looped]), ("two signatures", [plain, negated])):
+    module, signatures = Module(), {}
+    for number, function in enumerate(functions):
+        shape = [tf.TensorSpec((None, None, 3), tf.float32)]
+        run = tf.function(functools.partial(function, module), input_signature=shape, autograph=False)
+        signatures["other" if number else "serving_default"] = run
+    tf.saved_model.save(module, f"{sys.argv[1]}/{name}", signatures=signatures)
+"""
+
+
+def test_saved_models_that_keras_did_not_write_alone(tmp_path: Path) -> None:
+    needed("keras", "keras")
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    ready.run([sys.executable, "-W", "ignore", "-c", TENSORFLOW, tmp_path], "tensorflow keras", check=True)
+    expected = {
+        "a class of its user": "the model gives other numbers there", "a module": "equal", "a loop": "calls 'a' once, 'b' 3 times",
+        "two signatures": "'b' does not read what 'a' gives",
+    }  # fmt: skip
+    for name, words in expected.items():
+        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
 
 
 def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
@@ -445,6 +504,7 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
     for number, (layer, status, limit) in enumerate(known):
         found = "" if layer.whole is None else layer.whole.status
         assert (found, "".join(one.kind for one in layer.limits)) == (status, limit), number
+        assert layer.whole is None or layer.whole.models == ("A",)
 
 
 def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
@@ -467,6 +527,7 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         document = report.document(results, {})
         assert document["verdict"] == verdict, document
         assert "onnxruntime-cpu: running A whole" in told
+        assert not any("no framework ran A's own file" in words for words in document["warnings"])
         results.save(tmp_path / "kept.safetensors")
         kept = read(tmp_path / "kept.safetensors")
         assert kept is not None

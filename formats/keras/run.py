@@ -25,6 +25,7 @@ from .run_model import (
     load,
     state_count,
 )
+from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
 
 Array = np.ndarray
@@ -112,6 +113,12 @@ def witness(request: Mapping[str, Any]) -> None:
     import keras
 
     seen = request["witness"]
+    folder = folder_of(request["file"])
+    if folder:
+        if request["variant"]["backend"] != "tensorflow":
+            raise NotImplementedError("a SavedModel runs whole on TensorFlow")
+        run_whole(folder, seen)
+        return
     model = load(request["file"])
     if request["variant"]["device"] == "cuda":
         _without_tf32(request["variant"]["backend"])

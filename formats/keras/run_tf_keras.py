@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .run_model import STATES, directions, prepared
+from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
 
 Array = np.ndarray
@@ -49,7 +50,11 @@ def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, and record the calls of its layers; see rnnconvert.running."""
     import tensorflow
 
-    seen, model = request["witness"], _loaded(request["file"])
+    seen, folder = request["witness"], folder_of(request["file"])
+    if folder:
+        run_whole(folder, seen)
+        return
+    model = _loaded(request["file"])
     for name, layer in chosen(list(_every(model)), seen.layers, seen).items():
         watch(layer, name, seen, _array, lambda value: [] if value is None else tensorflow.nest.flatten(value), _count)
     drawn = inputs(model, seen)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program import Operation, Ref, refs
+from rnnconvert.formats.pytorch.program import Operation, Ref, Several, refs
 from rnnconvert.graphs import SAME
 
 LOOP = "loop"
@@ -171,11 +171,37 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
         result.runs.append(Run([step], None, firsts))
         return
     base, axis, index = taken
-    if index is not getattr(loop, "index", None):
+    number = index.operation if isinstance(index, Ref) else None
+    if number is None or index is not getattr(loop, "index", None):
         result.reasons.append("it reads the steps of its sequence in an order that the loop computes")
         return
+    counted = _counted(number.inputs[0])
     axes = {0: "tbi", 1: "bti"}.get(axis)
+    # Another tensor of the model may be as long as the sequence; which axis of it is the time nothing tells.
+    if counted is None or (counted[1] != axis if counted[0] is base else counted[1] not in (0, 1)):
+        axes = None  # the layer reads a part of it
     result.runs.append(Run([step], None if axes is None else (base, axes), firsts))
+
+
+APART = ("unbind", "unsafe_unbind")
+"""Operators that give the steps of a sequence apart."""
+
+
+def _counted(count: Any) -> tuple[Any, Any] | None:
+    """Return the tensor and the axis whose length a number is; None for any other number."""
+    operation = count.operation if isinstance(count, Ref) else None
+    if operation is None or operation.kind not in ("len", "size", aten.ITEM):
+        return None
+    of, axis = (*operation.inputs, 0)[:2]
+    if operation.kind == "size":
+        axis = next(iter(operation.attributes.get("axes", ())), None)
+    elif isinstance(of, Several):
+        of, axis = (*of.operation.inputs, 0)[:2] if of.operation.kind in APART else (of, None)
+    elif operation.kind == aten.ITEM:  # of all lengths
+        if not isinstance(of, Ref) or of.operation is None or of.operation.kind != "size":
+            return None
+        of = of.operation.inputs[0]
+    return plain(of), axis
 
 
 def _order(run: Run) -> Iterator[str]:
@@ -199,7 +225,7 @@ def _taken(x: Any) -> tuple[Ref, int, Any] | None:
     operation = x.operation if isinstance(x, Ref) else None
     if operation is None:
         return None
-    if operation.kind in ("unbind", "unsafe_unbind"):
+    if operation.kind in APART:
         number = next(number for number, ref in operation.outputs.items() if ref is x)
         base, axis, index = plain(operation.inputs[0]), (operation.inputs[1:2] or [0])[0], number
     elif operation.kind == "select" and len(operation.inputs) == 3:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
-from rnnconvert.formats.pytorch.program_cells import LOOP
+from rnnconvert.formats.pytorch.program_cells import APART, LOOP
 from rnnconvert.formats.pytorch.program_operators import operator
 from rnnconvert.formats.pytorch.script_text import Class, Expression, Function
 from rnnconvert.formats.pytorch.script_values import (
@@ -160,6 +160,9 @@ class Expressions:
                 index += count
             if 0 <= index < 1 << 12:
                 return self.program.output(of.operation, index)
+        if isinstance(of, Several) and isinstance(index, Ref) and of.operation.kind in APART:
+            base, axis, *_ = [*of.operation.inputs, 0]
+            return self._operator("select", [base, axis, index], {})
         if isinstance(of, Ref) and of.operation is not None and isinstance(index, int):
             if of.operation.kind in _NUMBERS:
                 return self.output(aten.ITEM, [of, index])

@@ -26,7 +26,7 @@ from rnnconvert.containers.layer_calls import (
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import quoted
-from rnnconvert.graphs.layered_operators import mask_after, signature
+from rnnconvert.graphs.layered_operators import gives_zeros, mask_after, signature
 
 STEPS = 1 << 15
 """The most calls of layers in a whole model."""
@@ -56,7 +56,7 @@ class Step:
     states     the initial states of a recurrent layer
     constants  the further values that its cell reads
     others     all further tensors that it reads
-    given      whether the initial states are given, as tensors or otherwise
+    given      whether initial states are given, as tensors or otherwise, that are not zeros: it begins from these anyway
     mask       what masks the steps that it reads, in words
     passed     the steps whose values are passed as mask
     training   whether it runs as in training
@@ -286,17 +286,22 @@ def _called(
         tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")
     ]
     mask = _words(passed) if passed else next((tensor.mask for tensor in reads), "")
+    # Constants stand among the tensors that an old layer is called on.
+    stated = [values.get("initial_state"), arguments.places[:1] if layer.class_name in RECURRENT else None]
+    given = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
     return Step(
-        layer, label, reads, arguments, states, constants, others, bool(states) or _is_given(values.get("initial_state")),
-        mask, passed, training or _is_on(values),
+        layer, label, reads, arguments, states, constants, others, given, mask, passed, training or _is_on(values),
     )  # fmt: skip
 
 
-def _is_given(states: object) -> bool:
-    """Return whether an argument has any initial state."""
+def _has_numbers(states: object) -> bool:
+    """Return whether an argument has any number but zero, or anything that is not known to be a number; tensors aside."""
     if isinstance(states, (list, tuple)):
-        return any(map(_is_given, states))
-    return states is not None
+        return any(map(_has_numbers, states))
+    if isinstance(states, Mapping) and states.get("class_name") in ("__tensor__", "__numpy__"):
+        config = states.get("config")
+        return not isinstance(config, Mapping) or _has_numbers(config.get("value", ""))
+    return not (states is None or isinstance(states, Ref) or (isinstance(states, (int, float)) and states == 0))
 
 
 def _words(passed: Sequence[Step]) -> str:

@@ -38,6 +38,12 @@ def signature(class_name: str) -> tuple[str, ...]:
     return (TRAINING,) if class_name in _RATES else (TRAINING, "mask") if class_name == "TimeDistributed" else ()
 
 
+def gives_zeros(layer: Entry) -> bool:
+    """Return whether a layer gives zeros alone, whatever it reads: an operation of Keras, or one of TensorFlow's functions."""
+    function = layer.config.get("function") if layer.class_name == "TFOpLambda" else layer.class_name
+    return layer.own and function in ("Zeros", "ZerosLike", "zeros", "zeros_like")
+
+
 def drops(config: object, depth: int = 0) -> bool:
     """Return whether a layer, or one inside it, has any dropout."""
     if isinstance(config, list):

@@ -30,7 +30,7 @@ from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, typ
 from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
-from rnnconvert.verification.stated import made_for, outlined
+from rnnconvert.verification.stated import handed_apart, made_for, outlined
 from rnnconvert.verification.truths import Truths
 from rnnconvert.verification.weighing import cost, weigh
 from rnnconvert.verification.witness import judge
@@ -114,6 +114,8 @@ def proceed(
                 results.layers[subject.stack.name].counterpart = subject.pieces
                 results.layers[subject.stack.name].stated["B"] = outlined(subject.stack)
                 model = _model_of(subjects, subject)
+                for limit in handed_apart(model, subject.stack):
+                    results.layers[subject.stack.name].limits.append(replace(limit, layer=subject.stack.name))
                 if not identical(model, subject.stack):
                     weigh(results.layers[subject.stack.name], model, subject.stack)
                 if plan.given is None:

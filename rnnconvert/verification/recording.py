@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from rnnconvert.verification.running import Subject, own_file, rounding
 
 SMALL = 1 << 20
 """Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
+
+MOST_FILES = 16
+"""A folder of more files is not a small model."""
 
 Calls = Sequence[Mapping[str, Any]]
 
@@ -41,7 +45,9 @@ class Recording:
 def wanted(subject: Subject) -> bool:
     """Return whether the model of a layer is run whole: where layers were joined, or where it takes next to no time."""
     path = Path(subject.checkpoint.file)
-    return len(subject.pieces) > 1 or (path.is_file() and path.stat().st_size <= SMALL)
+    files = [path] if path.is_file() else itertools.islice(path.rglob("*"), MOST_FILES + 1)
+    sizes = [file.stat().st_size for file in files if file.is_file()]
+    return len(subject.pieces) > 1 or (0 < len(sizes) <= MOST_FILES and sum(sizes) <= SMALL)
 
 
 def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:

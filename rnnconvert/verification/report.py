@@ -305,7 +305,8 @@ def _warnings(results: Results) -> Iterator[str]:
     for layer in results.layers.values():
         yield from _unproved(layer, last)
         own = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
-        if not any(run.executor != REFERENCE for run in own):
+        whole = layer.whole is not None and layer.whole.status == "equal" and "A" in layer.whole.models
+        if not whole and not any(run.executor != REFERENCE for run in own):
             why = next(
                 (str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), ""
             )

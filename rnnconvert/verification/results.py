@@ -58,6 +58,7 @@ class Whole:
     allowed   what was allowed where that is
     executor  what ran the source
     notes     what a reader should know of the run
+    models    the labels of the models that ran
     """
 
     status: Literal["equal", "not equal", "not run"]
@@ -66,6 +67,7 @@ class Whole:
     allowed: float = 0.0
     executor: str = ""
     notes: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 @dataclass

@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.mutations import capped
 from rnnconvert.judging.cases import Case, Draw, cases, held, state_widths
@@ -35,10 +36,26 @@ def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
     """Return what only one of two layers has, what they have in other sizes, and what they compute differently, brought into one
     form first.
 
-    The comparison of outputs covers the numbers that both have.
+    The comparison of outputs covers the numbers that both have, and compares directions side by side that one keeps apart.
     """
+    a, b = (_side_by_side(one) for one in (a, b))
     apart = [one for one in differences(a, b) if not one.equal]
     return [one for one in apart if one.kind in ("feature", "shape") or "absent in" in one.words]
+
+
+def _side_by_side(stack: Recurrent) -> Recurrent:
+    """Return a stack whose directions are side by side where they are kept apart."""
+    layers = tuple(replace(layer, merge="concat") if layer.merge == "none" else layer for layer in stack.layers)
+    return stack.replace(layers=layers)
+
+
+def handed_apart(a: Recurrent, b: Recurrent) -> Iterator[Limit]:
+    """Yield that only one of two layers gives the outputs of its directions apart."""
+    merges = {"A": a.layers[-1].merge, "B": b.layers[-1].merge}
+    if set(merges.values()) == {"none", "concat"}:
+        label, other = sorted(merges, key=lambda one: merges[one] != "none")
+        words = f"{label} gives the outputs of its directions apart, and {other} side by side"
+        yield Limit("merge", "", f"{words}: both were compared")
 
 
 _LARGEST = 1 << 26

@@ -57,7 +57,8 @@ def worst(found: Sequence[Whole]) -> Whole | None:
             if one.status == status:
                 notes = dict.fromkeys(note for other in found for note in other.notes)
                 executors = dict.fromkeys(other.executor for other in found if other.executor)
-                return replace(one, notes=tuple(notes), executor=", ".join(executors))
+                models = sorted({label for other in found for label in other.models})
+                return replace(one, notes=tuple(notes), executor=", ".join(executors), models=tuple(models))
     return None
 
 
@@ -97,7 +98,7 @@ def _judged(
         outcome = _not_run(str(error))
     if outcome.whole.status == "not run":
         return _unrun(subject, outcome.whole.reason, connected=True)
-    return replace(outcome.whole, executor=found.executor), outcome.limits
+    return replace(outcome.whole, executor=found.executor, models=(subject.model,)), outcome.limits
 
 
 def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:

@@ -1,0 +1,196 @@
+"""A SavedModel run whole on TensorFlow: what goes into the scopes of its recurrent layers, and what comes out of them.
+
+A layer's calls are where the function reads its variables; the operators of a call have the layer's name in theirs
+(tf.name_scope). What crosses the border of such a scope is what the layer reads and gives. Sources: keras/src/layers/layer.py
+(3.15) and tf_keras/src/engine/base_layer.py (2.21), `__call__`; tensorflow/python/saved_model/load.py (2.21).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .run_graph import Runner, Values
+
+Array = np.ndarray
+
+_STATES = {4: 2, 3: 1, 1: 1}
+"""How many states a cell has whose kernel has so many columns a unit."""
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of a SavedModel; "" for another file."""
+    path = Path(file)
+    folder = path if path.is_dir() else path.parent
+    named = path.is_dir() or path.name == "saved_model.pb"
+    return str(folder) if named and (folder / "saved_model.pb").is_file() else ""
+
+
+def run_whole(folder: str, seen: Any) -> None:
+    """Run the signatures of a SavedModel that have the layers; see rnnconvert.running.
+
+    Raises NotImplementedError for a model without a signature, and for what it has that is not run.
+    """
+    import tensorflow
+
+    loaded = tensorflow.saved_model.load(folder)
+    functions = _distinct(loaded.signatures)
+    if not functions:
+        raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
+    variables = list({id(one.handle): one for function in functions for one in function.variables}.values())
+    watched = [_Watched(name, found) for name, found in _chosen(seen, variables)]
+    begun = [(variable, variable.numpy()) for variable in variables if variable.dtype.is_floating]
+
+    def reset() -> None:
+        """Undo what a stateful layer keeps; the seeds of randomness go on."""
+        for variable, value in begun:
+            variable.assign(value)
+
+    def called(graph: Any, values: Values, callers: Sequence[str]) -> None:
+        for layer in watched:
+            if not any(map(layer.scope.match, callers)):  # what a call of the layer calls itself is no other call
+                layer.record(graph, values, seen)
+
+    runner = Runner(called)
+    having = [one for one in functions if any(layer.is_in(one) for layer in watched)]
+    for function in having or functions[:1]:
+        given = [*_inputs(function, variables, seen), *function.captured_inputs]
+        seen.twice(partial(runner.run, function.graph, given), reset)
+
+
+def _distinct(signatures: Mapping[str, Any]) -> list[Any]:
+    """Return the functions of signatures, the one that is served first; one of those that call the same functions."""
+    named = sorted(signatures.items(), key=lambda item: item[0] != "serving_default")
+    found: dict[tuple[str, ...], Any] = {}
+    for name, function in named:
+        nodes = [operator.node_def for operator in function.graph.get_operations()]
+        calls = tuple(node.attr["f"].func.name for node in nodes if "f" in node.attr)
+        found.setdefault(calls or (name,), function)
+    return list(found.values())
+
+
+def _chosen(seen: Any, variables: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield each layer that is asked for with its variables; one that their names do not show is explained."""
+    paths = [(variable.name.partition(":")[0].split("/"), variable) for variable in variables]
+    for name in seen.layers:
+        words = name.split("/")
+        found: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+        for path, variable in paths:
+            for end in range(len(words), len(path)):
+                if path[end - len(words) : end] == words:
+                    found.setdefault(tuple(path[:end]), []).append(("/".join(path[end:]), variable))
+        several = next(iter(found.values()), [])
+        if len(found) == 1 and len({local for local, _ in several}) == len(several):
+            yield name, [variable for _, variable in several]
+        else:
+            seen.explain(name, f"the names of the SavedModel's variables do not show which layer is {name!r}")
+
+
+def _inputs(function: Any, variables: Sequence[Any], seen: Any) -> list[Any]:
+    """Return random inputs of a function, in its order; what embeddings and masks leave out comes last."""
+    import tensorflow
+
+    own = len(function.graph.inputs) - len(function.captured_inputs)
+    rows = [int(one.shape[0]) for one in variables if one.name.partition(":")[0].endswith("/embeddings")]
+    made = []
+    for tensor in function.graph.inputs[:own]:
+        if tensor.shape.rank is None:
+            raise NotImplementedError(f"the model's input {tensor.name} does not state its axes")
+        kind = "int32" if rows and tensor.shape.rank == 2 else tensor.dtype.name
+        drawn = seen.draw(list(tensor.shape), kind, min(rows, default=None), 0)
+        made.append(tensorflow.cast(drawn, tensor.dtype))
+    return made
+
+
+class _Watched:
+    """A layer, whose variables tell its calls."""
+
+    def __init__(self, name: str, variables: Sequence[Any]) -> None:
+        self.name = name
+        self._handles = {id(variable.handle) for variable in variables}
+        self.scope = re.compile(rf"(?:.*/)?{re.escape(name.rpartition('/')[2])}(?:_\d+)?(?=/)", re.S)
+        recurrent = [one for one in variables if one.name.partition(":")[0].endswith("/recurrent_kernel")]
+        self._units = [int(one.shape[0]) for one in recurrent]
+        self._states = [_STATES.get(int(one.shape[1]) // max(int(one.shape[0]), 1), 0) for one in recurrent]
+
+    def is_in(self, function: Any) -> bool:
+        """Return whether a function has the layer's variables."""
+        return any(id(variable.handle) in self._handles for variable in function.variables)
+
+    def record(self, graph: Any, values: Values, seen: Any) -> None:
+        """Record the calls of the layer that a function has."""
+        scopes = []
+        for operator in graph.get_operations():
+            if any(id(values.get(tensor.ref())) in self._handles for tensor in operator.inputs):
+                match = self.scope.match(operator.name)
+                scopes += [match[0]] if match else []
+        for scope in dict.fromkeys(scopes):
+            read, given = ([values[tensor.ref()] for tensor in some] for some in _border(graph, f"{scope}/"))
+            self._call(read, given, seen)
+
+    def _call(self, read: Sequence[Any], given: Sequence[Any], seen: Any) -> None:
+        sequences, states = ([one for one in map(_array, _floats(read)) if one.ndim == axes] for axes in (3, 2))
+        masks = [np.asarray(one) for one in read if one.dtype.name == "bool" and one.shape.rank == 2]
+        if len(sequences) != 1 or len(masks) > 1:
+            seen.explain(
+                self.name, f"{len(sequences)} sequences and {len(masks)} masks go into {self.name!r} in its graph"
+            )
+            return
+        every, ends = ([one for one in map(_array, _floats(given)) if one.ndim == axes] for axes in (3, 2))
+        ends = _apart(ends)
+        finals = self._by_kind(ends) if not every else (None, None)
+        seen.record(
+            self.name,
+            sequences[0].swapaxes(0, 1),
+            y=np.concatenate(every, axis=-1).swapaxes(0, 1) if every else None,
+            last=ends[0] if len(ends) == 1 and not every else None,
+            mask=masks[0].T if masks else None,
+            states=self._by_kind(states),
+            finals=finals,
+        )
+
+    def _by_kind(self, states: Sequence[Array]) -> tuple[list[Array] | None, list[Array] | None]:
+        """Return hidden and cell states of a layer whose directions each have theirs, the hidden one first."""
+        order = [(units, kind) for units, count in zip(self._units, self._states) for kind in range(count)]
+        if [one.shape[1] for one in states] != [units for units, _ in order]:
+            return None, None
+        found = [[one for one, (_, kind) in zip(states, order) if kind == wanted] for wanted in (0, 1)]
+        return found[0], found[1]
+
+
+def _border(graph: Any, scope: str) -> tuple[list[Any], list[Any]]:
+    """Return the tensors that the operators of a scope read from outside of it, and those of theirs that others read."""
+    read: Mapping[Any, Any] = {}
+    given: Mapping[Any, Any] = {}
+    read, given = {}, {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
+    for operator in graph.get_operations():
+        inside = operator.name.startswith(scope)
+        for tensor in operator.inputs:
+            if inside != tensor.op.name.startswith(scope):
+                (read if inside else given)[tensor.ref()] = tensor
+    order = {operator.name: number for number, operator in enumerate(graph.get_operations())}
+    ordered = sorted(given.values(), key=lambda tensor: (order[tensor.op.name], tensor.value_index))
+    return list(read.values()), ordered
+
+
+def _floats(values: Sequence[Any]) -> list[Any]:
+    return [one for one in values if one.dtype.is_floating]
+
+
+def _apart(arrays: Sequence[Array]) -> list[Array]:
+    """Return arrays without those that are equal to one before: the last step and the last state."""
+    found: list[Array] = []
+    for array in arrays:
+        if not any(np.array_equal(array, one) for one in found):
+            found.append(array)
+    return found
+
+
+def _array(tensor: Any) -> Array:
+    array: Array = np.asarray(tensor)
+    return array.astype(np.float32) if array.dtype.name in ("float16", "bfloat16") else array
