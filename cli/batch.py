@@ -29,13 +29,13 @@ A manifest is a .txt with a source a line, or a .jsonl with an object a line:
 
 \b
 The same command resumes: it converts only what the journal does not name as written, and what changed since. The exit code is that
-of the worst file, in this order: 70 a fault or a worker that died, 1 not equal, 3 unreadable, 2 a wrong line, 4 refused, 7 not
-run whole, 5 missing.
+of the worst file, in this order: 70 a fault or a worker that died, 1 not equal, 74 a target that cannot be written, 3 unreadable,
+2 a wrong line, 4 refused, 7 not run whole, 5 missing.
 """
 
 _WORDS = {
-    0: "converted", 1: "not equal", 2: "wrong line or target", 3: "unreadable", 4: "refused", 5: "package missing", 7: "not run whole",
-    70: "fault, or a worker that died",
+    0: "converted", 1: "not equal", 2: "wrong line", 3: "unreadable", 4: "refused", 5: "package missing", 7: "not run whole",
+    74: "target not written", 70: "fault, or a worker that died",
 }  # fmt: skip
 
 

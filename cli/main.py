@@ -45,8 +45,8 @@ Examples:
 Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
 4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
 70 a fault of rnnconvert, 74 a file or the output cannot be written, 130 interrupted,
-141 the output was closed. No file is ever left half written; where one target was
-asked for, it is as it was after any code but 0, 74 of the output, and 141.
+141 the output was closed. No file is ever left half written, and the target of a
+command that fails is unchanged.
 
 \b
 Completion for bash (likewise zsh, fish):

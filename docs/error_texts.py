@@ -44,6 +44,7 @@ error: ...
 """
 
 ADVICE = {
+    "OutputError": "Free the disk, or choose a folder that you may write to. A UsageError, too.",
     "UsageError": "The text names the option or the value: change it and run again.",
     "UnreadableError": (
         "The file is damaged, incomplete, or not what its name says. Compare its size and its hash with the original, and fetch "

@@ -32,7 +32,7 @@ GROUPS = {
         "Upgraded", "Exported", "Fused",
     ),
     "Errors and warnings": (
-        "RnnConvertError", "UsageError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",
+        "RnnConvertError", "UsageError", "OutputError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",
         "TransplantError", "MissingPackageError", "ExecutorError", "NotEqualError", "AssumptionWarning",
     ),
     "The version": ("__version__",),

@@ -71,7 +71,7 @@ def test_convert_leaves_the_old_file_and_nothing_else(name: str, disk: Path, tmp
         filler = fill(disk, free)
         done = CliRunner().invoke(main, words)
         filler.unlink()
-        assert done.exit_code == 2 and "No space left" in done.output and str(disk / name) in done.output, done.output
+        assert done.exit_code == 74 and "No space left" in done.output and str(disk / name) in done.output, done.output
         assert {one: one.read_bytes() for one in disk.iterdir()} == old
 
 
@@ -83,7 +83,7 @@ def test_a_batch_goes_on_when_there_is_room_again(disk: Path, tmp_path: Path) ->
     for jobs in (1, 2):
         code, said = call(*words, jobs, "--journal", tmp_path / f"j{jobs}")
         document = json.loads(said[said.index("{") :])
-        assert code == 2 and "No space left" in said, said
+        assert code == 74 and "No space left" in said, said
         written = {Path(one["target"]).name for one in document["files"] if not one["code"]}
         # Of two at a time a small file may find no room while a large one is written.
         assert written == {"m0.onnx", "m2.onnx"} or (jobs == 2 and written <= {"m0.onnx", "m2.onnx"})
@@ -104,7 +104,7 @@ def test_a_full_disk_of_the_journal_is_named_and_resumed(free: int, jobs: int, d
     words += ("--jobs", jobs, "--journal", disk / "j")
     filler = fill(disk, free)
     code, said = call(*words)
-    assert code == 2 and f"{disk / 'j'}: the journal cannot be written: No space left on device. Free" in said, said
+    assert code == 74 and f"{disk / 'j'}: the journal cannot be written: No space left on device. Free" in said, said
     filler.unlink()
     lines = max(0, (disk / "j").read_bytes().count(b"\n") - 1)
     assert lines == 0 if not free else lines > 3
@@ -121,7 +121,7 @@ def test_what_the_kernel_refuses_is_named_and_resumed(tmp_path: Path) -> None:
     words = [str(tmp_path / "m" / "*.safetensors"), "--to", "onnx", "--out", str(tmp_path / "out"), "--jobs", "1"]
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)); from rnnconvert.cli.main import main; main()"
     done = subprocess.run([sys.executable, "-c", limited, "batch", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "m02.onnx: cannot write: File too large" in done.stderr, done.stderr
+    assert done.returncode == 74 and "m02.onnx: cannot write: File too large" in done.stderr, done.stderr
     assert "the journal cannot be written: File too large. Free the disk, and run it again" in done.stderr
     lines = (tmp_path / "out" / "rnnconvert-batch.jsonl").read_text().splitlines()[1:]
     assert 3 < len(lines) < 12
@@ -169,7 +169,7 @@ def test_a_full_temporary_folder_is_named(name: str, full: Path, tmp_path: Path)
         "batch": ["batch", model, "--to", "onnx", "--out", "memory://out", "--journal", str(tmp_path / "j"), "--jobs", "1"],
     }.get(name) or ["convert", str(models.get(name)), str(target), "--force"]  # fmt: skip
     done = CliRunner().invoke(main, words, input=models["m.pt"].read_bytes() if name == "-" else None)
-    assert done.exit_code == 2 and "Traceback" not in done.output, done.output
+    assert done.exit_code == 74 and "Traceback" not in done.output, done.output
     assert f"temporary folder {full}" in done.output and "Set TMPDIR to a larger disk" in done.output, done.output
     assert {one: one.read_bytes() for one in there} == there
     left = [one.name for one in full.iterdir() if one.name != "filler"]
@@ -189,5 +189,5 @@ def test_a_process_leaves_nothing_in_a_full_temporary_folder(disk: Path, tmp_pat
     fill(disk, 200_000)
     words = [sys.executable, "-m", "rnnconvert", "inspect", str(models["m.pt.gz"])]
     done = subprocess.run(words, env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and f"temporary folder {disk}: No space left" in done.stderr, done.stderr
+    assert done.returncode == 74 and f"temporary folder {disk}: No space left" in done.stderr, done.stderr
     assert [one.name for one in disk.iterdir()] == ["filler"]

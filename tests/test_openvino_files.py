@@ -253,7 +253,7 @@ def test_a_model_without_its_numbers_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="checksum"):
         rc.load(path)
     path.write_text(re.sub(r' crc32="\w+"', "", path.read_text()))  # as OpenVINO itself writes it
-    with pytest.raises(UnreadableError, match="ends at"):
+    with pytest.raises(UnreadableError, match="has only"):
         rc.load(path)
     path.with_suffix(".bin").unlink()
     with pytest.raises(UnreadableError, match=r"\.bin"):

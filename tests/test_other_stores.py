@@ -128,7 +128,7 @@ def test_what_is_not_there_is_named(store: Emulator, tmp_path: Path) -> None:
         away = store.url.replace("bucket", "typo")
         words = (tmp_path / "m.safetensors", "--to", "onnx", "--out", f"{away}/out", "--journal", tmp_path / "j")
         code, _, said = batch(*words, "--jobs", 1)
-        assert code == 2 and "cannot write there: FileNotFoundError" in said and "Traceback" not in said, said
+        assert code == 74 and "cannot write there: FileNotFoundError" in said and "Traceback" not in said, said
 
 
 def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Path) -> None:

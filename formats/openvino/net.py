@@ -166,7 +166,7 @@ class Net:
                 self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers"
             ) from None
         there = np.zeros(0, np.uint8) if self.numbers is None else self.numbers
-        array = view(there, offset, shape, dtype, self.path, layer.name)
+        array = view(there, offset, shape, dtype, self.path.with_suffix(".bin"), layer.name)
         if size != array.nbytes:
             raise UnreadableError(
                 self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}"

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from rnnconvert.batch.manifest import Item
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import OutputError, UnreadableError, UsageError
 
 VERSION = 1
 _LONGEST = 1 << 24
@@ -64,7 +64,7 @@ class Journal:
             # Without a buffer: what a full disk did not take would be written again when the file is closed.
             self._file = path.open("a+b", buffering=0)
         except OSError as error:
-            raise UsageError(f"{path}: the journal cannot be written: {error.strerror}") from None
+            raise OutputError(f"{path}: the journal cannot be written: {error.strerror}") from None
         _alone(self._file, path)
         try:
             self._end = self._read()
@@ -116,7 +116,7 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)
-            raise UsageError(
+            raise OutputError(
                 f"{self.path}: the journal cannot be written: {error.strerror}. Free the disk, and run it again"
             ) from None
 

@@ -58,7 +58,7 @@ class Done:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         files = [
-            {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written")}
+            {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written", "beside")}
             for entry in self.entries
         ]
         counts = {str(code): count for code, count in sorted(Counter(entry.code for entry in self.entries).items())}

@@ -144,7 +144,7 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
             )
             free = shutil.disk_usage(folder).free
             if size > free and not name.endswith(".safetensors"):  # of which little is fetched
-                raise UsageError(
+                raise OutputError(
                     f"{name}: it does not fit into the temporary folder {folder.parent}: {size:,} bytes, and {free:,} are free. "
                     "Set TMPDIR to a larger disk"
                 )

@@ -20,7 +20,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import OutputError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HINT = 60
@@ -90,7 +90,7 @@ def room_for(name: object) -> Iterator[None]:
 
     name  the user's file that is kept there
 
-    Raises UsageError.
+    Raises OutputError.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def room_for(name: object) -> Iterator[None]:
             raise
         import tempfile
 
-        raise UsageError(
+        raise OutputError(
             f"{name}: it does not fit into the temporary folder {tempfile.gettempdir()}: {error.strerror}. Set TMPDIR to a larger disk"
         ) from None
 
