@@ -22,7 +22,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
-from rnnconvert.core.weights import Recurrent
+from rnnconvert.core.weights import Directly, Reads, Recurrent, Through, Unknown
 from rnnconvert.judging import rounding
 from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
@@ -47,7 +47,47 @@ def judge(
             judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
             found += [judged] if judged is not None else []
             layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
-        layer.whole = worst([*([] if layer.whole is None else [layer.whole]), *found])
+        found += [] if layer.whole is None else [layer.whole]
+        why = _differently_connected(layer.name, subjects)
+        layer.whole = worst([*found, *([Whole("not run", why)] if why else [])])
+
+
+def _differently_connected(name: str, subjects: Sequence[Subject]) -> str:
+    """Return why layers that are compared one by one may compute something else together, "" where they do not.
+
+    A format whose layers stand one by one in a file (ONNX) connects them, too: that is a claim about what the other model has there.
+    """
+    reads = {}
+    for subject in subjects:
+        if subject.stack.name == name:
+            first = subject.checkpoint.layers[subject.pieces[0]]
+            reads[subject.model] = first.reads if len(first.calls) < 2 else Unknown(f"it calls {name!r} several times")
+    if len(reads) < 2:
+        return ""
+    below = {model: {one.pieces[-1]: one.stack.name for one in subjects if one.model == model} for model in reads}
+    named = {
+        model: tuple(below[model].get(layer, "") for layer in source.layers)
+        for model, source in reads.items()
+        if isinstance(source, Directly | Through)
+    }
+    for model, other in (("A", "B"), ("B", "A")):
+        source = reads[other]
+        if not isinstance(reads[model], Directly) or "" in named[model]:
+            continue
+        if isinstance(source, Directly):
+            differs = named[other] != named[model]
+        else:
+            differs = isinstance(source, Through) or (model == "B" and isinstance(source, Unknown))
+        if differs:
+            given = " and ".join(map(quoted, named[model]))
+            return f"in {model} {quoted(name)} reads what {given} gives, and in {other} {_in_words(source)}"
+    return ""
+
+
+def _in_words(reads: Reads) -> str:
+    if isinstance(reads, Through):
+        return f"that passes through {', '.join(reads.changes)}"
+    return f"that is not known: {reads.why}" if isinstance(reads, Unknown) else "it does not"
 
 
 def worst(found: Sequence[Whole]) -> Whole | None:
