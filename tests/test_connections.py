@@ -52,3 +52,28 @@ def test_what_one_file_connects_the_other_has_to_connect_alike(name: str, verdic
     report = rc.verify(source[name], tmp_path / "joined.onnx")
     assert report.verdict == verdict, str(report)
     assert bool(report) is (verdict == EQUAL)
+
+
+def test_a_layer_in_a_loop_of_the_model_is_not_joined(tmp_path: Path) -> None:
+    """A SavedModel of TensorFlow's own, whose while_loop calls the second layer three times."""
+    need("keras", "")
+    import tensorflow as tf
+    from keras import layers
+
+    class Model(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (layers.LSTM(4, return_sequences=True, name=name) for name in "ab")
+            self.a.build((None, None, 3))
+            self.b.build((None, None, 4))
+            self.kept = [variable.value for layer in (self.a, self.b) for variable in layer.variables]
+
+        @tf.function(input_signature=[tf.TensorSpec((None, 5, 3), tf.float32)])  # type: ignore[untyped-decorator]
+        def __call__(self, x: Any) -> Any:
+            shapes = [tf.TensorShape([]), tf.TensorShape([None, 5, 4])]
+            return tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, self.b(y)), [0, self.a(x)], shapes)[1]
+
+    model = Model()
+    tf.saved_model.save(model, tmp_path / "saved", signatures=model.__call__)
+    with pytest.raises(rc.RefusedError, match="a loop or a branch of the model runs it"):
+        rc.convert(tmp_path / "saved", tmp_path / "joined.onnx", **JOINED)

@@ -41,6 +41,8 @@ _TRUTHS = (
 
 _LOOPS = ("While", "StatelessWhile")
 
+_REPEATED = "a loop or a branch of the model runs it"
+
 Calls = Mapping[str, tuple[Call, ...]]
 
 
@@ -55,7 +57,9 @@ def received(
     seen: list[Calls] = []
     for function in saved.parts:
         here = {scope: name for scope, name in scopes.items() if _runs(function, scope, layers[name])}
-        if here:
+        if here and saved.is_repeated(function):
+            seen.append(dict.fromkeys(here.values(), (Call(Unknown(_REPEATED, stated=True)),)))
+        elif here:
             seen.append(_calls(function, here, layers, saved))
     return {name: _agreed(name, [calls_ for calls_ in seen if name in calls_]) for name in layers}
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -39,6 +39,13 @@ _MERGES = {
 _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 
 
+_CONTROL = {
+    **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
+    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
+}
+"""Operators that run functions any number of times, and the attributes that name these."""
+
+
 class Functions(NamedTuple):
     """The functions of a cell by Keras's names; "" for one that the graph leaves open."""
 
@@ -49,9 +56,14 @@ class Functions(NamedTuple):
 class SavedGraph:
     """The functions of a SavedModel, and the operation of each of their nodes, by name."""
 
-    def __init__(self, functions: Sequence[Function]) -> None:
+    def __init__(self, functions: Sequence[Function], repeated: Collection[int] = ()) -> None:
         self.parts = functions
+        self._repeated = {id(functions[place]) for place in repeated}
         self._nodes = {node.name: node.op for function in functions for node in function.nodes.values()}
+
+    def is_repeated(self, function: Function) -> bool:
+        """Return whether a loop or a branch of the model runs a function: any number of times."""
+        return id(function) in self._repeated
 
     def functions(self, cell: str, kind: str) -> Functions:
         """Return the functions of a cell, by the path of its variables and its kind."""
@@ -138,4 +150,14 @@ def _functions(step: Counter[str], kind: str) -> Functions:
 
 def read(path: Path) -> SavedGraph:
     """Return the graph of a saved_model.pb. Raises UnreadableError for a damaged one."""
-    return SavedGraph([function for graph in graph_def.read_saved(path) for function in graph.functions.values()])
+    functions: list[Function] = []
+    repeated: list[int] = []
+    for graph in graph_def.read_saved(path):
+        nodes = [
+            *graph.nodes.values(),
+            *(node for function in graph.functions.values() for node in function.nodes.values()),
+        ]
+        bodies = {node.called(key) for node in nodes if node.op in _CONTROL for key in _CONTROL[node.op]}
+        repeated += [len(functions) + place for place, name in enumerate(graph.functions) if name in bodies]
+        functions += graph.functions.values()
+    return SavedGraph(functions, repeated)
