@@ -319,8 +319,8 @@ def _copied(file: OnnxFile) -> Graph:
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
     arrays: dict[str, Array | Pieced] = {}
+    kept = list(onnx_write.tensors(file.model))  # their identities hold while they are held
     graph = {id(tensor) for tensor in file.model.graph.initializer}
-    kept = list(onnx_write.tensors(file.model))
     for own, copy in zip(kept, onnx_write.tensors(model), strict=True):
         if id(own) in graph and own.data_type in DTYPES:
             onnx_write.clear(copy)

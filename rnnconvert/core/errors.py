@@ -89,6 +89,8 @@ def unwritable(path: object, error: OSError, remedy: str = "") -> UsageError:
     """
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return UsageError(f"{path}: cannot write: its folder does not exist. Create it, or choose another path")
+    if isinstance(error, FileExistsError | IsADirectoryError):
+        return UsageError(f"{path}: cannot write: {error.strerror}. Choose another path")
     return OutputError(f"{path}: cannot write: {error.strerror or error}{remedy}")
 
 
