@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,8 +53,10 @@ def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
     kind, flipped, biases, mark, scope = STACKED[number]
     values = np.random.default_rng(number)
     shapes = stacked(kind, flipped, biases, mark)
-    arrays = {scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    np.savez(tmp_path / "own.npz", **arrays)  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {
+        scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()
+    }
+    np.savez(tmp_path / "own.npz", **arrays)
     first, *text = refused(tmp_path / "own.npz")
     assert "--layout layout.toml" in first
     (tmp_path / "layout.toml").write_text("\n".join(text))
@@ -105,7 +108,8 @@ def test_the_cell_of_pytorchs_tutorial_is_named_and_described(
     shapes: dict[str, tuple[int, ...]], tmp_path: Path
 ) -> None:
     """Source: docs.pytorch.org, char_rnn_classification_tutorial, of 2025 and of 2017."""
-    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in shapes.items()})  # type: ignore[arg-type]
+    arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
     text = refused(tmp_path / "a.npz")
     assert sum("i2h.weight" in line or '"weight", parts = "recurrent input"' in line for line in text) == 1
     assert any("# check the functions" in line for line in text)

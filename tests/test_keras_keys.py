@@ -7,6 +7,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,11 @@ OVERLOOKED = [
 ]
 
 
+def stating(key: str, value: object, layer: dict[str, Any]) -> None:
+    """Change a layer's configuration to state a value."""
+    layer["config"][key] = value
+
+
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 @pytest.mark.parametrize("kind", LAYERS[:3])
 def test_what_keras_overlooks_is_named_and_overlooked(
@@ -157,9 +163,7 @@ def test_what_keras_overlooks_is_named_and_overlooked(
     for key, value in drawn(
         [one for one in OVERLOOKED if "dropout" in one[0] or kind != "SimpleRNN"], 3, f"{kind} {suffix}"
     ):
-        path = changed(
-            source, tmp_path / f"odd{suffix}", lambda one, key=key, value=value: one["config"].update({key: value})
-        )  # type: ignore[misc]
+        path = changed(source, tmp_path / f"odd{suffix}", partial(stating, key, value))
         y = np.asarray(keras.saving.load_model(path)(x))
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6, err_msg=f"{key}={value}")
         found = rc.load(path)

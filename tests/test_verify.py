@@ -6,7 +6,7 @@ import dataclasses
 import json
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +80,7 @@ def swapped(stack: Recurrent) -> Recurrent:
 
 
 @pytest.fixture
-def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Adds an executor of the test's own, which gives what an expression says."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
 
@@ -131,9 +131,9 @@ def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:
     ("raised", "word"), [("NotImplementedError", "does not support"), ("AssertionError", "failed")]
 )
 def test_an_executor_that_gives_no_reason_is_said_to_give_none(
-    models: Path, own_executor: object, raised: str, word: str
+    models: Path, own_executor: Callable[..., None], raised: str, word: str
 ) -> None:
-    own_executor(f"(_ for _ in ()).throw({raised}())")  # type: ignore[operator]
+    own_executor(f"(_ for _ in ()).throw({raised}())")
     report = rc.verify(models / "model.onnx", models / "model.onnx", on=["wrong"])
     reasons = [run["reason"] for run in report.document["layers"][0]["runs"] if run["executor"] == "wrong"]
     assert reasons and all(f"a {raised} without a message in " in reason for reason in reasons), reasons
@@ -284,7 +284,7 @@ def test_what_cannot_be_done_is_said(
 
 
 def test_convert_verify_keeps_what_is_proved_and_nothing_else(
-    models: Path, tmp_path: Path, own_executor: object
+    models: Path, tmp_path: Path, own_executor: Callable[..., None]
 ) -> None:
     require("onnxruntime-cpu")
     model = models / "model.safetensors"
@@ -297,7 +297,7 @@ def test_convert_verify_keeps_what_is_proved_and_nothing_else(
     assert [path.name for path in good.parent.iterdir()] == ["model.onnx"]
     assert call("convert", model, good, "--verify").exit_code == 2
 
-    own_executor("np.ones((*x.shape[:2], 5))")  # type: ignore[operator]
+    own_executor("np.ones((*x.shape[:2], 5))")
     result = call("convert", model, bad, "--verify", "--on", "wrong")
     assert result.exit_code == 1, result.output
     assert list(bad.parent.iterdir()) == []
@@ -356,9 +356,9 @@ def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
     assert float(said.split()[-2]) > 0.001
 
 
-def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: object) -> None:
+def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: Callable[..., None]) -> None:
     write(random_stack(Sizes("lstm", 3, 5, parts=BOTH), 5, np.float32), tmp_path / "buffer.bin")
-    own_executor("x, 'notes': {'bytes': 4, 'offsets': [[0, 0, 'matrix', 0, [1, 5, 3]]]}")  # type: ignore[operator]
+    own_executor("x, 'notes': {'bytes': 4, 'offsets': [[0, 0, 'matrix', 0, [1, 5, 3]]]}")
     module = tmp_path / "wrong.py"
     module.write_text(module.read_text().replace('"onnx"', '"cudnn"'))
     report = rc.verify(tmp_path / "buffer.bin", on=["wrong"])
@@ -366,23 +366,23 @@ def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: o
     assert "only rnnconvert has" in report.document["layers"][0]["runs"][0]["reason"]
 
 
-def test_an_unsteady_executor_is_called_so(models: Path, own_executor: object) -> None:
-    own_executor("random.normal(size=(*x.shape[:2], 5))")  # type: ignore[operator]
+def test_an_unsteady_executor_is_called_so(models: Path, own_executor: Callable[..., None]) -> None:
+    own_executor("random.normal(size=(*x.shape[:2], 5))")
     report = rc.verify(models / "model.onnx", on=["wrong"])
     assert not report.equal
     assert any("gave other numbers when it ran again" in text for text in report.document["warnings"])
 
 
-def test_an_executor_that_fails_is_not_equal(models: Path, own_executor: object) -> None:
-    own_executor("1 / 0")  # type: ignore[operator]
+def test_an_executor_that_fails_is_not_equal(models: Path, own_executor: Callable[..., None]) -> None:
+    own_executor("1 / 0")
     report = rc.verify(models / "model.onnx", on=["wrong"])
     assert report.verdict == NOT_COMPARED
     assert report.exit_code == 1
     assert "ZeroDivisionError" in report.document["layers"][0]["runs"][0]["reason"]
 
 
-def test_an_executor_that_gives_nan_is_not_equal(models: Path, own_executor: object) -> None:
-    own_executor("np.full((*x.shape[:2], 5), np.nan)")  # type: ignore[operator]
+def test_an_executor_that_gives_nan_is_not_equal(models: Path, own_executor: Callable[..., None]) -> None:
+    own_executor("np.full((*x.shape[:2], 5), np.nan)")
     assert rc.verify(models / "model.onnx", on=["wrong"]).verdict == "not equal"
 
 
@@ -395,11 +395,11 @@ def test_nothing_that_ran_proves_nothing(models: Path, monkeypatch: pytest.Monke
         rc.verify(models / "model.safetensors", on=["torch-cpu"])
 
 
-def test_an_absent_executor_is_said(models: Path, own_executor: object, tmp_path: Path) -> None:
+def test_an_absent_executor_is_said(models: Path, own_executor: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "lacking.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
     with pytest.raises(UsageError, match="no_such_package is not installed"):
         registry.add("lacking", sys.executable, module=str(tmp_path / "lacking.py"))
-    own_executor("x", "fine")  # type: ignore[operator]
+    own_executor("x", "fine")
     (tmp_path / "fine.py").write_text(textwrap.dedent(WRONG).replace('("numpy",)', '("no_such_package",)'))
     with pytest.raises(MissingPackageError, match="no_such_package"):
         rc.verify(models / "model.onnx", on=["fine"])

@@ -26,10 +26,13 @@ def modern(stored: Stored) -> Stored:
     windows = any(name.startswith(_WINDOWS) for name in names)
     if not windows and not any(name.startswith(f"{_DOUBLED}/") for name in names):
         return stored
-    said: Mapping[str, object] = stored.metadata.get("attributes", {})
-    spelled = {name: name.replace("\\", "/") if windows else name for name in (*names, *said)}
+    attributes: Mapping[str, object] = stored.metadata.get("attributes", {})
+    spelled = {name: name.replace("\\", "/") if windows else name for name in (*names, *attributes)}
     counted = _Counted(spelled[name] for name in names)
-    metadata = {**stored.metadata, "attributes": {counted.once(spelled[name]): values for name, values in said.items()}}
+    metadata = {
+        **stored.metadata,
+        "attributes": {counted.once(spelled[name]): values for name, values in attributes.items()},
+    }
     if any(name.startswith(f"{_DOUBLED}/") for name in spelled.values()):
         metadata["groups_of"] = "2.13"
     return Stored({counted.once(spelled[name]): array for name, array in stored.arrays.items()}, metadata)
@@ -50,14 +53,14 @@ class _Counted:
     def once(self, name: str) -> str:
         """Return a name in which every layer counts once."""
         parts = name.split("/")
-        found = list(parts)
+        renamed = list(parts)
         for at, part in enumerate(parts[:-1]):
             if part == _DOUBLED:
                 kind, number = _split(parts[at + 1])
                 before = sum(one < number for one in self._numbers.get("/".join((*parts[: at + 1], kind)), ()))
-                found[at] = "layers"
-                found[at + 1] = f"{kind}_{number - before}" if number > before else kind
-        return "/".join(found)
+                renamed[at] = "layers"
+                renamed[at + 1] = f"{kind}_{number - before}" if number > before else kind
+        return "/".join(renamed)
 
 
 def _split(label: str) -> tuple[str, int]:

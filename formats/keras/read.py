@@ -340,8 +340,8 @@ class Reader:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
             )
-        said = [f"{name}: {text}" for text in keys.overlooked(layer)]
-        self.warnings += [text for text in said if text not in self.warnings]
+        overlooked = [f"{name}: {text}" for text in keys.overlooked(layer)]
+        self.warnings += [text for text in overlooked if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
         self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
 

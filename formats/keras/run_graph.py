@@ -46,9 +46,9 @@ class Runner:
                 continue
             read = [values[tensor.ref()] for tensor in operator.inputs]
             self._callers.append(operator.name)
-            found = self._operator(operator, read)
+            outputs = self._operator(operator, read)
             self._callers.pop()
-            values.update((tensor.ref(), value) for tensor, value in zip(operator.outputs, found))
+            values.update((tensor.ref(), value) for tensor, value in zip(operator.outputs, outputs))
         self._called(graph, values, self._callers)
         return [values[tensor.ref()] for tensor in graph.outputs]
 
@@ -94,10 +94,10 @@ def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
     for name, value in operator.node_def.attr.items():
         if not name.startswith("_"):
             attributes += [name, _plain(operator, value)]
-    found = execute.execute(
+    outputs = execute.execute(
         operator.type.encode(), len(operator.outputs), inputs=read, attrs=tuple(attributes), ctx=context.context()
     )
-    return found or []
+    return outputs or []
 
 
 def _plain(operator: Any, value: Any) -> Any:

@@ -59,19 +59,19 @@ def run_whole(folder: str, seen: Any) -> None:
     runner = Runner(called)
     having = [one for one in functions if any(layer.is_in(one) for layer in watched)]
     for function in having or functions[:1]:
-        given = [*_inputs(function, variables, seen), *function.captured_inputs]
-        seen.twice(partial(runner.run, function.graph, given), reset)
+        inputs = [*_inputs(function, variables, seen), *function.captured_inputs]
+        seen.twice(partial(runner.run, function.graph, inputs), reset)
 
 
 def _distinct(signatures: Mapping[str, Any]) -> list[Any]:
     """Return the functions of signatures, the one that is served first; one of those that call the same functions."""
     named = sorted(signatures.items(), key=lambda item: item[0] != "serving_default")
-    found: dict[tuple[str, ...], Any] = {}
+    distinct: dict[tuple[str, ...], Any] = {}
     for name, function in named:
         nodes = [operator.node_def for operator in function.graph.get_operations()]
         calls = tuple(node.attr["f"].func.name for node in nodes if "f" in node.attr)
-        found.setdefault(calls or (name,), function)
-    return list(found.values())
+        distinct.setdefault(calls or (name,), function)
+    return list(distinct.values())
 
 
 def _chosen(seen: Any, variables: Sequence[Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -79,13 +79,13 @@ def _chosen(seen: Any, variables: Sequence[Any]) -> Iterator[tuple[str, list[Any
     paths = [(variable.name.partition(":")[0].split("/"), variable) for variable in variables]
     for name in seen.layers:
         words = name.split("/")
-        found: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+        scopes: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
         for path, variable in paths:
             for end in range(len(words), len(path)):
                 if path[end - len(words) : end] == words:
-                    found.setdefault(tuple(path[:end]), []).append(("/".join(path[end:]), variable))
-        several = next(iter(found.values()), [])
-        if len(found) == 1 and len({local for local, _ in several}) == len(several):
+                    scopes.setdefault(tuple(path[:end]), []).append(("/".join(path[end:]), variable))
+        several = next(iter(scopes.values()), [])
+        if len(scopes) == 1 and len({local for local, _ in several}) == len(several):
             yield name, [variable for _, variable in several]
         else:
             seen.explain(name, f"the names of the SavedModel's variables do not show which layer is {name!r}")
@@ -165,9 +165,8 @@ class _Watched:
 
 def _border(graph: Any, scope: str) -> tuple[list[Any], list[Any]]:
     """Return the tensors that the operators of a scope read from outside of it, and those of theirs that others read."""
-    read: Mapping[Any, Any] = {}
-    given: Mapping[Any, Any] = {}
-    read, given = {}, {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
+    read: dict[Any, Any] = {}
+    given: dict[Any, Any] = {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
     for operator in graph.get_operations():
         inside = operator.name.startswith(scope)
         for tensor in operator.inputs:
@@ -184,11 +183,11 @@ def _floats(values: Sequence[Any]) -> list[Any]:
 
 def _apart(arrays: Sequence[Array]) -> list[Array]:
     """Return arrays without those that are equal to one before: the last step and the last state."""
-    found: list[Array] = []
+    different: list[Array] = []
     for array in arrays:
-        if not any(np.array_equal(array, one) for one in found):
-            found.append(array)
-    return found
+        if not any(np.array_equal(array, other) for other in different):
+            different.append(array)
+    return different
 
 
 def _array(tensor: Any) -> Array:

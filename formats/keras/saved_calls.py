@@ -16,7 +16,7 @@ from functools import partial
 from rnnconvert.containers.graph_def import Function, Node
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.keras.saved_graph import SavedGraph
+from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
 from rnnconvert.formats.keras.saved_operators import DIALECT, NODE
 from rnnconvert.graphs import Graph, calls
 from rnnconvert.graphs.layered_calls import dims_of, longest
@@ -38,8 +38,6 @@ _TRUTHS = (
     "LogicalNot",
 )
 """Operators that give what masks are: true or false."""
-
-_LOOPS = ("While", "StatelessWhile")
 
 _REPEATED = "a loop or a branch of the model runs it"
 
@@ -80,7 +78,7 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
 def _runs(function: Function, scope: str, layer: Recurrent) -> bool:
     """Return whether a function has a layer's operators: not those of the layer's loop alone, nor of a model called like it."""
     names = [name for name in function.nodes if name.startswith(f"{scope}/")]
-    loops = sum(function.nodes[name].op in _LOOPS for name in names)
+    loops = sum(function.nodes[name].op in LOOPS for name in names)
     outside = any("/while/" not in name[len(scope) :] for name in names)
     return outside and loops in (0, len(layer.layers[0].directions))
 
@@ -228,7 +226,7 @@ class _Layer:
         loop = self._function.nodes.get(_maker(listed.read[0])) if listed is not None and listed.read else None
         return (
             listed is not None and listed.op == "TensorListStack" and loop is not None
-            and loop.op in _LOOPS and self._owner.get(loop.name) == self._scope
+            and loop.op in LOOPS and self._owner.get(loop.name) == self._scope
         )  # fmt: skip
 
     def _constant(self, source: str) -> Array | None:

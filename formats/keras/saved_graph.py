@@ -10,9 +10,10 @@ Sources: tensorflow/core/protobuf/{saved_model,meta_graph}.proto, core/framework
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -39,8 +40,9 @@ _MERGES = {
 _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 
 
+LOOPS = ("While", "StatelessWhile")
 _CONTROL = {
-    **dict.fromkeys(("While", "StatelessWhile"), ("cond", "body")),
+    **dict.fromkeys(LOOPS, ("cond", "body")),
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
 }
 """Operators that run functions any number of times, and the attributes that name these."""
@@ -56,9 +58,9 @@ class Functions(NamedTuple):
 class SavedGraph:
     """The functions of a SavedModel, and the operation of each of their nodes, by name."""
 
-    def __init__(self, functions: Sequence[Function], repeated: Collection[int] = ()) -> None:
+    def __init__(self, functions: Sequence[Function], repeated: Sequence[Function]) -> None:
         self.parts = functions
-        self._repeated = {id(functions[place]) for place in repeated}
+        self._repeated = {id(function) for function in repeated}
         self._nodes = {node.name: node.op for function in functions for node in function.nodes.values()}
 
     def is_repeated(self, function: Function) -> bool:
@@ -151,13 +153,10 @@ def _functions(step: Counter[str], kind: str) -> Functions:
 def read(path: Path) -> SavedGraph:
     """Return the graph of a saved_model.pb. Raises UnreadableError for a damaged one."""
     functions: list[Function] = []
-    repeated: list[int] = []
+    repeated: list[Function] = []
     for graph in graph_def.read_saved(path):
-        nodes = [
-            *graph.nodes.values(),
-            *(node for function in graph.functions.values() for node in function.nodes.values()),
-        ]
-        bodies = {node.called(key) for node in nodes if node.op in _CONTROL for key in _CONTROL[node.op]}
-        repeated += [len(functions) + place for place, name in enumerate(graph.functions) if name in bodies]
+        nodes = itertools.chain(graph.nodes.values(), *(one.nodes.values() for one in graph.functions.values()))
+        bodies = {node.called(key) for node in nodes for key in _CONTROL.get(node.op, ())}
+        repeated += [function for name, function in graph.functions.items() if name in bodies]
         functions += graph.functions.values()
     return SavedGraph(functions, repeated)

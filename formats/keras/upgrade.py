@@ -218,11 +218,10 @@ def _give_arrays(
 ) -> None:
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
+    arrays = dict(stored.arrays)
     if "config" in stored.metadata:
-        arrays = dict(stored.arrays)
         used = assign_by_path(top, "", arrays)
     else:
-        arrays = dict(stored.arrays)
         children = {one.name: one for one in top.inside}
         whole = "layer_names" in attributes.get("model_weights", {})
         root = "model_weights/" if whole else ""

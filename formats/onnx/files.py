@@ -176,5 +176,6 @@ def write(path: Path, job: Job) -> list[str]:
     job.recipe.extend(_recipe(path, model.graph))
     external = job.options.get("external_data")
     if not job.dry_run:
-        onnx_write.write(path, model, arrays, None if external is None else external == "true")
+        location = onnx_write.write(path, model, arrays, None if external is None else external == "true")
+        job.beside.extend([path.with_name(location)] if location else [])
     return notes

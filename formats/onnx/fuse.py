@@ -7,7 +7,7 @@ operators and the new one, alone and in the whole model; all others stay unchang
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from rnnconvert.formats.onnx import onnx_file, onnx_write
 from rnnconvert.formats.onnx.computed import ODD
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
-from rnnconvert.formats.onnx.fuse_graph import made, reads, replaced
+from rnnconvert.formats.onnx.fuse_graph import made, names_in, reads, replaced
 from rnnconvert.formats.onnx.fuse_inputs import region, whole_inputs
 from rnnconvert.formats.onnx.fuse_loops import loops
 from rnnconvert.formats.onnx.fuse_proof import Graph, Pair, prove
@@ -247,7 +247,7 @@ class _Work:
         model.CopyFrom(self.old.model)
         arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
         model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
-        names = set(_names(model.graph)) | set(arrays)
+        names = names_in(model.graph) | set(arrays)
         nodes: list[onnx.NodeProto] = []
         given: list[str] = []
         for one in layers:
@@ -286,17 +286,6 @@ def _unique(label: str, taken: set[str]) -> str:
         name, number = f"{label}_{number}", number + 1
     taken.add(name)
     return name
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """Yield every name in a graph and in the graphs inside it."""
-    for field in (graph.input, graph.output, graph.initializer):
-        yield from (one.name for one in field)
-    for node in graph.node:
-        yield from node.output
-        for attribute in node.attribute:
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _names(inner)
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -212,6 +212,17 @@ def bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
     return [one.g for node in nodes for one in node.attribute if one.HasField("g")]
 
 
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """Return every name of a value in a graph and in those inside it."""
+    names = {one.name for one in (*graph.input, *graph.initializer, *graph.output)}
+    for node in graph.node:
+        names.update(node.input, node.output)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= names_in(inner)
+    return names
+
+
 def free(graph: onnx.GraphProto) -> set[str]:
     """Return the values that a graph in a node takes from around it."""
     own = {one.name for one in (*graph.input, *graph.initializer)}

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import onnx
 
-from rnnconvert.formats.onnx.fuse_graph import bodies
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.onnx.fuse_graph import bodies, names_in
 
 _LOOPS = ("Loop", "Scan")
 
@@ -21,8 +22,8 @@ def hoist(graph: onnx.GraphProto) -> None:
             continue
         for body in bodies([node]):
             for own in _movable(body):
-                taken = taken or _names(graph)
-                name = _fresh(f"{node.name or node.output[0]}/{own.output[0]}", taken)
+                taken = taken or names_in(graph)
+                name = unique(f"{node.name or node.output[0]}/{own.output[0]}", taken)
                 taken.add(name)
                 _move(graph, body, own, name, place)
 
@@ -32,7 +33,7 @@ def _movable(body: onnx.GraphProto) -> list[onnx.NodeProto]:
     own = {one.name for one in (*body.input, *body.initializer)} | {name for node in body.node for name in node.output}
     elsewhere = {one.name for one in body.output}
     for inner in bodies(body.node):
-        elsewhere |= _names(inner)
+        elsewhere |= names_in(inner)
     return [
         node for node in body.node
         if node.op_type == "Transpose" and node.domain in ("", "ai.onnx") and len(node.input) == len(node.output) == 1
@@ -57,19 +58,3 @@ def _move(graph: onnx.GraphProto, body: onnx.GraphProto, node: onnx.NodeProto, n
             if given == old:
                 reader.input[index] = name
     graph.node.insert(place, moved)
-
-
-def _names(graph: onnx.GraphProto) -> set[str]:
-    """Return every name of a value in a graph and in those inside it."""
-    found = {one.name for one in (*graph.input, *graph.initializer, *graph.output)}
-    for node in graph.node:
-        found.update(node.input, node.output)
-    for inner in bodies(graph.node):
-        found |= _names(inner)
-    return found
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "'"
-    return name

@@ -46,12 +46,14 @@ def write(
     arrays: Mapping[str, Array | Pieced],
     external: bool | None = None,
     check: bool = True,
-) -> None:
+) -> str:
     """Write a model whose initializers have a name, a type and a shape, and whose numbers are `arrays`.
 
     external  put the numbers into a file next to the model, named after it and its content; None does so where they exceed
               protobuf's 2 GiB. The two files appear together or not at all.
     check     whether the model must be valid ONNX; one that was a file before is as valid as it was
+
+    Returns the name of the file of numbers, "" for none.
 
     Raises UsageError if an initializer has no numbers or other ones, or the model is not valid ONNX.
     """
@@ -67,7 +69,7 @@ def write(
         with replacing(path) as file:
             _write_model(file, model, arrays)
         remove_old_data(before)
-        return
+        return ""
     inside = {name: array for name, array in arrays.items() if name not in outside}
     marked = onnx.ModelProto()
     marked.CopyFrom(model)
@@ -88,6 +90,7 @@ def write(
                 for key, value in (("location", location), ("offset", places[tensor.name]), ("length", size)):
                     tensor.external_data.add(key=key, value=str(value))
         _write_model(file, marked, inside)
+    return location
 
 
 def rewrite(path: str | os.PathLike[str], file: OnnxFile, changed: Iterable[tuple[onnx.TensorProto, Array]]) -> None:

@@ -10,8 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.files import replacing_with_data, write_pieces
+from rnnconvert.containers.files import Summed, replacing_with_data
 from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
@@ -242,13 +241,14 @@ def write(path: Path, job: Job) -> list[str]:
     if not job.dry_run:
 
         def fill(data: IO[bytes]) -> str:
-            check = Crc32()
+            numbers = Summed(data)
             for array in pieces:
-                write_pieces(data, array, check)
-            return f"{check.value:08x}"
+                numbers.pieces(array)
+            return f"{numbers.value:08x}"
 
         with replacing_with_data(path, fill) as (file, beside):
             document["weightsManifest"][0]["paths"] = [beside]
+            job.beside.append(path.with_name(beside))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
     return [
         f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel",

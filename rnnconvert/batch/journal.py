@@ -55,7 +55,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         """Read what is there, and remove a last line that was cut off.
 
-        Raises UnreadableError for a file that is not a journal, UsageError if it cannot be written.
+        Raises UnreadableError for a file that is not a journal, OutputError if it cannot be written.
         """
         self.path = path
         self.entries: dict[str, Entry] = {}

@@ -50,13 +50,20 @@ class Item:
     @property
     def files(self) -> tuple[str, ...]:
         """The paths or URLs of all files that are written: the target, then those that belong next to it."""
-        name = stores.last(self.target) if is_url(self.target) else Path(self.target).name
+        path = Path(self._name)
         try:
-            beside = [file.name for file in files_of(detect.target(Path(name), self.to or None), Path(name))[1:]]
+            return self.with_files(files_of(detect.target(path, self.to or None), path))
         except UsageError:  # which says, when it is converted, that nothing is written under that name
-            beside = []
-        folder = self.target[: -len(name)] if name and self.target.endswith(name) else ""
-        return (self.target, *(folder + file for file in beside))
+            return (self.target,)
+
+    @property
+    def _name(self) -> str:
+        return stores.last(self.target) if is_url(self.target) else Path(self.target).name
+
+    def with_files(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """Return the paths or URLs of files by their names: of the target, which comes first, and of those next to it."""
+        folder = stores.place(self.target).removesuffix(self._name)
+        return (self.target, *(folder + file.name for file in files[1:]))
 
     @property
     def absolute(self) -> Item:

@@ -18,7 +18,6 @@ from rnnconvert.batch.asking import is_url
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
-from rnnconvert.containers.files import old_data
 from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.verification.convert import convert
@@ -118,8 +117,9 @@ def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool
     if entry is None or entry.code != 0:
         return False
     with contextlib.suppress(RnnConvertError):
-        if not _are_as_they_were(_written(item), entry.written, states) and (
-            is_url(item.target) or stores.digest(*map(Path, _written(item))) != entry.target_hash
+        files = entry.files or [item.target]
+        if not _are_as_they_were(files, entry.written, states) and (
+            is_url(item.target) or stores.digest(*map(Path, files)) != entry.target_hash
         ):
             return False
         if any(stores.state(name) != state for name, state in entry.beside.items()):
@@ -128,11 +128,6 @@ def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool
             return True
         return bool(entry.source_hash) and stores.digest(Path(item.source)) == entry.source_hash
     return False
-
-
-def _written(item: Item) -> tuple[str, ...]:
-    """Return the paths or URLs of all files that are there of a target."""
-    return item.files if is_url(item.target) else (*item.files, *map(str, old_data(Path(item.target))))
 
 
 def _are_as_they_were(names: Sequence[str], before: str, states: Mapping[str, str]) -> bool:
@@ -272,14 +267,13 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
             local, target, source_format=item.read_as or None, target_format=item.to or None, layers=item.layers,
             dtype=item.dtype or None, settings=item.settings, force=True, **options,
         )  # fmt: skip
-        if is_url(item.target):
-            files = {url: target.with_name(stores.last(url)) for url in item.files}
-            target_hash = stores.digest(*files.values())
-            # The target comes last: what it needs is there before it.
-            written = _state(item.files, {url: stores.put(file, url) for url, file in reversed(files.items())})
-        else:
-            target_hash = stores.digest(*map(Path, _written(item)))
-            written = _state(_written(item))
+        here = [*map(Path, summary.files)]
+        files = item.with_files(here)
+        target_hash = stores.digest(*here)
+        sent = None
+        if is_url(item.target):  # the target comes last: what it needs is there before it
+            sent = {url: stores.put(file, url) for file, url in reversed([*zip(here, files, strict=True)])}
+        written = _state(files, sent)
         beside: dict[str, str] = {}
         if not is_url(item.source) and summary.checkpoint is not None:
             beside = {name: stores.state(name) for name in summary.checkpoint.beside}
@@ -291,7 +285,7 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
         written=written,
         source_hash=source_hash,
         target_hash=target_hash,
-        files=list(item.files),
+        files=list(files),
         beside=beside,
     )
 

@@ -100,9 +100,11 @@ def state_of(about: dict[str, Any]) -> str:
 
 def _files(path: Path) -> list[Path]:
     """Return the files that a path stands for: itself; all in a folder; those of a checkpoint that go by one name."""
+    if path.is_file():
+        return [path]
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.is_file())
-    if not path.exists() and (index := Path(f"{path}.index")).is_file():
+    if (index := Path(f"{path}.index")).is_file():
         return [index, *sorted(path.parent.glob(f"{glob.escape(path.name)}.data-*"))]
     return [path]
 

@@ -167,7 +167,7 @@ def texts_in_pickle(path: Path) -> list[Inside]:
 
 
 def _described(path: Path) -> Any:
-    """Return the content of a file that is a pickle, or of the pickle in a zip archive; None where there is no pickle."""
+    """Read the pickle that a file is, or that a zip archive holds. Return its content, or None if there is no pickle."""
     with open_regular(path) as file:
         head = file.read(300)
     if head.startswith(b"PK"):

@@ -57,6 +57,7 @@ class Job:
     watch    is called with every piece of weights that is written
     dropped  names of carried tensors that the writer had no place for: it adds them
     recipe   lines of Python that load what was written: the writer adds them, where it has some
+    beside   files of numbers whose names their content decides: the writer adds those that it wrote
     dry_run  whether to find out what would be done, and write nothing
     """
 
@@ -68,6 +69,7 @@ class Job:
     watch: Callable[[Array], None]
     dropped: set[str] = field(default_factory=set)
     recipe: list[str] = field(default_factory=list)
+    beside: list[Path] = field(default_factory=list)
     dry_run: bool = False
 
     def stacks(self) -> list[tuple[Layout, Recurrent]]:

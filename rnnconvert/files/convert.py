@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.containers.files import old_data
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import (
@@ -178,7 +177,7 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
         {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
         len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
-        tuple(job.recipe), checkpoint, files=tuple(map(str, files if dry_run else (*files, *old_data(path)))),
+        tuple(job.recipe), checkpoint, files=tuple(map(str, (*files, *job.beside))),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -119,15 +120,8 @@ def _table(found: _Found, number: int) -> list[str]:
 
 def _local(name: str, names: Sequence[str]) -> str:
     """Return a name without what stands before the layer's own arrays: all of them have it, up to a separator."""
-    common = names[0] if len(names) == 1 else _shared(names)
-    cut = max(common.rfind(mark) for mark in "/.") + 1
-    return name[cut:]
-
-
-def _shared(names: Sequence[str]) -> str:
-    first, last = min(names), max(names)
-    at = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    return first[:at]
+    common = os.path.commonprefix(list(names))  # noqa: RUF071  # letters; the separator is found below
+    return name[len(_scope(common)) :]
 
 
 # A matrix of its own for each gate.
@@ -158,8 +152,8 @@ def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
 def _of_families(kind: str, letters: str, families: Mapping[str, Sequence[tuple[str, Shape]]]) -> Iterator[_Found]:
     scopes: dict[str, dict[str, Sequence[tuple[str, Shape]]]] = {}
     for template, family in families.items():
-        cut = max(template.partition("{")[0].rfind(mark) for mark in "/.") + 1
-        scopes.setdefault(template[:cut], {})[template[cut:]] = family
+        scope = _scope(template.partition("{")[0])
+        scopes.setdefault(scope, {})[template.removeprefix(scope)] = family
     for own in scopes.values():
         matrices = {
             one: family[0][1] for one, family in own.items() if 1 not in family[0][1] and len(family[0][1]) == 2

@@ -85,7 +85,7 @@ def convert_verified(
         target=str(path),
         written=not report.exit_code,
         recipe=recipe,
-        files=tuple(map(str, (*files, *(() if report.exit_code else old_data(path))))),
+        files=tuple(str(path.with_name(Path(file).name)) for file in summary.files),
     ), report
 
 

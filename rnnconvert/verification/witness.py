@@ -47,9 +47,9 @@ def judge(
             judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
             found += [judged] if judged is not None else []
             layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
-        found += [] if layer.whole is None else [layer.whole]
+        before = [] if layer.whole is None else [layer.whole]
         why = _differently_connected(layer.name, subjects)
-        layer.whole = worst([*found, *([Whole("not run", why)] if why else [])])
+        layer.whole = worst([*before, *found, *([Whole("not run", why)] if why else [])])
 
 
 def _differently_connected(name: str, subjects: Sequence[Subject]) -> str:
