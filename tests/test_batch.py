@@ -7,6 +7,9 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -212,6 +215,24 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
     assert len({one["key"] for one in lines}) == len(lines) == 30
     assert len(list((tmp_path / "out").glob("*"))) == 30  # and no part of a file
+
+
+def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
+    folder, out = tmp_path / "models", tmp_path / "out"
+    folder.mkdir()
+    for number in range(400):
+        safetensors.write(folder / f"m{number}.safetensors", arrays(number, 64))
+    words = ["batch", str(folder / "*.safetensors"), "--to", "onnx", "--out", str(out), "-j", "2"]
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "rnnconvert", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    while not any(out.glob("*.onnx")) and parent.poll() is None:
+        time.sleep(0.01)
+    parent.kill()
+    # The pipe is at its end when nobody has it open.
+    parent.communicate(timeout=30)
+    assert parent.returncode == -signal.SIGKILL
+    assert 0 < len(list(out.glob("*.onnx"))) < 400
 
 
 def deadly(items: Sequence[manifest.Item], options: dict[str, Any]) -> list[Entry]:

@@ -17,8 +17,11 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.errors import UsageError
+from rnnconvert.identification import search
 from rnnconvert.identification.bindings import bindings
-from rnnconvert.identification.identify import same
+from rnnconvert.identification.identify import _Behaviour, identified, same
+from rnnconvert.identification.sample import samples
+from rnnconvert.identification.search import TIERS, Search
 from rnnconvert.identification.structures import template_of
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
@@ -193,6 +196,48 @@ def test_small_numbers_hide_the_functions() -> None:
     found = rc.identify(arrays, x, reference.run(truth, x, dtype=np.float32).y)
     assert found.verdict == "ambiguous"
     assert {f.stack.cell.activation.name for f in found.functions} >= {"tanh", "linear"}
+
+
+def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constant outputs fit hundreds of functions: after the search they were compared and named without a look at the clock."""
+    truth = random_stack(Sizes("lstm", 1, 1, 1, 1, 0, PLAIN), 6, np.float32, scale=1e4)
+    x = np.ones((8, 2, 1), np.float32)
+    arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], truth).items()}
+    now, searched, compared = [0.0], Search.run, []
+
+    def clock() -> float:
+        now[0] += 0.1
+        return now[0]
+
+    def run(self: Search, *tiers: Any) -> Any:
+        result = searched(self, *tiers)
+        now[0] = 1000.0
+        return result
+
+    def behaviour(stack: Any) -> Any:
+        compared.append(stack)
+        return behaviour_of(stack)
+
+    behaviour_of = _Behaviour.of
+    monkeypatch.setattr(search, "clock", clock)
+    monkeypatch.setattr(Search, "run", run)
+    monkeypatch.setattr(_Behaviour, "of", behaviour)
+    search_of = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
+    result = identified("arrays", search_of, TIERS[:1])
+    assert len(search_of.found.readings) > 10
+    assert len(compared) == 1 and len(result.functions) == 1
+    assert result.verdict == "ambiguous" and not result.complete
+
+
+def test_arrays_that_cannot_be_the_layer_are_not_copied() -> None:
+    truth = random_stack(Sizes("lstm", 5, 4, 1, 1, 0, PLAIN), 7, np.float32)
+    x = np.random.default_rng(7).normal(size=(6, 2, 5)).astype(np.float32)
+    arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], truth).items()}
+    arrays["embedding"] = np.ones((7, 11, 13), np.float32)
+    looked_through = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
+    looked_through.run(TIERS[:1])
+    assert looked_through.found.readings
+    assert set(looked_through.arrays.made) == set(arrays) - {"embedding"}
 
 
 def test_outputs_that_no_convention_gives_are_unknown() -> None:

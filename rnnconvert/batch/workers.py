@@ -7,7 +7,9 @@ import contextlib
 import functools
 import importlib
 import multiprocessing
+import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,9 +55,7 @@ class Workers:
     def pool(self, jobs: int) -> Iterator[Pool]:
         """Yield what runs functions. Raises MissingPackageError, UsageError for a cluster that cannot be reached."""
         if not self.on:
-            with concurrent.futures.ProcessPoolExecutor(
-                jobs, multiprocessing.get_context("spawn"), log_nothing
-            ) as executor:
+            with concurrent.futures.ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin) as executor:
                 yield Pool(executor, lambda: jobs)
             return
         kind, _, place = self.on.partition("://")
@@ -65,6 +65,20 @@ class Workers:
             )
         with _CLUSTERS[kind](place) as pool:
             yield pool
+
+
+def _begin() -> None:
+    """Prepare a process of this machine, which ends when the one that started it does, however that ends."""
+    log_nothing()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        # Nobody waits for what is under way, and a pipe that this process holds open keeps the caller of a killed parent waiting.
+        os._exit(1)
 
 
 @contextlib.contextmanager

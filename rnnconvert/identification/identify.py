@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -125,12 +125,14 @@ class Identification:
             ),
         }[self.verdict]
         yield f"{self.source}: {said}"
-        for number, function in enumerate(self.functions):
+        for number, function in enumerate(self.functions[:_SHOWN]):
             mark = f"{number + 1}. " if len(self.functions) > 1 else ""
             for at, line in enumerate(function.lines()):
                 yield f"  {mark if not at else ' ' * len(mark)}{line}"
             if self.verdict == "near":
                 yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
+        if len(self.functions) > _SHOWN:
+            yield f"  and {len(self.functions) - _SHOWN} more (--json lists all)"
         for number, one in enumerate(self.candidates[:_SHOWN]):
             known = ", ".join(one.names[:4]) + (f" and {len(one.names) - 4} more" if len(one.names) > 4 else "")
             yield f"  {number + 1}. {known}: {one.sizes} (score {one.score:g})"
@@ -243,10 +245,12 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
         )
         errors = {id(reading): error for error, reading in found.near}
     functions = tuple(
-        _function(group, search, errors[id(group[0])] if near else 0.0) for group in groups
-    )  # fmt: skip
+        _function(group, search, errors[id(group[0])] if near else 0.0)
+        for number, group in enumerate(groups)
+        if not number or search.time_left()
+    )
     verdict: Verdict = "unknown"
-    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near else []
+    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
     if functions:
         sure = len(functions) == 1 and not unseen and found.complete
         verdict = "near" if near else ("identified" if sure else "ambiguous")
@@ -257,42 +261,55 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
 
 
 def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
-    """Return readings that compute the same for every input together; in each group those first that use most arrays."""
-    groups: list[tuple[Recurrent, list[Reading]]] = []
+    """Return readings that compute the same for every input together; in each group those first that use most arrays.
+
+    Those for whose comparison no time is left belong to no group.
+    """
+    groups: list[tuple[_Behaviour, list[Reading]]] = []
     for reading in readings:
-        stack = reading.stack(blocks_of(reading.structure, search.arrays))
-        group = next((own for other, own in groups if same(stack, other)), None)
+        if groups and not search.time_left():
+            break
+        behaviour = _Behaviour.of(reading.stack(blocks_of(reading.structure, search.arrays)))
+        group = next((members for other, members in groups if behaviour.equals(other)), None)
         if group is None:
-            groups.append((stack, [reading]))
+            groups.append((behaviour, [reading]))
         else:
             group.append(reading)
-    return [sorted(own, key=lambda one: -len(one.structure.binding)) for _, own in groups]
+    return [sorted(members, key=lambda reading: -len(reading.structure.binding)) for _, members in groups]
+
+
+class _Behaviour(NamedTuple):
+    """What a stack computes from random inputs, from zero states and from random ones."""
+
+    structure: tuple[object, ...]
+    outputs: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, stack: Recurrent) -> _Behaviour:
+        """Run a stack; stacks of one structure get the same inputs."""
+        random = np.random.default_rng(0)
+        x = random.normal(size=(5, 3, stack.input_size))
+        widths = tuple((d.output_size, d.hidden_size) for *_, d in stack.directions())
+        h = tuple(random.normal(size=(3, out)) for out, _ in widths)
+        c = tuple(random.normal(size=(3, hidden)) for _, hidden in widths)
+        outputs: list[Array] = []
+        for states in ((None, None), (h, c if stack.cell.kind == "lstm" else None)):
+            with np.errstate(all="ignore"):
+                result = reference.run(stack, x, *states)
+            outputs += result.y, *result.hidden, *result.cell
+        return cls((stack.cell.kind, stack.input_size, stack.num_layers, stack.num_directions, widths), tuple(outputs))
+
+    def equals(self, other: _Behaviour) -> bool:
+        """Return whether two stacks gave the same but for rounding."""
+        return self.structure == other.structure and all(
+            a.shape == b.shape and np.allclose(a, b, rtol=1e-9, atol=1e-9 * float(np.abs(a).max(initial=1e-30)))
+            for a, b in zip(self.outputs, other.outputs, strict=True)
+        )
 
 
 def same(one: Recurrent, other: Recurrent) -> bool:
     """Return whether two stacks compute the same for every input, as far as random inputs and states show."""
-    if (one.input_size, one.num_layers, one.num_directions) != (
-        other.input_size,
-        other.num_layers,
-        other.num_directions,
-    ):
-        return False
-    random = np.random.default_rng(0)
-    x = random.normal(size=(5, 3, one.input_size))
-    widths = [(d.output_size, d.hidden_size) for *_, d in one.directions()]
-    if widths != [(d.output_size, d.hidden_size) for *_, d in other.directions()] or one.cell.kind != other.cell.kind:
-        return False
-    h = tuple(random.normal(size=(3, out)) for out, _ in widths)
-    c = tuple(random.normal(size=(3, hidden)) for _, hidden in widths)
-    for states in ((None, None), (h, c if one.cell.kind == "lstm" else None)):
-        with np.errstate(all="ignore"):
-            a, b = (reference.run(stack, x, *states) for stack in (one, other))
-        for left, right in zip((a.y, *a.hidden, *a.cell), (b.y, *b.hidden, *b.cell), strict=True):
-            if left.shape != right.shape or not np.allclose(
-                left, right, rtol=1e-9, atol=1e-9 * float(np.abs(left).max(initial=1e-30))
-            ):
-                return False
-    return True
+    return _Behaviour.of(one).equals(_Behaviour.of(other))
 
 
 def _function(group: Sequence[Reading], search: Search, error: float) -> Function:

@@ -45,6 +45,8 @@ _UNITS = 48
 _LOOSE, _LOOSEST = 2e-3, 0.05
 """How far off, in parts of the largest output, a reading may be and be tried further; rounding may ask for more, up to a limit."""
 _MOST_LAYERS = 8
+_SEARCHING = 0.75
+"""The part of the time in which readings are searched; the rest is left to compare and name them."""
 _ORDERED = ("input_bias", "recurrent_bias", "peephole")
 
 TIERS = (
@@ -90,15 +92,34 @@ class Found:
     complete: bool = True
 
 
+class _Doubles(Mapping[str, Array]):
+    """Arrays in double precision, each made when it is first asked for: those of no possible reading may be large."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+        self.made: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self.made:
+            self.made[name] = np.ascontiguousarray(self._arrays[name], np.float64)
+        return self.made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+
 class Search:
     """The search for readings of some arrays that give a sample's outputs.
 
-    seconds  how long it may take
+    seconds  how long it may take, comparing what gives the outputs included
     """
 
     def __init__(self, arrays: Mapping[str, Array], samples: Sequence[Sample], seconds: float = 60.0) -> None:
         self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-        self.arrays = {name: np.ascontiguousarray(array, np.float64) for name, array in arrays.items()}
+        self.arrays = _Doubles(arrays)
         self.given = arrays
         self.total = sum(array.size for array in arrays.values())
         self.samples = samples
@@ -108,7 +129,8 @@ class Search:
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
         self.found = Found()
-        self._until = clock() + seconds
+        start = clock()
+        self._until, self._end = start + _SEARCHING * seconds, start + seconds
         self._firsts: dict[object, Array] = {}
         self._met: set[object] = set()
         self._tried: set[object] = set()
@@ -137,8 +159,17 @@ class Search:
             if self.found.readings:
                 break
         for reading in list(self.found.readings):
+            if clock() > self._until:
+                self.found.complete = False
+                break
             self._otherwise(reading)
         return self.found
+
+    def time_left(self) -> bool:
+        """Return whether there is time left for what comes after the search; once there is none, the search is not complete."""
+        if clock() > self._end:
+            self.found.complete = False
+        return clock() <= self._end
 
     def _otherwise(self, reading: Reading) -> None:
         """Try the same places with every other function, constant and reset mode: small numbers hide what functions are."""
