@@ -222,7 +222,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     folder.mkdir()
     for number in range(400):
         safetensors.write(folder / f"m{number}.safetensors", arrays(number, 64))
-    words = ["batch", str(folder / "*.safetensors"), "--to", "onnx", "--out", str(out), "-j", "2"]
+    words = ["batch", str(folder / "*.safetensors"), "--to", "onnx", "--out", str(out), "--jobs", "2"]
     parent = subprocess.Popen(
         [sys.executable, "-m", "rnnconvert", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -235,7 +235,7 @@ def test_arrays_that_cannot_be_the_layer_are_not_copied() -> None:
     arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], truth).items()}
     arrays["embedding"] = np.ones((7, 11, 13), np.float32)
     looked_through = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
-    looked_through.run(TIERS[:1])
+    looked_through.run([tier for tier in TIERS if not tier.whole][:1])
     assert looked_through.found.readings
     assert set(looked_through.arrays.made) == set(arrays) - {"embedding"}
 
