@@ -442,8 +442,8 @@ def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("place", "why"),
-    [("../outside", "not in the package"), ("/etc/passwd", "not in the package"), ("com.apple.CoreML", "not a file"),
-     ("com.apple.CoreML/none", "No such file"), (7, "where the model"), ("link", "not a file in the package")],
+    [("../outside", "not a file"), ("/etc/passwd", "not a file"), ("com.apple.CoreML", "Is a directory"),
+     ("com.apple.CoreML/none", "No such file"), (7, "where the model"), ("link", "outside the folder")],
 )  # fmt: skip
 def test_a_package_names_files_of_its_own_only(place: object, why: str, tmp_path: Path) -> None:
     path = made(tmp_path / "m.mlpackage", of(GRU))

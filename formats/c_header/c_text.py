@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
@@ -69,7 +70,7 @@ def read(path: Path) -> Source:
         if len(source.files) == 1:
             source.comment = "\n".join(_COMMENT.findall(text))
         text = _COMMENT.sub(" ", text)
-        waiting += [one.parent / name for name in _INCLUDE.findall(text)]
+        waiting += [companion(path, name) for name in _INCLUDE.findall(text)]
         source.defined |= {name: value.strip() for name, value in _DEFINE.findall(text)}
         for match in _VALUE.finditer(text):
             name, sizes, inside = match.groups()

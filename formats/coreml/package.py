@@ -13,12 +13,13 @@ import json
 import struct
 import uuid
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from rnnconvert.containers import temporary
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file, view, write_pieces
 from rnnconvert.containers.json_file import read as read_json
 from rnnconvert.containers.reading import check_sources
@@ -53,24 +54,7 @@ def model_in(path: Path) -> Path:
     place = item.get("path") if isinstance(item, dict) else None
     if not isinstance(place, str):
         raise UnreadableError(manifest, "it does not say where the model of the package is")
-    return _inside(path / _DATA, place, path, manifest)
-
-
-def _inside(folder: Path, place: str, package: Path, named_in: Path) -> Path:
-    """Return a file that a package names. Raises UnreadableError if it is not a plain file in the package."""
-    pure = PurePosixPath(place)
-    if pure.is_absolute() or ".." in pure.parts or "\0" in place or "\\" in place or not pure.parts:
-        raise UnreadableError(named_in, f"it names the file {place!r}, which is not in the package")
-    try:
-        found = (folder / pure).resolve(strict=True)
-        inside = found.is_relative_to(package.resolve()) and found.is_file()
-    except FileNotFoundError:
-        raise MissingFileError(folder / pure) from None
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UnreadableError(named_in, f"it names the file {place!r}, which cannot be read: {error}") from None
-    if not inside:
-        raise UnreadableError(named_in, f"it names {place!r}, which is not a file in the package")
-    return found
+    return companion(path / _DATA, place)
 
 
 class Weights:
@@ -84,7 +68,7 @@ class Weights:
         """Return the array whose header stands at an offset. Raises UnreadableError if it is not one of this shape."""
         if name not in self.files:
             place = name.removeprefix("@model_path/")
-            path = _inside(self.model.parent, place, self.model.parent, self.model)
+            path = companion(self.model, place)
             self.files[name] = path, map_file(path)
         path, data = self.files[name]
         if offset < 0 or offset + _ENTRY.size > data.size:

@@ -19,6 +19,7 @@ import numpy as np
 
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.checksums import Crc32
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
 from rnnconvert.core.arguments import unknown
@@ -206,7 +207,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         return _read_safetensors(path, options)
     data = map_file(path)
     if _beside(path).is_file():
-        entries = _parse(_beside(path), read_small(_beside(path)))
+        entries = _parse(_beside(path), read_small(companion(path, _beside(path).name)))
         if len(entries) != 1:
             raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
         description, evidence = entries[0], f"described by {_beside(path).name}"

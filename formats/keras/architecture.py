@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import enclosed, json_file, json_text
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.layer_config import entry, every
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -121,8 +122,8 @@ def beside(path: Path, layers: set[str]) -> str:
     stems = {path.name.split(".")[0], path.stem}
     names = (*_NAMES, *(f"{stem}{end}" for stem in sorted(stems) for end in (".json", *YAML)))
     for name in dict.fromkeys(names):
-        other = path.with_name(name)
         try:
+            other = companion(path, name)
             if not other.is_file() or other.stat().st_size > 1 << 24:
                 continue
             charging(0).work(1000, path)

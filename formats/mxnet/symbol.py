@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import BudgetError, UnreadableError
 from rnnconvert.files.flat import Description
@@ -25,7 +26,7 @@ _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", 
 def beside(path: Path) -> Path | None:
     """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params."""
     stem = re.sub(r"-\d{4,}$", "", path.name.removesuffix(path.suffix))
-    found = path.with_name(f"{stem}-symbol.json")
+    found = companion(path, f"{stem}-symbol.json")
     return found if found.is_file() else None
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import Summed, check_one_write, replacing_both
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -52,7 +53,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file, and where there is no .bin next to it.
     """
     described = param.read(path)
-    beside = path.with_suffix(".bin")
+    beside = companion(path, path.with_suffix(".bin").name)
     if not beside.exists():
         raise MissingFileError(beside)
     numbers = Numbers(beside)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf import json_format, text_format
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file, shaped, view
 from rnnconvert.containers.wire import NUMBERS, Schema, Slimming
 from rnnconvert.containers.wire import field as wire_field
@@ -153,7 +154,7 @@ class OnnxFile:
         if size == 0:
             return shaped(np.empty(0, dtype), shape, self.path, name)
         if location not in self._external:
-            self._external[location] = map_file(self._beside(location, name))
+            self._external[location] = map_file(companion(self.path, location))
         if "checksum" in entries:
             self._check_sum(location, entries["checksum"], name)
         return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)
@@ -181,31 +182,6 @@ class OnnxFile:
                 ends[location] = max(end, ends.get(location, 0))
         sizes = {location: (self._external[location].size, end) for location, end in ends.items()}
         return {location: pair for location, pair in sizes.items() if pair[0] > pair[1] + _PAGE}
-
-    def _beside(self, location: str, name: str) -> Path:
-        """Return the file of external data.
-
-        Raises UnreadableError if it is not a plain file in the model's folder.
-        """
-        pure = PurePosixPath(location.replace("\\", "/"))
-        leads_out = pure.is_absolute() or ".." in pure.parts or ":" in "".join(pure.parts[:1])
-        if not pure.parts or leads_out or "\0" in location:
-            raise UnreadableError(
-                self.path, f"{name!r} lies in {location!r}, which is not a file in the model's folder"
-            )
-        try:
-            found = (self.path.parent / location).resolve(strict=True)
-            # a cache may hold model and data as links to one folder of blobs
-            folders = (self.path.parent.resolve(), self.path.resolve().parent)
-            inside = any(found.is_relative_to(folder) for folder in folders)
-            plain = found.is_file()
-        except (OSError, RuntimeError) as error:
-            raise UnreadableError(self.path, f"{name!r} lies in {location!r}, which cannot be read: {error}") from None
-        if not inside or not plain:
-            raise UnreadableError(
-                self.path, f"{name!r} lies in {location!r}, which is not a plain file in the model's folder"
-            )
-        return found
 
     def _check_size(self, shape: tuple[int, ...], dtype: np.dtype[Any], found: int, name: str) -> None:
         expected = dtype.itemsize

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import check_one_write, view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
@@ -199,7 +200,7 @@ def read(path: Path) -> tuple[list[Net], Element, Path | None]:
             path, f"it is of version {version!r} of OpenVINO's IR, and {' and '.join(_VERSIONS)} are read",
             "Convert the original model with today's OpenVINO.",
         )  # fmt: skip
-    beside = path.with_suffix(".bin")
+    beside = companion(path, path.with_suffix(".bin").name)
     numbers = map_file(beside) if beside.exists() and beside.stat().st_size else None
     info = root.first("rt_info")
     for entry in info.every("info") if info is not None else ():

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import RELU, TANH
@@ -118,6 +119,8 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
             f"its parameters, {parameters.name}, are missing",
             "Put them next to it: a program has no numbers of its own.",
         )
+    for file in (program, parameters):
+        companion(path, file.name)
     found = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else protobuf.read(program)
     if not found.graphs:
         raise UnreadableError(program, "it has no graph: it is not a program of Paddle's")

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
@@ -48,7 +49,7 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError if the folder cannot be listed, or a parameter's file is damaged.
     """
     try:
-        files = sorted(file for file in Path(path).iterdir() if file.is_file())
+        files = sorted(companion(Path(path), file.name) for file in Path(path).iterdir() if file.is_file())
     except OSError as error:
         raise unreadable(path, error) from None
     if len(files) > MAX_FILES:

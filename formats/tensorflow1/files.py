@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import archives, graph_def, hdf5, npz_file, sorted_table, tensor_bundle
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.graph_def import Graph
 from rnnconvert.containers.stored import Stored
@@ -158,7 +159,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 def _stored(path: Path) -> tuple[Stored, Graph | None]:
     index = tensor_bundle.index_of(path)
     if index is not None:
-        beside = index.with_suffix(".meta")
+        beside = companion(index, index.with_suffix(".meta").name)
         return tensor_bundle.read(index), graph_def.read(beside) if beside.is_file() else None
     file = Opened(path)
     if file.kinds & {"npz", "hdf5", "pickle"}:

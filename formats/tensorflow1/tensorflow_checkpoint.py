@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert.containers import json_text, tensor_bundle, wire
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
@@ -57,7 +58,7 @@ def read(path: Path) -> Stored:
     """
     path = model_folder(path)
     is_model = (path / _MODEL).is_file()
-    index = path / "variables" / "variables.index" if is_model else tensor_bundle.index_of(path)
+    index = companion(path / _MODEL, "variables/variables.index") if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
         raise UnreadableError(
             path, "it has no variables: the index file of the checkpoint is missing",
@@ -245,7 +246,7 @@ def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
     TensorFlow 2.5 and later have them in keras_metadata.pb, 2.0 to 2.4 in the graph of objects in saved_model.pb. Sources:
     tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto, and SavedUserObject's metadata in 2.4.
     """
-    own = folder / "keras_metadata.pb"
+    own = companion(folder / _MODEL, "keras_metadata.pb")
     if own.is_file():
         for number, node in wire.fields(map_file(own).data, own):
             parts = dict(wire.fields(node, own)) if number == 1 else {}

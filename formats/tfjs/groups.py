@@ -5,11 +5,12 @@ Source: tfjs-core/src/io/io_utils.ts, decodeWeights and concatenateArrayBuffers.
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import Array
@@ -28,7 +29,7 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
     narrow: dict[str, str] = {}
     files: list[Path] = []
     for group in _list(path, manifest, "weightsManifest"):
-        names = [_inside(path, one) for one in _list(path, group.get("paths"), "paths", str)]
+        names = [companion(path, one) for one in _list(path, group.get("paths"), "paths", str)]
         if len(files) + len(names) > _MOST_FILES:
             raise UnreadableError(path, f"it names more than {_MOST_FILES} files of weights")
         parts = []
@@ -58,14 +59,6 @@ def _list(path: Path, value: Any, what: str, kind: type = dict) -> list[Any]:
     if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
         raise UnreadableError(path, f"its {what} is not a list of what it should be")
     return value
-
-
-def _inside(path: Path, name: str) -> Path:
-    """Return a file of a group. Raises UnreadableError for one that is not in the model's folder or below it."""
-    pure = PurePosixPath(name)
-    if not name or "\0" in name or "\\" in name or pure.is_absolute() or ".." in pure.parts or ":" in name:
-        raise UnreadableError(path, f"it names the file {name!r} for its weights, which is not below its own folder")
-    return path.parent.joinpath(*pure.parts)
 
 
 def _is_number(value: Any) -> bool:

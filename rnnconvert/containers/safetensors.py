@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers import json_text
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
 from rnnconvert.containers.shards import check
 from rnnconvert.containers.stored import Stored
@@ -189,11 +190,12 @@ def _read_sharded(index: Path) -> Stored:
         if not isinstance(shard, str) or not _is_plain_name(shard):
             raise UnreadableError(index, f"it names the shard {shard!r}, which is not a file in the same folder")
         if shard not in shards:
-            if not (index.parent / shard).is_file():
+            file = companion(index, shard)
+            if not file.is_file():
                 raise UnreadableError(
                     index, f"the shard {shard!r} is missing", "Put all the shards into the same folder."
                 )
-            shards[shard] = _read_file(index.parent / shard)
+            shards[shard] = _read_file(file)
             notes.update(shards[shard].metadata["__metadata__"])
         stored = shards[shard]
         if name in stored.metadata["unreadable"]:

@@ -21,6 +21,7 @@ import numpy as np
 
 from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.checksums import Crc32c
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.stored import Stored
@@ -124,8 +125,8 @@ class _Shards:
         self._files: dict[int, Array] = {}
 
     def _file(self, number: int) -> tuple[Path, Array]:
-        stem = str(self.index)[: -len(SUFFIX)]
-        path = Path(f"{stem}.data-{number:05d}-of-{self.count:05d}")
+        stem = self.index.name[: -len(SUFFIX)]
+        path = companion(self.index, f"{stem}.data-{number:05d}-of-{self.count:05d}")
         if not 0 <= number < self.count:
             raise UnreadableError(self.index, f"it refers to data file {number} of {self.count}")
         if number not in self._files:
