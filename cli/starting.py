@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import gc
 import signal
-import threading
 
-_HELD = (
-    threading.current_thread() is threading.main_thread()
-    and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-)
+_HELD = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+try:
+    if _HELD:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+except ValueError:  # in another thread than the main one
+    _HELD = False
+
 if _HELD:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(100_000, 50, 100)
 
 

@@ -19,7 +19,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.core import errors
 from rnnconvert.core.errors import RnnConvertError, shown
-from rnnconvert.core.printable import printable
+from rnnconvert.core.printable import abridged, json_of, printable
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
     """
     stream = sys.stderr if err else sys.stdout
     marks = "".join((*_MARKS.values(), _END))
-    line = printable(errors.shown(text), marks)
+    line = printable(abridged(errors.shown(text)), marks)
     rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
     colours = _has_colours(stream)
     for colour, mark in _MARKS.items():
@@ -142,11 +142,7 @@ def _words(line: str) -> Iterator[str]:
 
 def emit(document: Any) -> None:
     """Print a document for machines, on stdout."""
-    import json
-
-    text = errors.shown(json.dumps(document, indent=2, ensure_ascii=False, default=str))
-    if not all(char.isprintable() or char == "\n" for char in text):  # only inside strings, where JSON has escapes
-        text = "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    text = errors.shown(json_of(document, indent=2, default=str))
     click.echo(text)
 
 

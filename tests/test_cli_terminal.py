@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 
 from rnnconvert.cli import terminal
 from rnnconvert.cli.main import main
-from rnnconvert.core.printable import printable
+from rnnconvert.core.printable import abridged, json_of, printable
 from rnnconvert.models import mapping
 from rnnconvert.models.inspection import amount
 from tests.sources import legacy_h5, sequential
@@ -356,3 +356,17 @@ def test_help_imports_nothing_heavy() -> None:
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines()[-1] == "set()", done.stdout
+
+
+def test_a_word_of_megabytes_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.put(f"layer {'x' * 10_000_000} is read")
+    shown = capsys.readouterr().out
+    assert len(shown) < 1000 and "(10,000,000 characters)" in shown and shown.endswith("is read\n")
+    assert abridged("a sentence of words " * 1000) == "a sentence of words " * 1000
+
+
+def test_json_shows_no_marks_that_turn_text() -> None:
+    document = {"layer": "\u202eevil\u2066\x85\x9b31m é \U0001f600"}
+    text = json_of(document)
+    assert json.loads(text) == document
+    assert text.isprintable() and "é" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,33 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char in keep else repr(char)[1:-1] for char in text)
+
+
+def abridged(text: str) -> str:
+    """Return text in which a word of over 1,000 characters is cut: no person reads it, and a file may bring one of megabytes."""
+    return text if len(text) <= _LONGEST else _LONG.sub(_cut, text)
+
+
+_LONGEST = 1000
+_LONG = re.compile(rf"\S{{{_LONGEST},}}")
+
+
+def _cut(word: re.Match[str]) -> str:
+    return f"{word[0][:300]}... ({len(word[0]):,} characters) ...{word[0][-100:]}"
+
+
+def json_of(document: Any, **options: Any) -> str:
+    """Return a document as JSON that is safe to look at: what is not printable is escaped, letters of all languages stay.
+
+    options  those of `json.dumps`
+    """
+    import json  # most output does not need it
+
+    text = json.dumps(document, ensure_ascii=False, **options)
+    if all(char.isprintable() or char == "\n" for char in text):
+        return text
+    # Outside of strings JSON has line ends alone.
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
 
 
 def called(name: str) -> str:

@@ -33,6 +33,9 @@ from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
 
+_LONGEST_NAME = 4096
+"""Longer names are no layer's: to look at one of megabytes as every layout has it takes minutes."""
+
 
 class Doubt(NamedTuple):
     """Why arrays that are named as a layer's are not read as one.
@@ -207,7 +210,7 @@ class ArrayFiles:
         for layout in self.shown():
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
-                match = expression.fullmatch(full)
+                match = expression.fullmatch(full) if len(full) <= _LONGEST_NAME else None
                 if match and array.size:  # some write an empty array for what is not there
                     met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}

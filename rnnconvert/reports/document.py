@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.printable import json_of
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL, Verdict
 from rnnconvert.reports.schema import NAME, ordered, problems
 from rnnconvert.reports.words import DIFFERENT, Document, blocks, every_run, tally
@@ -79,4 +79,4 @@ def _text(value: Any, indent: str) -> str:
 def _scalar(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         value = str(value)
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return json_of(value, allow_nan=False)

@@ -8,6 +8,8 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
+from rnnconvert.core.printable import abridged
+
 _VOID = {"meta", "br", "wbr", "col", "img"}
 _EMPTY_IN_SVG = {"path", "line", "rect", "circle"}
 
@@ -98,7 +100,8 @@ def _one(child: str | Iterable[str | None] | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Return text without control characters, except for line breaks and tabs."""
+    """Return text without control characters, except for line breaks and tabs, and without words of megabytes."""
+    text = abridged(text)
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
+from rnnconvert.core.printable import json_of
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, NOT_COMPARED, NOT_EQUAL
 from rnnconvert.reports.words import Document, called, causes, clean, failures, figures, headline, worst
 
@@ -34,7 +34,7 @@ def merged(documents: Sequence[Document]) -> str:
     rules = [{"id": name, "shortDescription": {"text": text}} for name, text in _RULES.values()]
     driver = {"name": "rnnconvert", "version": version, "rules": rules}
     run = {"tool": {"driver": driver}, "results": [one for document in documents for one in _results(document)]}
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, ensure_ascii=False) + "\n"
+    return json_of({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
 def _results(document: Document) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core import verdict as verdicts
+from rnnconvert.core.printable import abridged
 from rnnconvert.core.verdict import Verdict
 
 Document = dict[str, Any]
@@ -390,10 +391,13 @@ def amount(count: int, noun: str) -> str:
 
 def clean(text: object, limit: int = 0) -> str:
     """Return text on one line without control characters, cut to a length if one is given."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in str(text)).split())
+    line = " ".join("".join(char if char.isprintable() else " " for char in abridged(str(text))).split())
     return line if not limit or len(line) <= limit else f"{line[: limit - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def lines(text: object) -> list[str]:
     """Return text of several lines, each without control characters; indents stay."""
-    return ["".join(char if char.isprintable() else " " for char in line).rstrip() for line in str(text).splitlines()]
+    return [
+        "".join(char if char.isprintable() else " " for char in line).rstrip()
+        for line in abridged(str(text)).splitlines()
+    ]
