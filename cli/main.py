@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -27,54 +27,55 @@ from rnnconvert.core.errors import RnnConvertError
 _EPILOG = """\b
 Examples:
   rnnconvert inspect model.h5
-  rnnconvert view model.h5
-  rnnconvert convert model.h5 model.onnx
+  rnnconvert convert model.h5 model.onnx --verify
   rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
-  rnnconvert convert model.h5 proved.onnx --verify
-  rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
-  rnnconvert upgrade old.h5 new.keras
-  rnnconvert fuse model.onnx -o fast.onnx
   rnnconvert verify model.h5 model.onnx --report report.html
-  rnnconvert diff model.h5 model.onnx
-  rnnconvert diagnose model.h5 model.onnx
-  rnnconvert identify unknown.npz --io sample.npz
-  rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
 
 \b
-Exit codes: 0 done, 1 not equal, 2 wrong usage, 3 unreadable or unknown input,
-4 refused (the target cannot represent it), 5 a package, an executor or a GPU is missing,
-70 a fault of rnnconvert, 74 a file or the output cannot be written, 130 interrupted,
-141 the output was closed. No file is ever left half written, and the target of a
-command that fails is unchanged.
-
-\b
-Completion for bash (likewise zsh, fish):
-  eval "$(_RNNCONVERT_COMPLETE=bash_source rnnconvert)"
+Exit codes: 0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
+(docs/exit-codes.md has all). A command that fails leaves its target unchanged.
+Completion for bash, zsh, fish: eval "$(_RNNCONVERT_COMPLETE=bash_source rnnconvert)"
 """
 
 
-_COMMANDS = {
-    "batch": "batch.batch",
-    "check": "check.check",
-    "convert": "convert.convert",
-    "diagnose": "diagnose.diagnose",
-    "diff": "diff.diff",
-    "executors": "executors.executors",
-    "formats": "formats.formats",
-    "fuse": "fuse.fuse",
-    "identify": "identify.identify",
-    "inspect": "inspect.inspect",
-    "layout": "layout.layout",
-    "map": "map.map_layers",
-    "report": "report.report",
-    "run": "verify.run",
-    "transplant": "transplant.transplant",
-    "upgrade": "upgrade.upgrade",
-    "verify": "verify.verify",
-    "view": "view.view",
+class _Place(NamedTuple):
+    """Where a command is, module and function below this package, and what it does, in half a line."""
+
+    function: str
+    what: str
+
+
+_SECTIONS = {
+    "Every day": {
+        "inspect": _Place("inspect.inspect", "Show the recurrent layers of a file, and what it leaves open"),
+        "convert": _Place("convert.convert", "Write recurrent layers for another framework"),
+        "batch": _Place("batch.batch", "Convert thousands of files, and resume"),
+        "view": _Place("view.view", "Show weights as pictures and figures"),
+        "identify": _Place("identify.identify", "Find out what unlabelled weights are"),
+    },
+    "Whole models": {
+        "transplant": _Place("transplant.transplant", "Fill a model of your own from another framework's file"),
+        "map": _Place("map.map_layers", "Propose which layer fills which"),
+        "upgrade": _Place("upgrade.upgrade", "Rewrite a model of Keras 1, Keras 2 or tf.keras for Keras 3"),
+        "fuse": _Place("fuse.fuse", "Write each loop of an ONNX model as one fast node"),
+    },
+    "Proof": {
+        "verify": _Place("verify.verify", "Prove that two models compute the same"),
+        "diff": _Place("diff.diff", "Compare weights without running them"),
+        "diagnose": _Place("diagnose.diagnose", "Find the cause of a difference"),
+        "check": _Place("check.check", "Verify all pairs of rnnconvert.toml, as CI does"),
+        "run": _Place("verify.run", "Run layers here, to compare them elsewhere"),
+        "report": _Place("report.report", "Write a saved report in another form"),
+    },
+    "Facts": {
+        "formats": _Place("formats.formats", "List formats, their files, cells and options"),
+        "executors": _Place("executors.executors", "List the frameworks that can run models here"),
+        "layout": _Place("layout.layout", "Print where each gate lies in a format's arrays"),
+    },
 }
-"""Where each command is: module and function below this package."""
+"""The commands, by what they are for."""
+_COMMANDS = {name: place for section in _SECTIONS.values() for name, place in section.items()}
 
 
 class _Group(click.Group):
@@ -88,12 +89,34 @@ class _Group(click.Group):
         """Return the names of all commands; none is imported."""
         return sorted(_COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the commands do, by what they are for; none is imported."""
+        width = max(map(len, _COMMANDS))
+        for title, places in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:{width}}", place.what) for name, place in places.items()])
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; its module is imported when it is first asked for."""
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
-            module, _, function = _COMMANDS[cmd_name].partition(".")
+            module, _, function = _COMMANDS[cmd_name].function.partition(".")
             self.add_command(getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function), cmd_name)
         return self.commands.get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant. Raises click.UsageError for any other word, with the command most like it."""
+        if args[0] not in _COMMANDS:
+            import difflib  # of no use to a command that exists
+
+            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+            if os.path.exists(args[0]):  # noqa: PTH110  # pathlib takes longer to import than this command line may
+                hint = f"To see what the file holds: rnnconvert inspect {args[0]}"
+            else:
+                hint = f"Did you mean {near[0]!r}?" if near else "rnnconvert --help lists the commands."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; whatever it prints speaks of flags."""

@@ -468,15 +468,23 @@ def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_
 
 def test_help_names_the_exit_codes() -> None:
     text = " ".join(call("--help").stdout.split())
-    for code in (
-        "0 done",
-        "2 wrong usage",
-        "3 unreadable",
-        "4 refused",
-        "5 a package, an executor or a GPU is missing",
-        "130 interrupted",
-    ):
+    for code in ("0 done", "1 not equal", "2 usage", "3 unreadable", "4 refused", "5 missing", "docs/exit-codes.md"):
         assert code in text
+
+
+def test_help_fits_a_screen_and_cuts_nothing() -> None:
+    lines = call("--help").stdout.splitlines()
+    assert len(lines) <= 48 and max(map(len, lines)) <= 88
+    assert "..." not in "\n".join(lines).replace("COMMAND [ARGS]...", "")
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("inspct", "Did you mean 'inspect'?"), ("qqqqq", "--help lists"), (__file__, f"inspect {__file__}")],
+)
+def test_a_mistyped_command_is_guessed(word: str, hint: str) -> None:
+    result = call(word, "x")
+    assert result.exit_code == 2 and hint in result.stderr
 
 
 def test_formats_lists_what_can_be_read_and_written() -> None:

@@ -257,7 +257,7 @@ def test_a_users_own_inputs(models: Path, tmp_path: Path) -> None:
     ("words", "code", "text"),
     [
         (["verify", "model.safetensors", "--on", "torch-cuda"], 5, "torch-cuda"),
-        (["verify", "model.safetensors", "--on", "no-such"], 2, "Choose one of: "),
+        (["verify", "model.safetensors", "--on", "no-such"], 2, "`rnnconvert executors` lists them"),
         (["verify", "model.safetensors", "--case", "no such"], 2, "Choose one of: "),
         (["verify", "model.safetensors", "--time", "2"], 2, "at least 3 steps"),
         (["verify", "model.safetensors", "--report", "report.pdf"], 2, "report.pdf"),

@@ -42,22 +42,35 @@ def checked(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
+_MOST_CHOICES = 20
+_LISTED = {
+    "format": "`rnnconvert formats`",
+    "option": "`rnnconvert formats --options`",
+    "executor": "`rnnconvert executors`",
+}
+"""What lists the choices where an error would drown in them."""
+
+
 def unknown(what: str, word: object, known: Iterable[str]) -> UsageError:
-    """Return the error for a word that is not one of those known: with the one that it resembles, or all of them.
+    """Return the error for a word that is not one of those known: with the one that it resembles, or with those there are.
 
     what  what it should name, as in "format"
     """
-    return UsageError(f"Unknown {what} {word!r}. {nearest(word, known)}")
+    return UsageError(f"Unknown {what} {word!r}. {nearest(word, known, what)}")
 
 
-def nearest(word: object, known: Iterable[str]) -> str:
-    """Return a sentence: the word that another one resembles, or all that there are."""
+def nearest(word: object, known: Iterable[str], what: str = "") -> str:
+    """Return a sentence: the word that another one resembles, or those that there are; of many the command that lists them."""
     import difflib  # a library of its own, which only errors need
 
     choices = list(known)
-    plain = {one.lower(): one for one in reversed(choices)}
+    plain = {choice.lower(): choice for choice in reversed(choices)}
     near = difflib.get_close_matches(str(word).lower(), plain, 1)
-    return f"Did you mean {plain[near[0]]!r}?" if near else f"Choose one of: {', '.join(choices)}"
+    if near:
+        return f"Did you mean {plain[near[0]]!r}?"
+    if len(choices) <= _MOST_CHOICES:
+        return f"Choose one of: {', '.join(choices)}"
+    return f"Choose one of {len(choices)}; {_LISTED.get(what, 'the documentation')} lists them"
 
 
 def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:

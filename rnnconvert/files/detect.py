@@ -96,10 +96,34 @@ def source(file: Opened, format: str | None = None) -> Source:
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
-        f"These can be read: {', '.join(names())}. If it is one of them, choose it with --from. Arrays from anywhere else "
-        "are read from an .npz, a .safetensors or a pickle, with --layout to describe them.",
+        f"{_by_name(path)}`rnnconvert formats` lists what can be read. {_of_arrays(file)}",
         details=_draft(file),
     )
+
+
+def _of_arrays(file: Opened) -> str:
+    """Return what reads arrays of any origin, in a sentence."""
+    if file.archive or "npy" in file.kinds:
+        return (
+            f"With one input and what the model gave for it, `rnnconvert identify {file.path} --io sample.npz` finds out what these arrays are; "
+            "--layout describes those that are known."
+        )
+    return (
+        "Arrays from anywhere else are read from an .npz, a .safetensors or a pickle, with --layout to describe them."
+    )
+
+
+def _by_name(path: Path) -> str:
+    """Return a sentence about the formats that a file's name suggests."""
+    name = lowered(path).name
+    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual) or ("/",))]
+    if not 0 < len(fitting) <= _GUESSES:
+        return ""
+    return f"By its name it would be {' or '.join(fitting)}: --from {fitting[0]} reads it as that. "
+
+
+_GUESSES = 2
+"""How many formats a message may suggest; more would hide it."""
 
 
 def _draft(file: Opened) -> list[str]:
@@ -213,6 +237,6 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 )
             return adapter(formats[0])
     raise UsageError(
-        f"{path}: the name does not show which format to write. Choose one of the endings {', '.join(sorted(table.written))}, "
-        f"or give --to with one of {', '.join(names())}."
+        f"{path}: the name does not show which format to write. Choose an ending such as .onnx, .pt or .keras, or give --to; "
+        "`rnnconvert formats` lists both."
     )

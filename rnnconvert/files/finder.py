@@ -34,7 +34,7 @@ from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
 
 _LONGEST_NAME = 4096
-"""Longer names are no layer's: to look at one of megabytes as every layout has it takes minutes."""
+"""No layer has a longer name: to look at one of megabytes as every layout has it takes minutes."""
 
 
 class Doubt(NamedTuple):
