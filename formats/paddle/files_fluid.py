@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rnnconvert.containers.companions import companion
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
@@ -78,8 +79,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Return every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
     program, combined = paddle_program.beside(path), _combined(path)
     model = paddle_program.read(program) if program is not None else None
-    if model is not None and combined is not None:
-        stored = Stored(lod_tensor.read_all(combined, model.parameters))
+    if program is not None and model is not None and combined is not None:
+        stored = Stored(lod_tensor.read_all(companion(program, combined.name), model.parameters))
     else:
         stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}

@@ -49,11 +49,13 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError if the folder cannot be listed, or a parameter's file is damaged.
     """
     try:
-        files = sorted(companion(Path(path), file.name) for file in Path(path).iterdir() if file.is_file())
+        files = sorted(file for file in Path(path).iterdir() if file.is_file())
     except OSError as error:
         raise unreadable(path, error) from None
     if len(files) > MAX_FILES:
         raise UnreadableError(path, f"it has {len(files)} files, more than the limit of {MAX_FILES}")
+    for file in files:
+        companion(files[0], file.name)
     arrays = {file.name: read(file) for file in files if looks_like(file)}
     others = {file.name: "it is not the file of a parameter" for file in files if file.name not in arrays}
     return Stored(arrays, {"unreadable": others})

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rnnconvert.containers import wire
-from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.paddle import lod_tensor
@@ -69,7 +68,7 @@ def beside(folder: Path) -> Path | None:
     """Return the program of a folder of parameters, if it is there."""
     names = ("__model__", "model")
     found = [folder / name for name in names if (folder / name).is_file()] + sorted(folder.glob("*.pdmodel"))
-    return companion(folder, found[0].name) if found else None
+    return found[0] if found else None
 
 
 @dataclass(frozen=True)

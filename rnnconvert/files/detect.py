@@ -105,8 +105,8 @@ def _of_arrays(file: Opened) -> str:
     """Return what reads arrays of any origin, in a sentence."""
     if file.archive or "npy" in file.kinds:
         return (
-            f"With one input and what the model gave for it, `rnnconvert identify {file.path} --io sample.npz` finds out what these arrays are; "
-            "--layout describes those that are known."
+            f"With one input and what the model gave for it, `rnnconvert identify {file.path} --io sample.npz` finds out what these "
+            "arrays are; --layout describes those that are known."
         )
     return (
         "Arrays from anywhere else are read from an .npz, a .safetensors or a pickle, with --layout to describe them."
