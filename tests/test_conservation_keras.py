@@ -83,16 +83,21 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "assumed"),
+    ("version", "assumed", "stops"),
     [
-        ("2.2.4", "hard_sigmoid"), ("2.3.1", "sigmoid"), ("2.1.6-tf", "hard_sigmoid"), ("2.2.4-tf", "sigmoid"),
-        ("2.4.0", "sigmoid"), (None, "sigmoid"),
+        ("2.2.4", "hard_sigmoid", False), ("2.3.1", "sigmoid", False), ("2.1.6-tf", "hard_sigmoid", False),
+        # Of TensorFlow 1.13 to 1.15, with hard_sigmoid, and of 2.0 and 2.1, with sigmoid.
+        ("2.2.4-tf", "sigmoid", True),
+        ("2.4.0", "sigmoid", False), (None, "sigmoid", False),
     ],
 )  # fmt: skip
-def test_the_gates_function_is_asked_whatever_the_version(version: str | None, assumed: str, tmp_path: Path) -> None:
+def test_the_gates_function_is_asked_whatever_the_version(
+    version: str | None, assumed: str, stops: bool, tmp_path: Path
+) -> None:
     found = rc.load(bare(tmp_path / "weights.h5", version))
     (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
+    assert gates.common == stops
     assert "default" not in gates.why and (version or "nor does it state which Keras wrote it") in gates.why
 
 

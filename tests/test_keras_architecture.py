@@ -91,6 +91,8 @@ def test_an_architecture_beside_weights_is_named_and_not_used(folder: Path, tmp_
         found = rc.load(tmp_path / "net.h5")
         assert any((name in one and "--config" in one) or "config=" in one for one in found.warnings), name
         assert found.layers["both"].cell.activation.name == "tanh"
+        with pytest.raises(rc.RefusedError, match=f"{name}, next to it, states a model with these layers"):
+            rc.convert(tmp_path / "net.h5", tmp_path / "net.onnx")
         (tmp_path / name).unlink()
     other = json.loads((folder / "model.json").read_text())
     other["config"]["layers"].pop()

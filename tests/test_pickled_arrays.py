@@ -267,6 +267,13 @@ def test_lists_in_one_another_take_no_time(tmp_path: Path) -> None:
         pickled_arrays.read(pickled({"a": itself}, tmp_path / "m.pkl"))
 
 
+def test_one_array_twice_under_a_name_is_one(tmp_path: Path) -> None:
+    # NumPy pickles the state of a RandomState twice, and scikit-learn's models have one.
+    path = pickled({"model": {"random": np.random.RandomState(0), "w": X[0]}}, tmp_path / "m.pkl")
+    with pytest.raises(UnreadableError, match="without arrays named as those of a recurrent layer"):
+        rc.convert(path, tmp_path / "m.onnx")
+
+
 def test_two_arrays_of_one_path_are_refused(tmp_path: Path) -> None:
     tree = {"a": {"b": np.ones(2)}, "a/b": np.zeros(2)}
     with pytest.raises(UnreadableError, match="two of its arrays are called 'a/b'"):

@@ -287,3 +287,9 @@ def test_a_missing_layer_is_named(tmp_path: Path) -> None:
     torch.save(state, path)
     with pytest.raises(UnreadableError, match="weight_ih_l1"):
         load(path)
+
+
+def test_one_tensor_is_not_several(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(3)}, tmp_path / "m.pt")
+    with pytest.raises(UnreadableError, match=r"it has no recurrent layer, only 1 other tensor\. "):
+        rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx")

@@ -356,6 +356,16 @@ def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
     assert [direction.reverse for direction in layer.layers[0].directions] == [False, True]
 
 
+def test_variables_of_a_saved_model_without_its_graph_are_read(tmp_path: Path) -> None:
+    (tmp_path / "variables").mkdir()
+    for part in CELLS.parent.glob(f"{CELLS.stem}.*"):
+        (tmp_path / "variables" / part.name.replace(CELLS.stem, "variables")).write_bytes(part.read_bytes())
+    assert list(rc.load(tmp_path).layers) == list(rc.load(CELLS).layers)
+    (tmp_path / "saved_model.pb").write_bytes(b"")  # which would say what the layers compute
+    with pytest.raises(rc.UnreadableError):
+        rc.load(tmp_path, "tensorflow1")
+
+
 def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
     assert found.warnings == (
@@ -381,6 +391,7 @@ def test_a_cell_beside_a_scope_called_bw_is_read(tmp_path: Path) -> None:
 
 
 AROUND = """
+import re
 cells = tf.nn.rnn_cell
 x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype('f')
 def run(cell, x=x): return tf.nn.dynamic_rnn(cell, tf.convert_to_tensor(x), dtype=tf.float32, time_major=True)[0]
@@ -396,6 +407,8 @@ makers = dict(
     named_lstm=lambda: run(cells.LSTMCell(4, use_peepholes=True, name='mine')),
     named_gru=lambda: run(cells.GRUCell(4, name='mine')),
     named_stack=lambda: run(cells.MultiRNNCell([cells.BasicRNNCell(5, name='a'), cells.BasicRNNCell(5, name='b')])),
+    scoped=lambda: run(cells.MultiRNNCell([cells.LSTMCell(4), cells.LSTMCell(4)])),
+    scoped_residual=lambda: run(cells.MultiRNNCell([cells.LSTMCell(4), cells.ResidualWrapper(cells.LSTMCell(4))])),
 )
 found = {}
 for name, make in makers.items():
@@ -404,6 +417,15 @@ for name, make in makers.items():
         session.run(tf.global_variables_initializer())
         found[name] = session.run(y)
         tf.train.Saver().save(session, './' + name)
+
+# TensorFlow 1.0 and 1.1 have a scope of its own around the product in that of the cell.
+def inner(name): return re.sub(r'(lstm_cell)/(MatMul|concat)\\b', r'\\1/\\1/\\2', name)
+for name in ('scoped', 'scoped_residual'):
+    graph = tf.MetaGraphDef.FromString(open(name + '.meta', 'rb').read())
+    for node in graph.graph_def.node:
+        node.name = inner(node.name)
+        node.input[:] = [inner(one) for one in node.input]
+    open(name + '.meta', 'wb').write(graph.SerializeToString())
 """
 
 
@@ -413,9 +435,10 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
     assert "as ResidualWrapper does" in loaded["residual"].warnings[0]
     assert "computes a cell of it 2 times in each step" in loaded["again"].warnings[0]
     assert "reverses a sequence (ReverseV2)" in loaded["turned"].warnings[0]
-    assert loaded["two"].warnings == () and loaded["dropout"].warnings == ()
+    assert "as ResidualWrapper does" in loaded["scoped_residual"].warnings[0]
+    assert loaded["two"].warnings == loaded["dropout"].warnings == loaded["scoped"].warnings == ()
     x = np.linspace(-2, 2, 6 * 2 * 4).reshape(6, 2, 4).astype("f")
-    for name in ("two", "leaky", "linear"):
+    for name in ("two", "leaky", "linear", "scoped"):
         (layer,) = loaded[name].layers.values()
         assert loaded[name].questions == ()
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)

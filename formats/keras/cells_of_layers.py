@@ -32,7 +32,7 @@ def incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
         if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
     convolving = {
-        above for above in places if any(arrays[name].ndim > 3 for name in arrays if name.rpartition("/")[0] == above)
+        above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)
     }
     return [
         f"{above}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"

@@ -49,14 +49,22 @@ class Era:
     def before_2_3(self) -> bool:
         """Whether hard_sigmoid is what a recurrent layer of this version has for its gates if nothing else is chosen.
 
-        That of Keras 1, of Keras 2 before 2.3, and of tf.keras up to TensorFlow 1.12; later tf.keras of TensorFlow 1 has
-        the version 2.2.4-tf, as those of 2.0 and 2.1 have, whose layers have sigmoid.
+        That of Keras 1, of Keras 2 before 2.3, and of tf.keras up to TensorFlow 1.12. TensorFlow 1.13 to 2.1 all state
+        2.2.4-tf: see `gates_open`.
         """
         found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
         if found is None or ("tf" in self.text and found[3] is None):
             return False
         version = (int(found[1]), int(found[2] or 0), int(found[3] or 0))
         return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))
+
+    @property
+    def gates_open(self) -> bool:
+        """Whether the version leaves open what the gates' function is if nothing else is chosen.
+
+        2.2.4-tf is the tf.keras of TensorFlow 1.13 to 1.15, where it is hard_sigmoid, and of 2.0 and 2.1, where it is sigmoid.
+        """
+        return self.text.startswith("2.2.4-tf") or (self.major < 3 and not self.stated)
 
     @property
     def hard_sigmoid(self) -> Activation:

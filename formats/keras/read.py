@@ -409,10 +409,8 @@ class Reader:
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         reason = why or "the file has no configuration of this layer"
         # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever
-        # chosen, but its default was another one before 2.3.
-        varied = option == "activation" or (
-            option == "recurrent_activation" and self.era.major < 3 and not self.era.stated
-        )
+        # chosen, but its default was another one before 2.3, and of 2.2.4-tf either.
+        varied = option == "activation" or (option == "recurrent_activation" and self.era.gates_open)
         common = varied and why != _SILENT
         return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices, common=common)
 

@@ -69,7 +69,7 @@ def told(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
 
 def added(graph: Graph, kernel: str) -> list[str]:
     """Return the nodes that add something to a cell's output, as ResidualWrapper does, without the cell's own."""
-    scopes = {product.name.rpartition("/")[0] for product in _products(graph, kernel)} - {""}
+    scopes = {_scope(graph, product) for product in _products(graph, kernel)} - {""}
 
     def above(name: str) -> str:
         parts = name.split("/")
@@ -80,6 +80,16 @@ def added(graph: Graph, kernel: str) -> list[str]:
         if node.op in _SUMS and not _TRAINING.search(node.name) and not above(node.name):
             found |= {node.name for source in node.inputs if above(source)}
     return sorted(found)
+
+
+def _scope(graph: Graph, product: Node) -> str:
+    """Return the scope of a cell that multiplies: of its bias, where the product has a scope of its own within.
+
+    Source: tensorflow 1.0 and 1.1, core_rnn_cell_impl.py, _linear: the product in a scope `lstm_cell`, the bias and all else outside.
+    """
+    within = product.name.rpartition("/")[0]
+    biases = {node.name.rpartition("/")[0] for node in readers(graph, output(product.name)) if node.op == "BiasAdd"}
+    return next((scope for scope in biases if within.startswith(f"{scope}/") and len(biases) == 1), within)
 
 
 def uses(graph: Graph, kernel: str) -> int:

@@ -59,7 +59,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
     unreadable: dict[str, str] = {}
     made: dict[str, list[str]] = {}
     whole = {f"arr_{place}": one for place, one in enumerate(root)} if isinstance(root, list | tuple) else root
-    for name, found in _walk((path, charging(size)), whole, "", 0):
+    budget = charging(size)
+    for name, found in _walk((path, budget), whole, "", 0):
         if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise UnreadableError(path, f"the name {name!r} is not valid text")
         if isinstance(found, Global):
@@ -67,10 +68,17 @@ def read(path: str | os.PathLike[str]) -> Stored:
         elif isinstance(found, str):
             unreadable.setdefault(name, found)
         elif name in arrays:
-            raise UnreadableError(path, f"two of its arrays are called {name!r}")
+            budget.work(found.nbytes, path)
+            if not _same(found, arrays[name]):
+                raise UnreadableError(path, f"two of its arrays are called {name!r}")
         else:
             arrays[name] = found
     return Stored(arrays, {"unreadable": unreadable, "made": made})
+
+
+def _same(one: Array, other: Array) -> bool:
+    """Return whether two arrays are equal in every bit, as the two states are with which NumPy pickles random numbers."""
+    return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
 
 
 def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iterator[tuple[str, Array | str | Global]]:

@@ -49,10 +49,13 @@ def index_beside(path: Path) -> Path | None:
 
 
 def index_of(path: Path) -> Path | None:
-    """Return the index of a checkpoint: a file of that ending, the only one in a folder, or that of a name without the
-    ending, or of another of its files."""
+    """Return the index of a checkpoint: a file of that ending, the only one in a folder (or of a SavedModel that has lost its graph),
+    or that of a name without the ending, or of another of its files."""
     if path.is_dir():
-        inside = sorted(path.glob(f"*{SUFFIX}"))
+        without = not (path / "saved_model.pb").exists()
+        inside = sorted(path.glob(f"*{SUFFIX}")) or (
+            sorted(path.glob(f"variables/variables{SUFFIX}")) if without else []
+        )
         return inside[0] if len(inside) == 1 else None
     index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
     beside = index_beside(path)

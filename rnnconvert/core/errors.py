@@ -197,15 +197,18 @@ class UndecidedError(RefusedError):
 
     options    the options that decide them, such as "activation"
     questions  for each, of which layers, what is known, and the answers, as text
+    hints      what else is known of the file, such as another one that decides them
     """
 
-    def __init__(self, path: object, options: Sequence[str], questions: Sequence[str]) -> None:
+    def __init__(
+        self, path: object, options: Sequence[str], questions: Sequence[str], hints: Sequence[str] = ()
+    ) -> None:
         self.options = tuple(options)
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
         self.reason = shown("; ".join(questions))
         self.remedy = shown("Decide it as the model was trained, or take the defaults with --assume-defaults.")
         text = f"{path}: it does not state what its layers compute. {self.remedy}"
-        RnnConvertError.__init__(self, text, details=questions)
+        RnnConvertError.__init__(self, text, details=[*questions, *hints])
 
 
 class UnreadLayersError(RefusedError):

@@ -264,7 +264,7 @@ def check_functions(checkpoint: Checkpoint) -> None:
     if layers:
         raise UndecidedError(
             checkpoint.path, tuple(dict.fromkeys(question.option for question in layers)),
-            [_as_question(question, names) for question, names in layers.items()],
+            [_as_question(question, names) for question, names in layers.items()], checkpoint.warnings[:5],
         )  # fmt: skip
 
 

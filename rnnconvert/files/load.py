@@ -213,7 +213,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     if not checkpoint.layers:
         raise UnreadableError(
             checkpoint.path,
-            f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensors",
+            f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensor{'' if len(checkpoint.tensors) == 1 else 's'}",
             "If you expect one, list what the file holds with: rnnconvert inspect -v",
             details=checkpoint.warnings[:5],
         )
