@@ -5,9 +5,12 @@ An #include of a file in the same folder is followed, so that tables may lie in 
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +20,19 @@ from rnnconvert.core.errors import UnreadableError
 
 _LARGEST = 512 << 20
 _MOST_FILES = 256
+_DEEPEST = 8
+"""The most braces within braces."""
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([\w.-]{1,200})"', re.M)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w{1,200})[ \t]+([^\s/][^\n]{0,200})", re.M)
 # The bounds of what may be long keep the search linear.
 _VALUE = re.compile(r"\b(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){0,4})=\s*\{([^{}]*)\}")
+_TABLE = re.compile(
+    r"\b(?:(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){1,4})=|(?:vector|array)[ \t]*<[\w:<>, \t]{1,120}>[ \t]*(\w{1,200})[ \t]*=?)\s*[({]"
+)
+"""Where the numbers of an array or of a vector begin."""
+_PIECE = re.compile(r"[{}();]|[^\s{}(),;]{1,80}")
+_NUMBER = re.compile(r"[-+]?[0-9.][-+0-9.eE]{0,40}[fFlLuU]{0,3}")
 _SUFFIX = re.compile(r"(?<=[0-9.])[fFlLuU]+")
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
@@ -31,6 +42,7 @@ class Source:
     """Files of C.
 
     arrays   numbers by the arrays' names
+    tables   arrays in braces within braces, and std::vector's, by their names
     words    what stands in the braces of a structure, and its type, by its name
     defined  texts by their names
     comment  the comments of the first file
@@ -38,6 +50,7 @@ class Source:
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
+    tables: dict[str, Array] = field(default_factory=dict)
     words: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     defined: dict[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -79,7 +92,37 @@ def read(path: Path) -> Source:
                 source.arrays[name] = _numbers(one, name, inside)
             else:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
+        source.tables |= {name: table for name, table in _tables(text) if name not in source.arrays}
     return source
+
+
+def _tables(text: str) -> Iterator[tuple[str, Array]]:
+    """Yield arrays and vectors of numbers with their names, in the shape that their braces have; others are passed over."""
+    begin = 0
+    while (match := _TABLE.search(text, begin)) is not None:
+        begin = match.end()
+        levels: list[list[Any]] = [[]]
+        plain = True
+        for piece in _PIECE.finditer(text, match.end()):
+            begin, word = piece.end(), piece.group()
+            if word in ("{", "("):
+                levels.append([])
+            elif word in ("}", ")") and len(levels) > 1:
+                inner = levels.pop()
+                levels[-1].append(inner)
+            elif word in ("}", ")", ";"):
+                break
+            elif plain := plain and _NUMBER.fullmatch(word) is not None:
+                levels[-1].append(_SUFFIX.sub("", word))
+            if len(levels) > _DEEPEST or not plain:
+                break
+        if plain and len(levels) == 1 and levels[0]:
+            with contextlib.suppress(ValueError):  # rows of several lengths
+                yield match[1] or match[3], np.array(_floats(levels[0]), np.float64)
+
+
+def _floats(values: list[Any]) -> list[Any]:
+    return [_floats(one) if isinstance(one, list) else float(one) for one in values]
 
 
 def _numbers(path: Path, name: str, inside: str) -> Array:
