@@ -6,11 +6,11 @@ An #include of a file in the same folder is followed, so that tables may lie in 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -31,9 +31,14 @@ _TABLE = re.compile(
     r"\b(?:(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){1,4})=|(?:vector|array)[ \t]*<[\w:<>, \t]{1,120}>[ \t]*(\w{1,200})[ \t]*=?)\s*[({]"
 )
 """Where the numbers of an array or of a vector begin."""
-_PIECE = re.compile(r"[{}();]|[^\s{}(),;]{1,80}")
-_NUMBER = re.compile(r"[-+]?[0-9.][-+0-9.eE]{0,40}[fFlLuU]{0,3}")
+_BRACE = re.compile(r"[{}();]")
+_NESTED = re.compile(r"[-+0-9.,eEfFlLuU\s{}]*")
 _SUFFIX = re.compile(r"(?<=[0-9.])[fFlLuU]+")
+_AS_JSON = (
+    (_SUFFIX, ""), (re.compile(r"\{"), "["), (re.compile(r",? ?\}"), "]"), (re.compile(r", ?\Z"), ""),
+    (re.compile(r"\+(?=[0-9.])"), ""), (re.compile(r"(?<![0-9])\."), "0."), (re.compile(r"\.(?![0-9])"), ".0"),
+)  # fmt: skip
+"""What makes JSON of the numbers in braces of C, with one blank between words."""
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 
@@ -42,7 +47,7 @@ class Source:
     """Files of C.
 
     arrays   numbers by the arrays' names
-    tables   arrays in braces within braces, and std::vector's, by their names
+    text     what all of them say, without comments
     words    what stands in the braces of a structure, and its type, by its name
     defined  texts by their names
     comment  the comments of the first file
@@ -50,7 +55,7 @@ class Source:
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
-    tables: dict[str, Array] = field(default_factory=dict)
+    text: str = ""
     words: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     defined: dict[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -92,37 +97,31 @@ def read(path: Path) -> Source:
                 source.arrays[name] = _numbers(one, name, inside)
             else:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
-        source.tables |= {name: table for name, table in _tables(text) if name not in source.arrays}
+        source.text += text
     return source
 
 
-def _tables(text: str) -> Iterator[tuple[str, Array]]:
+def tables(text: str) -> Iterator[tuple[str, Array]]:
     """Yield arrays and vectors of numbers with their names, in the shape that their braces have; others are passed over."""
     begin = 0
     while (match := _TABLE.search(text, begin)) is not None:
-        begin = match.end()
-        levels: list[list[Any]] = [[]]
-        plain = True
-        for piece in _PIECE.finditer(text, match.end()):
-            begin, word = piece.end(), piece.group()
-            if word in ("{", "("):
-                levels.append([])
-            elif word in ("}", ")") and len(levels) > 1:
-                inner = levels.pop()
-                levels[-1].append(inner)
-            elif word in ("}", ")", ";"):
+        begin, depth, deepest = match.end(), 1, 1
+        for brace in _BRACE.finditer(text, match.end()):
+            begin = brace.end()
+            depth += 1 if brace.group() in "{(" else -1
+            deepest = max(deepest, depth)
+            if not depth or deepest > _DEEPEST or brace.group() == ";":
                 break
-            elif plain := plain and _NUMBER.fullmatch(word) is not None:
-                levels[-1].append(_SUFFIX.sub("", word))
-            if len(levels) > _DEEPEST or not plain:
-                break
-        if plain and len(levels) == 1 and levels[0]:
-            with contextlib.suppress(ValueError):  # rows of several lengths
-                yield match[1] or match[3], np.array(_floats(levels[0]), np.float64)
-
-
-def _floats(values: list[Any]) -> list[Any]:
-    return [_floats(one) if isinstance(one, list) else float(one) for one in values]
+        inside = text[match.end() : begin - 1]
+        if depth or not _NESTED.fullmatch(inside):
+            continue
+        inside = " ".join(inside.split())
+        for pattern, instead in _AS_JSON:
+            inside = pattern.sub(instead, inside)
+        with contextlib.suppress(ValueError, OverflowError):  # rows of several lengths, numbers that are none
+            array = np.array(json.loads(f"[{inside}]"), np.float64)
+            if array.size:
+                yield match[1] or match[3], array
 
 
 def _numbers(path: Path, name: str, inside: str) -> Array:

@@ -89,7 +89,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays |= {f"{called}/{local}": array for local, array in own.items()}
         used |= set(told["arrays"])
         warnings += [f"{called}: {one}" for one in told["warnings"]]
-    plain = source.arrays if layers else {**source.arrays, **source.tables}
+    plain = source.arrays if layers else {**dict(c_text.tables(source.text)), **source.arrays}
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
     return Checkpoint(
