@@ -7,9 +7,12 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import pickle
 import shutil
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,9 +280,102 @@ def _only_read(folder: Path) -> Iterator[Path]:
     yield ggml.written(folder / "ggml.bin", ggml.cell())
 
 
+def _arrays() -> dict[str, Any]:
+    """Return an LSTM under the names that PyTorch gives its arrays."""
+    shapes = {"weight_ih": (12, 2), "weight_hh": (12, 3), "bias_ih": (12,), "bias_hh": (12,)}
+    return {f"rnn.{name}_l0": np.ones(shape, np.float32) for name, shape in shapes.items()}
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    """Yield models in containers: in a zip archive, in a tar inside a zip archive, as bytes in a pickle."""
+    from rnnconvert.containers import safetensors
+
+    safetensors.write(folder / "model.safetensors", _arrays())
+    model = (folder / "model.safetensors").read_bytes()
+    with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
+        tar.add(folder / "model.safetensors", "model/weights.safetensors")
+    for name, inner in (("flat.zip", "model.safetensors"), ("nested.zip", "model.tar.gz")):
+        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED) as outer:
+            outer.write(folder / inner, inner)
+            outer.writestr("README.md", "a model")
+        yield folder / name
+    yield folder / "model.tar.gz"
+    for protocol in (2, 4):
+        path = folder / f"held{protocol}.pkl"
+        path.write_bytes(pickle.dumps({"model": model, "epoch": 3}, protocol))
+        yield path
+
+
+def _joblib(folder: Path) -> Iterator[Path]:
+    import joblib
+
+    for level in (0, 3):
+        joblib.dump({"epoch": 1, **_arrays()}, folder / f"m{level}.joblib", compress=level)
+        yield folder / f"m{level}.joblib"
+
+
+def _architecture(folder: Path) -> Iterator[Path]:
+    """Yield weights alone with the architecture of their model beside them."""
+    import h5py
+
+    config = {"name": "lstm_1", "units": 3, "activation": "relu", "recurrent_activation": "sigmoid", "use_bias": True}
+    layers = [{"class_name": "LSTM", "config": {**config, "batch_input_shape": [None, 4, 2]}}]
+    model = {"class_name": "Sequential", "config": {"name": "m", "layers": layers}, "keras_version": "2.4.0"}
+    # YAML holds JSON, but for how its lines begin.
+    lines = (
+        "class_name: Sequential",
+        "config:",
+        "  name: m",
+        f"  layers: {json.dumps(layers)}",
+        "keras_version: 2.4.0",
+    )
+    for end, text in (("json", json.dumps(model)), ("yaml", "\n".join(lines))):
+        (folder / end).mkdir()
+        (folder / end / f"model.{end}").write_text(text)
+        with h5py.File(folder / end / "weights.h5", "w") as file:
+            group = file.create_group("lstm_1/lstm_1")
+            file.attrs["layer_names"] = [b"lstm_1"]
+            file["lstm_1"].attrs["weight_names"] = [b"lstm_1/kernel:0", b"lstm_1/recurrent_kernel:0", b"lstm_1/bias:0"]
+            for name, shape in (("kernel:0", (2, 12)), ("recurrent_kernel:0", (3, 12)), ("bias:0", (12,))):
+                group.create_dataset(name, data=np.ones(shape, np.float32))
+        yield folder / end / "weights.h5"
+
+
+def _tutorials(folder: Path) -> Iterator[Path]:
+    """Yield cells under the names that tutorials give."""
+    gates = {f"W{gate}": np.ones((3, 5), np.float32) for gate in "ifco"} | {
+        f"b{gate}": np.ones((3, 1), np.float32) for gate in "ifco"
+    }
+    theano = {
+        "lstm_W": np.ones((2, 12), np.float32),
+        "lstm_U": np.ones((3, 12), np.float32),
+        "lstm_b": np.ones(12, np.float32),
+    }
+    karpathy = {"Wxh": np.ones((3, 2)), "Whh": np.ones((3, 3)), "bh": np.ones((3, 1))}
+    for number, arrays in enumerate((gates, theano, karpathy)):
+        np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]
+        yield folder / f"m{number}.npz"
+        (folder / f"m{number}.pkl").write_bytes(pickle.dumps(arrays))
+        yield folder / f"m{number}.pkl"
+
+
+def _json(folder: Path) -> Iterator[Path]:
+    """Yield JSON of an amplifier with its sample, and of brain.js."""
+    weights = [np.ones(shape).tolist() for shape in ((1, 8), (2, 8), (8,))]
+    row = [{"type": "lstm", "activation": "", "shape": [None, None, 2], "weights": weights},
+           {"type": "dense", "activation": "tanh", "shape": [None, None, 1], "weights": [[[1.0], [1.0]], [0.5]]}]  # fmt: skip
+    sample = {"input_batch": [0.1, 0.2, 0.3], "output_batch": [0.1, 0.2, 0.3]}
+    (folder / "amp.json").write_text(json.dumps({"in_shape": [None, None, 1], "in_skip": 1, "layers": row, **sample}))
+    yield folder / "amp.json"
+    for name in ("GRU", "RNNTimeStep", "LSTMTimeStep"):
+        shutil.copy(GOLDEN / "brainjs" / f"{name}.json", folder)
+        yield folder / f"{name}.json"
+
+
 _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
     "torch": _torch, "shards": _shards, "jld2": _jld2, "dl4j": _dl4j, "onnxtxt": _onnxtxt, "onnx-folded": _folded, "gz": _gzipped,
-    "h5-library": _dense_hdf5, "only-read": _only_read,
+    "h5-library": _dense_hdf5, "only-read": _only_read, "inside": _inside, "joblib": _joblib, "architecture": _architecture,
+    "tutorials": _tutorials, "json-networks": _json,
 }  # fmt: skip
 
 

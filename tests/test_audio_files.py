@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,89 @@ def test_an_amplifier_gives_its_outputs_from_its_learned_state() -> None:
     y = y @ np.asarray(found.tensors["head.weight"]).T + np.asarray(found.tensors["head.bias"])
     assert np.abs(y - expected).max() < 1e-6
     assert np.any(found.layers["lstm"].first.arrays["initial_hidden", ""])
+
+
+def amplifier(path: Path, skip: int = 0, off: float = 0.0) -> dict[str, Any]:
+    """Return the document of an AIDA-X model with the sample that its training leaves in it, as torch computes it.
+
+    off  how far one of the recorded outputs is from what the model gives
+    """
+    torch = needed("torch", "torch")
+    torch.manual_seed(1)
+    rec, lin = torch.nn.LSTM(1, 4, batch_first=True), torch.nn.Linear(4, 1)
+    x = torch.linspace(-1, 1, 60).reshape(1, 60, 1)
+    with torch.no_grad():
+        y = (lin(rec(x)[0]) + skip * x).ravel().tolist()
+    y[40] += off
+    state = {name: value.numpy() for name, value in rec.state_dict().items()}
+    bias = state["bias_ih_l0"] + state["bias_hh_l0"]
+    weights = [state["weight_ih_l0"].T.tolist(), state["weight_hh_l0"].T.tolist(), bias.tolist()]
+    dense = [lin.weight.detach().numpy().T.tolist(), lin.bias.tolist()]
+    document = {
+        "in_shape": [None, None, 1], "in_skip": skip, "in_gain": 3.0,
+        "layers": [{"type": "lstm", "activation": "", "shape": [None, None, 4], "weights": weights},
+                   {"type": "dense", "activation": "", "shape": [None, None, 1], "weights": dense}],
+        "input_batch": x.ravel().tolist(), "output_batch": y,
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+    return document
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_the_sample_of_an_amplifier_is_part_of_the_proof(skip: int, tmp_path: Path) -> None:
+    amplifier(path := tmp_path / "amp.json", skip)
+    assert "of 60 steps, which verify runs, too" in call("inspect", path).output
+    report = rc.convert(path, target := tmp_path / "amp.pt", verify=True).report
+    assert report.verdict == "equal" and report.equal
+    assert "lstm: it gives the 60 outputs of its own model that A holds, to within" in str(report)
+    assert "that A holds" in str(rc.verify(path, target))
+
+
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_sample_that_the_layers_do_not_give_is_not_equal(skip: int, tmp_path: Path) -> None:
+    amplifier(path := tmp_path / "amp.json", skip, off=1e-4)
+    with pytest.raises(rc.NotEqualError, match=r"that A holds are not what the layer of A gives there: off by 0\.0001"):
+        rc.convert(path, tmp_path / "amp.pt", verify=True)
+    assert not (tmp_path / "amp.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"output_batch": None}, "'output_batch' is not a list of numbers"),
+        ({"output_batch": [0.5]}, r"it has the shapes \(60,\) and \(1,\)"),
+        ({"in_skip": 2}, "adds 2 of its input"),
+        ({"function": "elu"}, "'dense' is not a dense layer with a function that is computed here"),
+    ],
+)
+def test_a_sample_that_cannot_be_used_stops_nothing(change: dict[str, Any], why: str, tmp_path: Path) -> None:
+    document = amplifier(path := tmp_path / "amp.json")
+    document["layers"][1]["activation"] = change.pop("function", "")
+    path.write_text(json.dumps({**document, **change}))
+    found = rc.load(path)
+    assert not found.recorded and any(re.search(f"its sample .* is not used: .*{why}", one) for one in found.warnings)
+    assert rc.convert(path, tmp_path / "amp.pt", verify=True).report.equal
+
+
+@pytest.mark.parametrize("form", ["rtneural", "guitarml"])
+def test_the_layers_around_fill_a_model_of_torch(form: str, tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    document = amplifier(path := tmp_path / "amp.json")
+    weight, bias = (np.array(one, np.float32) for one in document["layers"][1]["weights"])
+    if form == "guitarml":
+        rc.convert(path, path := tmp_path / "amp2.json", target_format="guitarml", prefix="rec")
+        state = json.loads(path.read_text())
+        path.write_text(json.dumps({**state, "lin.weight": weight.T.tolist(), "lin.bias": bias.tolist()}))
+
+    class Amplifier(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rec, self.lin = torch.nn.LSTM(1, 4, batch_first=True), torch.nn.Linear(4, 1)
+
+    rc.load_into(module := Amplifier(), path)
+    with torch.no_grad():
+        y = module.lin(module.rec(torch.tensor(document["input_batch"]).reshape(1, -1, 1))[0])
+    np.testing.assert_allclose(y.ravel(), document["output_batch"], rtol=0, atol=1e-6)
 
 
 # Keras and torch beside what is read and written ------------------------------------------------------------

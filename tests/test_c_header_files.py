@@ -305,3 +305,38 @@ def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     made(tmp_path / "m.h", of(LSTM), storage="int8")
     ends = endings(tmp_path / "m.h", letters=b'0123456789{}[]"/*-,ef\x00\xff')
     assert ends == {"read", "unreadable"}
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "const float {name}[{rows}][{columns}] = {{{rows_in_braces}}};",
+        "static const std::vector<std::vector<float>> {name} = {{{rows_in_braces}}};",
+        "std::vector<std::vector<double>> {name}{{{rows_in_braces}}};",
+        "const std::array<std::array<float, {columns}>, {rows}> {name} = {{{rows_in_braces}}};",
+    ],
+)
+def test_tables_of_a_program_of_ones_own_are_listed_with_a_draft(form: str, tmp_path: Path) -> None:
+    """Their names and shapes are those of a layer, but not their gates: the error shows the layout that describes them."""
+    draw = np.random.default_rng(2)
+    arrays = {"lstm_kernel": draw.normal(size=(3, 16)), "lstm_recurrent_kernel": draw.normal(size=(4, 16))}
+    lines = ["#include <vector>", "namespace model {", f"const float lstm_bias[16] = {{{', '.join(['0.5f'] * 16)}}};"]
+    for name, array in arrays.items():
+        rows = ", ".join("{" + ", ".join(f"{one:.9g}f" for one in row) + "}" for row in array)
+        lines.append(form.format(name=name, rows=len(array), columns=array.shape[1], rows_in_braces=rows))
+    (path := tmp_path / "model.h").write_text("\n".join([*lines, "}"]))
+    found = rc.load(path)
+    assert found.tensors["lstm_bias"].shape == (16,)
+    for name, array in arrays.items():
+        np.testing.assert_allclose(found.tensors[name], array, rtol=1e-6)
+    with pytest.raises(rc.UnreadableError, match="no recurrent layer in it could be read") as error:
+        rc.convert(path, tmp_path / "out.pt")
+    assert '{ name = "lstm_kernel", parts = "input", axes = "in (gate hidden)" }' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["float a[2] = {{1, 2}, {3}};", "vector<float> a = {b, 2};", "int a[1] = " + "{" * 50 + "1"]
+)
+def test_braces_that_hold_no_array_are_passed_over(text: str, tmp_path: Path) -> None:
+    (path := tmp_path / "model.h").write_text(f"{text}\nconst std::vector<float> w{{1.5f, -2}};\n")
+    assert {name: array.tolist() for name, array in rc.load(path).tensors.items()} == {"w": [1.5, -2.0]}

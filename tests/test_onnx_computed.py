@@ -294,3 +294,41 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
             np.testing.assert_allclose(
                 new, truth.swapaxes(0, use.axis) if use.kind == "sequence" else truth, rtol=1e-4, atol=1e-5
             )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter, about itself
+@pytest.mark.parametrize("taken", ["index", "slice", "unbind"])
+def test_a_cell_whose_states_are_parts_of_one_input_is_read(taken: str, tmp_path: Path) -> None:
+    """A streaming model takes both states in one array and gives both back: one step, whose states are elements of an input."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(3)
+
+    class Streaming(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn, self.head = torch.nn.LSTMCell(6, 6), torch.nn.Linear(6, 2)
+
+        def forward(self, x: Any, state: Any) -> Any:
+            x = torch.relu(x)
+            if taken == "slice":
+                h, c = state[0:1].squeeze(0), state[1:2].squeeze(0)
+            else:
+                h, c = (state[0], state[1]) if taken == "index" else state.unbind(0)
+            h, c = self.rnn(x, (h, c))
+            return self.head(torch.relu(h)), torch.stack([h, c])
+
+    torch.onnx.export(
+        Streaming().eval(), (torch.zeros(1, 6), torch.zeros(2, 1, 6)), path := tmp_path / "model.onnx", dynamo=False,
+        input_names=["x", "state"], output_names=["y", "next"],
+    )  # fmt: skip
+    found = rc.load(path)
+    assert not found.unread
+    (stack,) = found.layers.values()
+    draw = np.random.default_rng(5)
+    x, state = (draw.normal(size=shape).astype(np.float32) for shape in ((1, 6), (2, 1, 6)))
+    import onnxruntime
+
+    _, after = onnxruntime.InferenceSession(path).run(None, {"x": x, "state": state})
+    given = reference.run(stack, np.maximum(x, 0)[None], [state[0]], [state[1]])
+    np.testing.assert_allclose(np.stack([given.hidden[0], given.cell[0]]), after, rtol=0, atol=1e-6)
+    assert sum("is given at run time" in text for text in found.warnings) == 2

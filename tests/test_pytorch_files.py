@@ -232,6 +232,36 @@ def test_shards_are_one_checkpoint(lstm: nn.LSTM, tmp_path: Path) -> None:
     assert agrees(only(index)[1], lstm)
 
 
+@pytest.mark.parametrize("named", ["weight_ih_l0", "bias_hh_l1"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_parameters_of_several_types_are_read_as_a_module_loads_them(
+    named: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    source = nn.LSTM(3, 4, num_layers=2)
+    state = source.state_dict()
+    state[named] = state[named].to(dtype)
+    torch.save(state, path := tmp_path / "model.pt")
+    layer = nn.LSTM(3, 4, num_layers=2).to(torch.promote_types(torch.float32, dtype))
+    layer.load_state_dict(torch.load(path))
+    x = np.linspace(-1, 1, 30, dtype=np.float32).reshape(5, 2, 3)
+    (stack,) = load(path).layers.values()
+    expected = outputs(layer, torch.from_numpy(x).to(layer.bias_hh_l0.dtype))
+    np.testing.assert_allclose(reference.run(stack, x).y, expected, rtol=0, atol=TOLERANCE)
+    report = rc.verify(path, on=["torch-cpu"])
+    assert report.equal, str(report)
+    assert report.document["layers"][0]["runs"][0]["own_file"]
+
+
+def test_a_modules_mode_decides_what_it_computes(tmp_path: Path) -> None:
+    """torch.nn.RNN computes by its mode, which is set where it is made, and not by an attribute that was changed later."""
+    layer = nn.RNN(3, 4)
+    layer.nonlinearity = "relu"
+    torch.save(nn.Sequential(layer), path := tmp_path / "model.pt")
+    x = torch.linspace(-1, 1, 30).reshape(5, 2, 3)
+    (stack,) = load(path).layers.values()
+    np.testing.assert_allclose(reference.run(stack, x.numpy()).y, outputs(layer, x), rtol=0, atol=TOLERANCE)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_types_are_kept(dtype: torch.dtype, tmp_path: Path) -> None:
     layer = nn.LSTM(3, 5, proj_size=2, dtype=dtype)

@@ -15,7 +15,9 @@ import rnnconvert as rc
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.running.registry import Executor
 from tests import frameworks, ready
+from tests.drawn import drawn, each
 from tests.frameworks import judge
+from tests.test_keras_keys import X, changed, check_agreed, odd
 from tests.workers import running
 
 MAKE = """
@@ -181,3 +183,55 @@ def test_a_transplant_is_verified_by_outputs_that_keras_2_kept(folder: Path) -> 
     kept = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
     assert report.verify(x, expected=kept)
     assert not report.verify(x, expected=kept * np.float32(1.01))
+
+
+ODD_FILES = """
+import sys
+import numpy as np
+import tf_keras as k
+
+for path in sys.argv[2:]:
+    try:
+        given = k.models.load_model(path)(np.load(sys.argv[1]))
+        np.save(f"{path}.npy", given[0] if isinstance(given, (list, tuple)) else given)
+    except Exception as error:
+        print(path, error)
+"""
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_odd_values_are_read_as_keras_2_takes_them(
+    first: bool, folder: Path, keras_2: Executor, tmp_path: Path
+) -> None:
+    """Whatever the value of a key, the numbers are those that Keras 2 computes with the file, or both refuse it.
+
+    first  whether the model begins with the layer, without an InputLayer, as Keras wrote it before 2.4
+    """
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    make = (
+        "import sys, tf_keras as k; k.Sequential([k.layers.Input((5, 3)), k.layers.LSTM(4, name='it', "
+        "recurrent_activation='hard_sigmoid', bias_initializer='random_uniform')]).save(sys.argv[1])"
+    )
+    command = [keras_2.python, "-W", "ignore", "-c", make, tmp_path / "base.h5"]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    layers: list[dict[str, Any]] = []
+    changed(tmp_path / "base.h5", tmp_path / "plain.h5", layers.append)
+    stated = [{"batch_input_shape": [None, 5, 3]}, {"input_shape": [5, 3]}, {"input_dim": 3}] if first else [{}]
+    cases = [(shape, *case) for shape in stated for case in odd(layers[0])]
+    files = []
+    for number, (shape, key, value) in enumerate(drawn(cases, 12, f"first={first}")):
+
+        def put(layer: dict[str, Any], shape: Any = shape, key: str = key, value: Any = value) -> None:
+            layer["config"].update(shape)
+            layer["config"][key] = value
+
+        files.append((changed(tmp_path / "base.h5", tmp_path / f"{number}.h5", put, first), key, value))
+    np.save(tmp_path / "x.npy", X)
+    command = [keras_2.python, "-W", "ignore", "-c", ODD_FILES, tmp_path / "x.npy", *(path for path, *_ in files)]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+
+    def check(case: tuple[Path, str, Any]) -> None:
+        given = case[0].with_name(f"{case[0].name}.npy")
+        check_agreed(*case, np.load(given) if given.exists() else None)
+
+    each(files, check, lambda case: f"{case[1]}={case[2]!r}")

@@ -5,7 +5,10 @@ An #include of a file in the same folder is followed, so that tables may lie in 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,12 +21,25 @@ from rnnconvert.core.errors import UnreadableError
 
 _LARGEST = 512 << 20
 _MOST_FILES = 256
+_DEEPEST = 8
+"""The most braces within braces."""
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([\w.-]{1,200})"', re.M)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w{1,200})[ \t]+([^\s/][^\n]{0,200})", re.M)
 # The bounds of what may be long keep the search linear.
 _VALUE = re.compile(r"\b(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){0,4})=\s*\{([^{}]*)\}")
+_TABLE = re.compile(
+    r"\b(?:(\w{1,200})[ \t]*((?:\[[^\]\n]{0,80}\][ \t]*){1,4})=|(?:vector|array)[ \t]*<[\w:<>, \t]{1,120}>[ \t]*(\w{1,200})[ \t]*=?)\s*[({]"
+)
+"""Where the numbers of an array or of a vector begin."""
+_BRACE = re.compile(r"[{}();]")
+_NESTED = re.compile(r"[-+0-9.,eEfFlLuU\s{}]*")
 _SUFFIX = re.compile(r"(?<=[0-9.])[fFlLuU]+")
+_AS_JSON = (
+    (_SUFFIX, ""), (re.compile(r"\{"), "["), (re.compile(r",? ?\}"), "]"), (re.compile(r", ?\Z"), ""),
+    (re.compile(r"\+(?=[0-9.])"), ""), (re.compile(r"(?<![0-9])\."), "0."), (re.compile(r"\.(?![0-9])"), ".0"),
+)  # fmt: skip
+"""What makes JSON of the numbers in braces of C, with one blank between words."""
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 
@@ -32,6 +48,7 @@ class Source:
     """Files of C.
 
     arrays   numbers by the arrays' names
+    text     what all of them say, without comments
     words    what stands in the braces of a structure, and its type, by its name
     defined  texts by their names
     comment  the comments of the first file
@@ -39,6 +56,7 @@ class Source:
     """
 
     arrays: dict[str, Array] = field(default_factory=dict)
+    text: str = ""
     words: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     defined: dict[str, str] = field(default_factory=dict)
     comment: str = ""
@@ -80,7 +98,31 @@ def read(path: Path) -> Source:
                 source.arrays[name] = _numbers(one, name, inside)
             else:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
+        source.text += text
     return source
+
+
+def tables(text: str) -> Iterator[tuple[str, Array]]:
+    """Yield arrays and vectors of numbers with their names, in the shape that their braces have; others are passed over."""
+    begin = 0
+    while (match := _TABLE.search(text, begin)) is not None:
+        begin, depth, deepest = match.end(), 1, 1
+        for brace in _BRACE.finditer(text, match.end()):
+            begin = brace.end()
+            depth += 1 if brace.group() in "{(" else -1
+            deepest = max(deepest, depth)
+            if not depth or deepest > _DEEPEST or brace.group() == ";":
+                break
+        inside = text[match.end() : begin - 1]
+        if depth or not _NESTED.fullmatch(inside):
+            continue
+        inside = " ".join(inside.split())
+        for pattern, instead in _AS_JSON:
+            inside = pattern.sub(instead, inside)
+        with contextlib.suppress(ValueError, OverflowError):  # rows of several lengths, numbers that are none
+            array = np.array(json.loads(f"[{inside}]"), np.float64)
+            if array.size:
+                yield match[1] or match[3], array
 
 
 def _numbers(path: Path, name: str, inside: str) -> Array:

@@ -89,7 +89,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays |= {f"{called}/{local}": array for local, array in own.items()}
         used |= set(told["arrays"])
         warnings += [f"{called}: {one}" for one in told["warnings"]]
-    others = {name: array.astype(np.float32) for name, array in source.arrays.items() if name not in used and layers}
+    plain = source.arrays if layers else {**dict(c_text.tables(source.text)), **source.arrays}
+    others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
     return Checkpoint(
         str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {}, {**arrays, **others},

@@ -138,19 +138,18 @@ def functions(layer: Entry, era: Era) -> tuple[Activation, Activation]:
     config = layer.config
     if layer.class_name.startswith("CuDNN"):
         return TANH, SIGMOID
-    gates = config.get("recurrent_activation", config.get("inner_activation"))
-    if gates is None:
-        peephole = layer.class_name == "PeepholeLSTMCell"
-        gates = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
+    peephole = layer.class_name == "PeepholeLSTMCell"
+    default = "hard_sigmoid" if era.before_2_3 or peephole else "sigmoid"
+    gates = config.get("recurrent_activation", config.get("inner_activation", default))
     return activation(config.get("activation", "tanh"), era), activation(gates, era)
 
 
 def unstated(layer: Entry) -> list[str]:
-    """Return the functions that the configuration of a cell does not state."""
+    """Return the functions that the configuration of a cell does not state; null states the linear function."""
     if layer.class_name.startswith("CuDNN"):
         return []
     missing = [] if "activation" in layer.config else ["activation"]
-    gates = layer.config.get("recurrent_activation", layer.config.get("inner_activation"))
-    if gates is None and KINDS.get(layer.class_name) != "rnn":
+    stated = {"recurrent_activation", "inner_activation"} & layer.config.keys()
+    if not stated and KINDS.get(layer.class_name) != "rnn":
         missing.append("recurrent_activation")
     return missing

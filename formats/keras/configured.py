@@ -66,13 +66,13 @@ class Configured:
 
     @cached_property
     def _first(self) -> set[int]:
-        """The first layers of Sequential models: there alone does Keras take the shape of the input that a layer states.
+        """The layers that Sequential models begin with: there alone does Keras take the shape of the input that a layer states,
+        and not after an InputLayer.
 
-        Source: keras/src/engine/sequential.py of 2.15, Sequential.add; keras/src/models/sequential.py (3.15), _maybe_rebuild.
+        Source: keras/src/engine/sequential.py of 2.15 and keras/src/models/sequential.py (3.15), Sequential.add.
         """
         models = [one for one in (self.model, *every(self.model)) if one.class_name == "Sequential"]
-        inside = [[layer for layer in children(one) if layer.class_name != "InputLayer"] for one in models]
-        first = [layers[0] for layers in inside if layers]
+        first = [layers[0] for one in models if (layers := children(one))]
         for layer in first:
             wrapped = layer.inner("layer")
             first += [] if wrapped is None else [wrapped]

@@ -40,8 +40,10 @@ def _is_object(value: object) -> bool:
 
 TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "flag": (_is_flag, "true or false"),
+    "boolean": (_is_flag, "true or false"),
     "size": (lambda value: _whole(value, 1), "a positive whole number"),
     "count": (lambda value: _whole(value, 0), "a whole number"),
+    "steps": (lambda value: _whole(value, 0), "a whole number"),
     "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1, "a number from 0 to 1"),
     "number": (
         lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number",
@@ -131,7 +133,7 @@ KEYS: dict[str, Key] = {
     **_keys("init inner_init forget_bias_init kernel_initializer recurrent_initializer bias_initializer", "object?"),
     **_keys("W_regularizer U_regularizer b_regularizer kernel_regularizer recurrent_regularizer", "object?"),
     **_keys("bias_regularizer activity_regularizer kernel_constraint recurrent_constraint bias_constraint", "object?"),
-    **_keys("unit_forget_bias trainable", "flag?"),
+    **_keys("unit_forget_bias", "flag?"), **_keys("trainable", "boolean?"),
     **_keys("dropout dropout_W dropout_U recurrent_dropout", "rate?"),
     **_keys("seed", "seed?"),
     **_keys("weights", "list?"),
@@ -142,7 +144,7 @@ KEYS: dict[str, Key] = {
     **_keys("unroll autocast", "flag?"), **_keys("use_cudnn", "use_cudnn?"),
     # The shape of the input: its last size is that of the features.
     **_keys("batch_input_shape batch_shape input_shape", "shape?", shown="input_size"),
-    **_keys("input_dim", "size?", shown="input_size"), **_keys("input_length", "count?"),
+    **_keys("input_dim", "size?", shown="input_size"), **_keys("input_length", "steps?"),
     **_keys("input_dtype", "object?"), **_keys("build_config", "config?"),
 }  # fmt: skip
 """Every key that is known, of every era."""
@@ -167,48 +169,85 @@ def known(layer: Entry) -> set[str]:
     return {name for name, key in KEYS.items() if not key.of or roles & {*key.of.split()}}
 
 
-def mistyped(layer: Entry) -> Iterator[str]:
-    """Yield what is wrong with the types of a layer's values."""
-    for name in known(layer) & layer.config.keys():
-        value, kind = layer.config[name], KEYS[name].kind
-        found = "" if value is None and kind.endswith("?") else problem(kind.rstrip("?"), value)
-        if found and not _is_overlooked(kind, value):
-            yield f"{name!r}: {found}"
+def mistyped(layer: Entry, first: bool = True) -> Iterator[str]:
+    """Yield what is wrong with the types of a layer's values.
+
+    first  whether its model begins with the layer: there alone does the shape of the input that it states count
+    """
+    return (f"{name!r}: {text}" for name, text, taken in _odd(layer, first) if not taken)
 
 
-_OVERLOOKED: dict[str, Callable[[object], bool]] = {
-    "rate?": lambda value: isinstance(value, Real) and math.isfinite(value),
-    "implementation?": lambda value: True,
-}
-"""Types of keys whose wrong values Keras overlooks, and which values. A rate is clipped, and serves training alone; anything but 1 is
-the implementation 2. Sources: keras/src/layers/rnn/{lstm,gru,simple_rnn}.py of 2.15 and 3.15, __init__ and call of the cells.
+def overlooked(layer: Entry, first: bool = True) -> Iterator[str]:
+    """Yield which wrong values of a layer Keras itself takes, and as what.
+
+    first  as in `mistyped`
+    """
+    for name, _, taken in _odd(layer, first):
+        if taken:
+            yield f"{name!r}: it is {_shown(layer.config[name])}, which Keras {taken}"
+
+
+def _odd(layer: Entry, first: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield each key with a value of a wrong type: its name, what is wrong, and what Keras does with it, "" where it refuses it."""
+    shape = _shape_of(layer, first)
+    for name in sorted(known(layer) & layer.config.keys()):
+        value, key = layer.config[name], KEYS[name]
+        kind = key.kind.rstrip("?")
+        wrong = "" if value is None and key.kind.endswith("?") else problem(kind, value)
+        if wrong:
+            idle = key.shown == "input_size" and name != shape
+            yield name, wrong, _OVERLOOKS if idle else _taken_as(kind, value)
+
+
+_OVERLOOKS = "overlooks"
+_SHAPES = ("batch_input_shape", "batch_shape", "input_shape", "input_dim")
+"""Keys that state the shape of the input, of which a layer takes the first that it has.
+
+Sources: keras/src/engine/base_layer.py of 2.15, Layer.__init__; keras 1.2.2 engine/topology.py, Layer.__init__.
 """
 
 
-def overlooked(layer: Entry) -> Iterator[str]:
-    """Yield which wrong values of a layer Keras itself overlooks."""
-    for name in sorted(known(layer) & layer.config.keys()):
-        value, kind = layer.config[name], KEYS[name].kind
-        if value is not None and problem(kind.rstrip("?"), value) and _is_overlooked(kind, value):
-            yield f"{name!r}: it is {_shown(value)}, which Keras overlooks"
+def _shape_of(layer: Entry, first: bool) -> str:
+    """Return the key whose value Keras takes as the shape of a layer's input, "" for none."""
+    return next((name for name in _SHAPES if name in layer.config), "") if first else ""
 
 
-def _is_overlooked(kind: str, value: object) -> bool:
-    return kind in _OVERLOOKED and _OVERLOOKED[kind](value)
+def _taken_as(kind: str, value: object) -> str:
+    """Return what Keras does with a wrong value of a type, "" where it refuses it.
+
+    A flag is asked for its truth, whatever it is. A rate is clipped, and serves training alone; anything but 1 is the
+    implementation 2. Sources: keras/src/layers/rnn/{lstm,gru,simple_rnn,rnn}.py of 2.15 and 3.15, __init__ and call.
+    """
+    if kind == "flag":
+        return f"takes for {_shown(bool(value))}"
+    numbers = {"rate": Real, "seed": Integral}
+    counts = kind in numbers and isinstance(value, numbers[kind]) and not (kind == "seed" and isinstance(value, bool))
+    return _OVERLOOKS if counts or kind in ("implementation", "steps") else ""
 
 
-def contradicted(layer: Entry, arrays: Arrays, shape_counts: bool = True) -> Iterator[tuple[str, bool]]:
+def contradicted(layer: Entry, arrays: Arrays, first: bool = True) -> Iterator[tuple[str, bool]]:
     """Yield which values of a layer's configuration its arrays contradict, and whether Keras takes them into account.
 
-    shape_counts  whether the shape of the input that the layer states does
+    first  as in `mistyped`
     """
+    shape = _shape_of(layer, first)
     for name in sorted(known(layer) & layer.config.keys()):
         value, field = layer.config[name], KEYS[name].shown
-        value = (value or [None])[-1] if KEYS[name].kind == "shape?" else value
+        value = _as_compared(KEYS[name].kind.rstrip("?"), value)
         expected: Any = getattr(arrays, field) if field else None
         if value is not None and expected is not None and value != expected:
-            counts = shape_counts or field != "input_size"
-            yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}", counts
+            counts = field != "input_size" or name == shape
+            if counts or not problem(KEYS[name].kind.rstrip("?"), layer.config[name]):
+                yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}", counts
+
+
+def _as_compared(kind: str, value: Any) -> object:
+    """Return what a value says that arrays show, too: the last size of a shape, the truth of a flag."""
+    if kind == "flag":
+        return bool(value)
+    if kind == "shape":
+        return value[-1] if isinstance(value, (list, tuple)) and value else None
+    return value
 
 
 def _shown(value: object) -> str:

@@ -335,12 +335,13 @@ class Reader:
 
     def _check(self, name: str, layer: Entry) -> None:
         """Account for every key of a configuration. Raises UnreadableError for a value of another type than the key has."""
-        wrong = sorted(keys.mistyped(layer))
+        first = self.called is None or self.called.is_first(layer)
+        wrong = list(keys.mistyped(layer, first))
         if wrong:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
             )
-        overlooked = [f"{name}: {text}" for text in keys.overlooked(layer)]
+        overlooked = [f"{name}: {text}" for text in keys.overlooked(layer, first)]
         self.warnings += [text for text in overlooked if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
         self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
@@ -367,7 +368,7 @@ class Reader:
         first = self.called is None or any(self.called.is_first(layer) for layer in around)
         stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
         self.warnings += [
-            f"{name}: {text}; Keras ignores the shape that a layer states which is not the first of its model"
+            f"{name}: {text}; Keras ignores it: it takes one shape, that of the layer which its model begins with"
             for text, counts in stated
             if not counts
         ]
@@ -499,7 +500,7 @@ class Reader:
             reason = misfit(tried, shapes)
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
-        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+        if not dtypes <= set(FLOATS):
             raise RefusedError(
                 "weights of these types",
                 "the canonical form",

@@ -163,10 +163,9 @@ class Layers:
         stated = functions(old.entry, self.translator.era)
         keys = ("activation",) if KINDS[old.kind] == "rnn" else ("activation", "recurrent_activation")
         for key, function in zip(keys, stated, strict=False):
-            spelled = {"inner_activation": "recurrent_activation"}
-            given = next((old.entry.config[one] for one in (key, *[a for a, b in spelled.items() if b == key])
-                          if one in old.entry.config), None)  # fmt: skip
-            if given is None:
+            spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
+            given = next((old.entry.config[one] for one in spellings if one in old.entry.config), None)
+            if not any(one in old.entry.config for one in spellings):
                 self.notes.change(
                     made.name, f"{key} is {function.name}, the default of the version that wrote the file"
                 )

@@ -270,7 +270,7 @@ def _step(
             if like is not None and expected and formula == like.formula:
                 names = dict(zip(like.origins, origins, strict=True))
                 made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
-                old = names[like.match.old.origin].value if like.match.old is not None else ""
+                old = _name(graph, like.tracer, names[like.match.old.origin]) if like.match.old is not None else ""
                 return replace(
                     like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="",
                     origins=origins,
@@ -290,7 +290,7 @@ def _step(
             new = next(
                 (n.output[0] for n in nodes if n.output[0] != after and _is(tracer, n.output[0], found.new.key)), ""
             )
-        old = found.old.origin.value if found.old is not None else ""
+        old = _name(graph, tracer, found.old.origin) if found.old is not None else ""
         step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
         if like is None or _alike(like, step):
             return step
@@ -366,3 +366,18 @@ def _layer(graph: Graph, products: Sequence[onnx.NodeProto], steps: Sequence[_St
         Direction(steps[0].match.cell, steps[0].weights.arrays, backward), reads, states,
         uses(graph, ends, rank, backward), rank, False, count,
     )  # fmt: skip
+
+
+def _name(graph: Graph, tracer: Tracer, origin: Origin) -> str:
+    """Return the name of the value that an origin is, such as that of one element where a sequence holds all states.
+
+    Raises UnmatchedError for an element that no node of the graph takes out.
+    """
+    if origin.axis is None:
+        return origin.value
+    for node in graph.nodes:
+        for name in node.output:
+            scope, sequence, at = tracer.element(graph.scope, name) or (None, "", ())
+            if scope is graph.scope and (sequence, at) == (origin.value, (origin.axis, origin.step)):
+                return str(name)
+    raise UnmatchedError(f"its cell state is step {origin.step} of {origin.value!r}, which no node takes out")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.containers import npz_file, safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS, Array, widest
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -126,7 +126,9 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
         _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
-        found = unpack(layout, sizes, {local: arrays[full] for local, full in names.items()})
+        own, note = _in_one_type({local: arrays[full] for local, full in names.items()})
+        warnings.extend(f"{name or 'the module'}: {text}" for text in note)
+        found = unpack(layout, sizes, own)
         layers[name] = assemble(name, cell, found, sizes.num_directions)
         homes[name] = (layout, names)
         said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
@@ -217,7 +219,7 @@ def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurre
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
     for prefix, _, names in found:
-        _check_types(path, prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
+        _check_types(prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
     return found
 
 
@@ -321,8 +323,8 @@ def _styles() -> dict[str, Layout]:
 
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
-    for style, widest in _styles().items():
-        patterns = [pattern(widest, tensor) for tensor in widest.tensors]
+    for style, layout in _styles().items():
+        patterns = [pattern(layout, tensor) for tensor in layout.tensors]
         groups: dict[str, dict[str, str]] = {}
         for name in arrays:
             for expression in patterns:
@@ -350,7 +352,7 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str
     for layout in fitting:
         sizes = fit(layout, found)
         if sizes is not None:
-            _check_types(path, prefix, arrays)
+            _check_types(prefix, arrays)
             return layout, sizes
     raise UnreadableError(
         path,
@@ -359,28 +361,37 @@ def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str
     )
 
 
-def _check_types(path: Path, prefix: str, arrays: Mapping[str, Array]) -> None:
+def _check_types(prefix: str, arrays: Mapping[str, Array]) -> None:
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if not dtypes <= set(FLOATS):
         raise RefusedError(
             "weights that are not floating-point numbers", "the canonical form",
             f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantize the model first.",
         )  # fmt: skip
-    if len(dtypes) > 1:
-        raise UnreadableError(
-            path, f"the parameters under {prefix!r} are of several types: {', '.join(sorted(dtypes))}"
-        )
+
+
+def _in_one_type(arrays: dict[str, Array]) -> tuple[dict[str, Array], list[str]]:
+    """Return a module's parameters in the element type that holds all of them, and a note where they are of several.
+
+    Module.load_state_dict copies each into the type of the module: what the file has as several is one there.
+    """
+    dtype = widest(array.dtype for array in arrays.values())
+    types = sorted({str(array.dtype.newbyteorder("=")) for array in arrays.values()})
+    if len(types) == 1:
+        return arrays, []
+    note = f"its parameters are {' and '.join(types)}, which a module of PyTorch loads as one: they are read as {dtype}"
+    return {name: array.astype(dtype, copy=False) for name, array in arrays.items()}, [note]
 
 
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
-"""An RNN's function, by the mode that its module states."""
+"""An RNN's function, by the mode that its module states. It decides what torch.nn.RNN computes, whatever its `nonlinearity` says."""
 
 
 def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
     """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
     differ.
     """
-    said = str(values.get(f"{prefix}nonlinearity") or _MODES.get(str(values.get(f"{prefix}mode"))) or code)
+    said = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
     if code and said != code:
         raise RefusedError(
             f"an RNN that states {said} but computes {code}", "the canonical form",

@@ -136,6 +136,9 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
     if "weight_hh" in arrays:
         arrays = {f"{name}_l0": value for name, value in arrays.items()}
     own = {name: value for name, value in arrays.items() if "_l" in name}
+    # Arrays of several types are brought to one, as loading them into a module does.
+    dtype = functools.reduce(torch.promote_types, (array.dtype for array in own.values()))
+    own = {name: array.to(dtype) for name, array in own.items()}
     rows, out = own["weight_hh_l0"].shape
     hidden = own["weight_hr_l0"].shape[1] if "weight_hr_l0" in own else out
     with torch.device("meta"):  # no memory, and no random numbers that the file's replace
@@ -145,7 +148,7 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
             num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
             bias="bias_ih_l0" in own,
             bidirectional="weight_hh_l0_reverse" in own,
-            dtype=own["weight_hh_l0"].dtype,
+            dtype=dtype,
             **({"proj_size": out} if "weight_hr_l0" in own else {}),
             **how,
         )

@@ -21,6 +21,7 @@ from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.rtneural import recorded
 from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -28,8 +29,10 @@ from rnnconvert.language.packing import pack
 
 _AROUND = ("dense", "time-distributed-dense", "conv1d", "conv2d", "prelu", "batchnorm", "batchnorm2d", "activation")
 """The types of layers without recurrence that RTNeural knows."""
-_BESIDE = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain")
+_BESIDE = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain", *recorded.KEYS)
 """The keys beside the row of layers that are known."""
+_STATED = ("samplerate", "in_skip", "in_gain", "out_gain")
+"""Those that say something of the whole model."""
 _MOST_LAYERS = 1024
 _CHANGES = {
     "in_skip": "the first value of its input is added to what its last layer gives",
@@ -84,8 +87,10 @@ class RtNeural(ArrayFiles):
         names: Any = found.metadata["names"]
         row = [(name, str(layer["type"])) for name, layer in zip(names, document["layers"], strict=True)]
         received = in_a_row(row, found.layers)
+        samples, unused = recorded.recorded(path, document, names, found.tensors, found.layers)
+        warnings += [f"its sample of what the model gives is not used: {unused}"] if unused else []
         layers = {name: stack.replace(calls=received[name]) for name, stack in found.layers.items()}
-        return found.replace(layers=layers, warnings=(*found.warnings, *warnings))
+        return found.replace(layers=layers, warnings=(*found.warnings, *warnings), recorded=samples)
 
     def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""
@@ -164,10 +169,12 @@ class RtNeural(ArrayFiles):
         return [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
-        """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata."""
+        """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""
         document: Any = checkpoint.metadata["document"]
         stated = document.get("metadata")
-        own = {key: document[key] for key in _BESIDE[3:] if key in document}
+        own = {key: document[key] for key in _STATED if key in document}
+        if checkpoint.recorded:
+            own["sample"] = f"of {len(checkpoint.recorded[0].x)} steps, which verify runs, too"
         return {**own, **(stated if isinstance(stated, dict) else {})}
 
 

@@ -22,6 +22,7 @@ Kind = Literal[
     "chosen",
     "caller",
     "cast",
+    "sample",
     "rounding",
     "merge",
     "mask",
@@ -34,9 +35,9 @@ Kind = Literal[
     "whole",
 ]
 
-_ASIDE = ("chosen", "caller", "cast")
+_ASIDE = ("chosen", "caller", "cast", "sample")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
-the layer, and what an element type costs that holds each weight as nearly as it can."""
+the layer, what an element type costs that holds each weight as nearly as it can, and what was compared beside the usual."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
@@ -47,11 +48,12 @@ class Limit:
     """Something that a comparison left out or leaves open.
 
     kind   "chosen": layers that --layer left out; "caller": what is passed to the layer at each call; "cast": what the
-           element type costs that weights were rounded to; "rounding": a difference that rounding explains; "merge": how
-           directions are joined; "mask", "precision" and "stated": what one model states and the other does not; "states":
-           states that only one model carries from call to call; "weights": a difference too small for any output to show;
-           "units": units that no input exercised; "tolerance": the user's
-           own, which would let zeros pass; "whole": layers that were joined, and whose source was not run whole
+           element type costs that weights were rounded to; "sample": recorded outputs in a file, which were compared, too;
+           "rounding": a difference that rounding explains; "merge": how directions are joined; "mask", "precision" and
+           "stated": what one model states and the other does not; "states": states that only one model carries from call to
+           call; "weights": a difference too small for any output to show; "units": units that no input exercised;
+           "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose source was not
+           run whole
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeVar
 
@@ -17,6 +17,22 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.options import Question, assumptions
 
 Known = TypeVar("Known")
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What a file holds of its own model's outputs, recorded where the model was trained.
+
+    x       what the model reads, (time, batch, in)
+    y       what it gives, (time, batch, out)
+    layer   the recurrent layer, which reads x
+    whole   the model's outputs from what the layer gives and from x, in the arithmetic of these arrays
+    """
+
+    x: Array
+    y: Array
+    layer: str
+    whole: Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -39,6 +55,7 @@ class Checkpoint:
     unpacked   the temporary copy of a model that lay inside the file: packed, in an archive, in a pickle; "" for any other
     sources    the files that it was read from, which must stay unchanged while it is written
     beside     the other files that it was read from: external data, the parts of an index, a graph
+    recorded   what the file holds of its own model's outputs
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
@@ -59,6 +76,7 @@ class Checkpoint:
     batch_first: Mapping[str, bool] = field(default_factory=dict)
     sources: Reading | None = None
     beside: tuple[str, ...] = ()
+    recorded: tuple[Recorded, ...] = ()
 
     @property
     def file(self) -> str:

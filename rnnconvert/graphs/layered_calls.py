@@ -194,7 +194,7 @@ def _given(step: Step, name: str, layers: _Layers) -> Call:
 def _returns(layer: Entry) -> str:
     """Return what a layer is set to return, in words; "" for one whose configuration does not say it."""
     config = _sequence_config(layer)
-    if not isinstance(config.get("return_sequences"), bool):
+    if "return_sequences" not in config:
         return ""
     sequence = "the output of each step" if config["return_sequences"] else "the last output"
     return f"{sequence} and the final states" if config.get("return_state") else sequence

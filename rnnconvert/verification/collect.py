@@ -26,6 +26,7 @@ from rnnconvert.judging.power import power
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
 from rnnconvert.running.registry import Executor
+from rnnconvert.verification import recorded
 from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
 from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
@@ -147,6 +148,7 @@ def proceed(
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
         results.seconds["wait"] = time.perf_counter() - start
         judge(results, subjects, lanes.recordings, prepared.tolerances)
+        recorded.judge(results, subjects, prepared.tolerances)
 
 
 def _model_of(subjects: Sequence[Subject], own: Subject) -> Recurrent:

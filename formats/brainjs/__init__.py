@@ -1,0 +1,6 @@
+"""brain.js."""
+
+FILES = {
+    "brainjs": {"kinds": "json", "endings": ".json", "unwritten": ".json"},
+}
+"""Which kinds of file its formats may be in, and what they write: rnnconvert.language.registry.Card."""

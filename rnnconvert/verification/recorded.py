@@ -1,0 +1,67 @@
+"""What a file holds of its own model's outputs, beside what the layers compute that were read from it.
+
+Executors run layers; what a training left in the file was given by the whole model, in another framework, before anything was
+converted. Both stacks have to give it: the one that was read, which shows that it was read as it was meant, and the other one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.verdict import Limit
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.files.checkpoint import Recorded
+from rnnconvert.judging.cases import Case, shaken
+from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, tolerance
+from rnnconvert.verification.results import Results
+from rnnconvert.verification.running import Subject
+
+_MOST_STEPS = 4096
+"""So many first steps of a sample are run: the reference computes each in turn."""
+
+
+def judge(results: Results, subjects: Sequence[Subject], tolerances: Mapping[str, Tolerance]) -> None:
+    """Add to each layer what the samples in its models' files show of all its stacks."""
+    for layer in results.layers.values():
+        own = [subject for subject in subjects if subject.stack.name == layer.name]
+        for subject in own:
+            for sample in subject.checkpoint.recorded:
+                if subject.pieces != (sample.layer,):
+                    continue
+                # What the numbers of a shorter element type cost is told apart: see `Cast`.
+                exact = [one for one in own if one.model == subject.model or layer.cast is None]
+                judged = {one.model: _compared(one.stack, sample, tolerances) for one in exact}
+                layer.refuted += [
+                    f"the outputs of its own model that {subject.model} holds are not what the layer of {model} gives there: "
+                    f"off by {found.error:.3g}, allowed {found.allowed:.3g}"
+                    for model, found in judged.items()
+                    if not found.passed
+                ]
+                if all(found.passed for found in judged.values()):
+                    off = max(found.error for found in judged.values())
+                    layer.limits.append(Limit("sample", layer.name, _shown(subject.model, sample, off)))
+
+
+def _shown(model: str, sample: Recorded, off: float) -> str:
+    steps = min(len(sample.x), _MOST_STEPS)
+    return f"it gives the {steps} outputs of its own model that {model} holds, to within {off:.2g}"
+
+
+def _compared(stack: Recurrent, sample: Recorded, tolerances: Mapping[str, Tolerance]) -> Comparison:
+    """Return how far a sample is from what its model gives with a stack in the place of its layer."""
+    case = Case("sample", "what the file holds of its own model", sample.x[:_MOST_STEPS])
+
+    def given(some: Recurrent, arithmetic: Any) -> Array:
+        return sample.whole(case.solve(some, arithmetic).y, case.x).astype(np.float64)
+
+    # What was recorded was computed in float32, whatever the file keeps its numbers in.
+    dtype = FLOATS["float32"]
+    with np.errstate(all="ignore"):
+        truth = given(stack, np.float64)
+        floors = [given(stack, dtype), given(shaken(stack, dtype), np.float64)]
+    allowance = Allowance(floors, dtype, tolerance("y", tolerances))
+    return compare(Output("sample", "y", ("time", "batch", "unit")), sample.y[:_MOST_STEPS], truth, allowance)
