@@ -144,10 +144,14 @@ def _dots(small: Small, n: int) -> rc.Checkpoint:
     return _named(small.stack, [".".join("r" * n)])
 
 
+def _dotted(small: Small, n: int) -> rc.Checkpoint:
+    return small.read.replace(tensors={**small.read.tensors, ".".join("r" * n): np.ones((2, 2), np.float32)})
+
+
 GROWING: dict[str, tuple[Layers, int, int]] = {
     "layers": (_layers, 8, 4096), "layers of one stack": (_depth, 8, 4096), "names alike": (_alike, 8, 4096),
     "other tensors": (_others, 32, 1 << 14), "a long name": (_long, 1 << 10, 1 << 21), "a name of many parts": (_slashes, 1 << 9, 1 << 17),
-    "a name of many dots": (_dots, 1 << 9, 1 << 17),
+    "a tensor's name of many dots": (_dotted, 1 << 9, 1 << 15), "a name of many dots": (_dots, 1 << 9, 1 << 17),
 }  # fmt: skip
 """What a checkpoint may have n times, by words for it: how it is made, the smallest n and the largest."""
 

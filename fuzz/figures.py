@@ -79,18 +79,15 @@ def _growth(measured: dict[str, dict[str, Any]]) -> list[str]:
     if not measured:
         return []
     written: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    read: list[dict[str, Any]] = []
+    if read := [found["lines"] for name, found in measured.items() if ": place " in name]:
+        written["(any file grown)"] = [("one of its places", {"lines": max(read), "times": 0.0, "time": 0.0})]
     for name, found in measured.items():
         format, _, what = name.partition(" ")
-        if what.count(": ") == 2:
+        if ": place " not in name:
             written.setdefault(format, []).append((what, found))
-        else:
-            read.append(found)
-    worst = max((one["lines"] for one in read), default=0.0)
     lines = [
         "",
-        f"**Doubling**: {len(measured)} things doubled. Of {len(read)} files with something in them n times, the largest exponent of "
-        f"lines is {worst:.2f}. Of what is written, read and inspected, format by format:",
+        f"**Doubling**: {len(measured)} things doubled; the largest exponent of each format, of written, read and inspected files:",
         "",
         "| format | doubled | largest exponent of lines | of processor time | where |",
         "|---|---|---|---|---|",

@@ -73,3 +73,12 @@ def test_every_format_that_is_written_is_doubled(tmp_path: Path) -> None:
         (tmp_path / format).mkdir()
         made = [one for end in endings if (one := doubling.small(format, end, tmp_path / format))]
         assert made, format
+
+
+def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
+    """A name of 16,000 words with dots between them took half a minute, in single calls."""
+    one = doubling.small("pytorch", ".safetensors", tmp_path)
+    assert one is not None
+    make, first, last = doubling.GROWING["a tensor's name of many dots"]
+    growth = doubling.measure(Case("dots", doubling._reading(one, make), first, last), 0.1)
+    assert growth is not None and not growth.quadratic, growth
