@@ -1,5 +1,5 @@
-"""The figures of docs/reliability.md: `python -m fuzz.figures --seconds 600 --kills 3000` attacks, adds what it counted to
-fuzz/figures.json, and writes the page's tables; without --seconds and --kills it only writes them.
+"""The figures of docs/reliability.md: `python -m fuzz.figures --seconds 600 --kills 3000 --doubling 0.1` attacks and measures, adds
+what it counted to fuzz/figures.json, and writes the page's tables; without these it only writes them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import __main__ as readers
-from fuzz import writes
+from fuzz import doubling, writes
 
 KEPT = Path(__file__).with_name("figures.json")
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
 
-Figures = dict[str, list[dict[str, Any]]]
+Figures = dict[str, Any]
 
 
 def text(kept: Figures) -> str:
     """Return the tables of all runs."""
+    return "\n".join([*_attacks(kept), *_growth(kept.get("doubling", {}))])
+
+
+def _attacks(kept: Figures) -> list[str]:
     runs, kinds, ends = kept["reads"], Counter[str](), Counter[str]()
     for run in runs:
         kinds.update(run["by_kind"])
@@ -67,7 +71,35 @@ def text(kept: Figures) -> str:
         "|---|---|",
         *(f"| {what} | {count:,} |" for what, count in sorted(writing.items())),
     ]
-    return "\n".join(lines)
+    return lines
+
+
+def _growth(measured: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the largest exponents that were measured of each format, of lines and of processor time, and what was doubled there."""
+    if not measured:
+        return []
+    written: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    if read := [found["lines"] for name, found in measured.items() if ": place " in name]:
+        written["(any file grown)"] = [("one of its places", {"lines": max(read), "times": 0.0, "time": 0.0})]
+    for name, found in measured.items():
+        format, _, what = name.partition(" ")
+        if ": place " not in name:
+            written.setdefault(format, []).append((what, found))
+    lines = [
+        "",
+        f"**Doubling**: {len(measured)} things doubled; the largest exponent of each format, of written, read and inspected files:",
+        "",
+        "| format | doubled | largest exponent of lines | of processor time | where |",
+        "|---|---|---|---|---|",
+    ]
+    for format, cases in sorted(written.items()):
+        where, _ = max(cases, key=lambda case: max(case[1]["lines"], case[1]["times"]))
+        slowest = max(one["times"] for _, one in cases)
+        lines.append(
+            f"| {format} | {len(cases)} | {max(one['lines'] for _, one in cases):.2f} | "
+            f"{f'{slowest:.2f}' if any(one['time'] for _, one in cases) else '-'} | {where} |"
+        )
+    return lines
 
 
 _WORDS = {
@@ -82,6 +114,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.figures", description=__doc__)
     parser.add_argument("--seconds", type=int, default=0, help="attack the readers for so long")
     parser.add_argument("--kills", type=int, default=0, help="attack the writers, with so many kills at random times")
+    parser.add_argument(
+        "--doubling", type=float, help="double what files hold until it takes so many seconds; 0 counts lines alone"
+    )
+    parser.add_argument("--only", nargs="*", default=(), help="parts of the names of what is doubled")
     given = parser.parse_args(words)
     kept: Figures = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"reads": [], "writes": []}
     code = 0
@@ -94,6 +130,10 @@ def main(words: Sequence[str] | None = None) -> int:
         if given.kills:
             code |= writes.main(["--kills", str(given.kills), "--figures", str(made)])
             kept["writes"].append(json.loads(made.read_text()))
+            made.unlink()
+        if given.doubling is not None:
+            code |= doubling.main(["--target", str(given.doubling), "--figures", str(made), "--only", *given.only])
+            kept.setdefault("doubling", {}).update(json.loads(made.read_text()))
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)

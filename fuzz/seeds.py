@@ -72,7 +72,8 @@ def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
     return Seed(kind, path.name, files, format)
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """Return what a file of that name is fuzzed as."""
     for end in (".weights.h5", ".safetensors.index.json"):
         if name.endswith(end):
             return end[1:]
@@ -84,7 +85,7 @@ def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield what the project writes: each format, each ending, an LSTM and a GRU where it takes them."""
     for card in registry.cards().values():
         for end in card.written:
-            if kinds and _kind(f"m{end}") not in kinds:
+            if kinds and kind_of(f"m{end}") not in kinds:
                 continue
             for cell in ("lstm", "gru"):
                 for parts, more in (({"input_bias"}, []), ({"input_bias", "recurrent_bias"}, []), (set(), [])):
@@ -102,7 +103,7 @@ def _written(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
                         shutil.rmtree(inside)
                         continue
                     (path,) = inside.glob(f"m{end}") if (inside / f"m{end}").exists() else sorted(inside.iterdir())[:1]
-                    yield _seed(_kind(path.name), path, card.name)
+                    yield _seed(kind_of(path.name), path, card.name)
                     break
     big = random_stack(Sizes("lstm", 16, 16, parts=PLAIN | {"input_bias"}), 1, np.float32)
     inside = folder / "external"
@@ -377,6 +378,8 @@ _MAKERS: dict[str, Callable[[Path], Iterator[Path]]] = {
     "h5-library": _dense_hdf5, "only-read": _only_read, "inside": _inside, "joblib": _joblib, "architecture": _architecture,
     "tutorials": _tutorials, "json-networks": _json,
 }  # fmt: skip
+OTHERS = tuple(_MAKERS)
+"""The kinds of files that are only read, or that others write."""
 
 
 def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
@@ -417,7 +420,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             files = {name: path.read_bytes()} | (
                 {one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {}
             )
-            yield Seed(_kind(name), name, files)
+            yield Seed(kind_of(name), name, files)
         elif path.suffix == ".mlpackage":
             files = {
                 str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()
@@ -440,7 +443,7 @@ def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         else []
     )
     for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
-        kind = _kind(path.name)
+        kind = kind_of(path.name)
         if kind not in REAL or (kinds and kind not in kinds) or kept.get(kind, 0) >= 12:
             continue
         try:

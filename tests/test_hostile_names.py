@@ -10,8 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomllib
 
 import rnnconvert as rc
+from rnnconvert.core.printable import in_toml
+from rnnconvert.files import draft
 from rnnconvert.files.adapter import adapter, c_names, names, variables
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
@@ -94,3 +97,16 @@ def test_identifiers_differ_as_their_compilers_compare_them() -> None:
     )
     made = variables(["\ufb01", "fi", "\u00b2", "class", "1", ""])
     assert len({*made.values()}) == 6 and all(name.isidentifier() for name in made.values())
+
+
+@pytest.mark.parametrize("name", [*NAMES, "\U0001f600", "\x7f", "\x85", "'''", "# x"], ids=ascii)
+def test_a_name_in_toml_is_the_name(name: str) -> None:
+    """In any text of TOML that is written, and in the draft of a layout, which shows the arrays' own names."""
+    assert tomllib.loads(f"name = {in_toml(name)}") == {"name": name}
+    arrays = {f"{side}{name}W": np.ones((20, width), np.float32) for side, width in (("in", 3), ("rec", 5))}
+    _, *text = draft.lines(arrays) or [""]
+    if not text:  # a name that no layout can have: too long, or with braces, which are words there
+        assert "{" in name or "}" in name or len(name) > 90, name
+        return
+    (layout,) = tomllib.loads("\n".join(text))["layout"]
+    assert [one["name"] for one in layout["tensors"]] == [*arrays]

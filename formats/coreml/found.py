@@ -28,12 +28,14 @@ class Network:
     layers    the recurrent layers by name
     arrays    their arrays, as the file has them, by full names
     others    other arrays
+    labels    what stands before the last slash of their names
     evidence, warnings, unread  as in a checkpoint
     """
 
     layers: dict[str, Recurrent] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     others: dict[str, Array] = field(default_factory=dict)
+    labels: set[str] = field(default_factory=set)
     evidence: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)

@@ -122,7 +122,7 @@ def _plain(path: object, name: str, number: int, content: Message, made: Network
         kernel = content.whole(20) or [3, 3]  # what the format takes where nothing is said
         groups = max(1, content.number(10))
         shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
-    label = unique(name or _NAMES[number], {one.rpartition("/")[0] for one in made.others})
+    label = unique(name or _NAMES[number], made.labels)
     weights = _Weights(path, label, lambda local: shape if local == "weights" else (outputs,))
     for local, field in _PLAIN[number].items():
         weight = content.one(field)
@@ -135,6 +135,7 @@ def _plain(path: object, name: str, number: int, content: Message, made: Network
             continue
         own = weights.shape(local)
         fits = len(own) <= 4 and min(own) > 0 and values.size == int(np.prod(own, dtype=object))
+        made.labels.add(label)
         made.others[f"{label}/{local}"] = values.reshape(own) if fits else values
 
 

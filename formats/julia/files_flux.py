@@ -112,8 +112,8 @@ class FluxFiles(JuliaFiles):
         found, doubts = super().found(path, stored, options)
         doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
         types: Types = stored.metadata["types"]
-        vague = {f"{place}: its arrays are named" for place in types}
-        doubts = [one for one in doubts if not (one.endswith("no sizes fit") and one.startswith(tuple(vague)))]
+        vague = [one.endswith("no sizes fit") and one.partition(": its arrays are named")[0] in types for one in doubts]
+        doubts = [one for one, unclear in zip(doubts, vague, strict=True) if not unclear]
         told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:

@@ -64,28 +64,21 @@ class JuliaFiles(ArrayFiles):
         return file.archive if "npz" in file.kinds else ""
 
     def stored(self, file: Opened) -> Stored:
-        """Return everything in a file, by paths with slashes; single numbers are in metadata "values"."""
+        """Return everything in a file, by paths with slashes; single numbers are in metadata "values", and in "values by struct"
+        by the path of the struct that they stand in and their own name.
+        """
         if jld2.looks_like(file.head):
-            return file.once(jld2.read)
+            return _by_struct(file.once(jld2.read))
         if file.head[:2] == b"PK":
-            return _by_paths(file.once(npz_file.read))
-        return named(file.once(julia_bson.read), self.fields)
+            return _by_struct(_by_paths(file.once(npz_file.read)))
+        return _by_struct(named(file.once(julia_bson.read), self.fields))
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""
         outer, cell, _ = group.name.rpartition("/cell")
         for place in {group.name, *([outer] if cell else [])} - {""}:
-            inside = {
-                full.removeprefix(f"{place}/"): value
-                for full, value in stored.metadata["values"].items()
-                if full.startswith(f"{place}/")
-            }
-            options.facts(
-                group.name,
-                f"the values in {place}",
-                {name: value for name, value in inside.items() if "/" not in name},
-                harmless=self.known,
-            )
+            inside = stored.metadata["values by struct"].get(place, {})
+            options.facts(group.name, f"the values in {place}", inside, harmless=self.known)
         return super().layer(group, stored, options)
 
     def write(self, path: Path, job: Job) -> list[str]:
@@ -142,6 +135,14 @@ class JuliaFiles(ArrayFiles):
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """Return the call that makes a layer for these arrays."""
         return f"{layout.class_name}({stack.input_size} => {stack.hidden_size})"
+
+
+def _by_struct(stored: Stored) -> Stored:
+    structs: dict[str, dict[str, Any]] = {}
+    for full, value in stored.metadata["values"].items():
+        place, _, name = full.rpartition("/")
+        structs.setdefault(place, {})[name] = value
+    return Stored(stored.arrays, {**stored.metadata, "values by struct": structs})
 
 
 def _by_paths(stored: Stored) -> Stored:

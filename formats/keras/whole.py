@@ -102,14 +102,16 @@ def variables_of(model: Any) -> dict[str, Any]:
 def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield every layer with weights of its own by its path, and these weights by names that no other weight has."""
     known: dict[str, Any] = {}
+    paths: set[str] = set()
     for path, layer, weights in _leaves(model):
         held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
         if any(known.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
-            path = unique(path, {name.rpartition("/")[0] for name in known})
+            path = unique(path, paths)
         named: dict[str, Any] = {}
         for weight in held:
             named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
         known |= named
+        paths |= {name.rpartition("/")[0] for name in named}
         yield path, layer, named
 
 

@@ -20,11 +20,12 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx import onnx_file, onnx_write
 from rnnconvert.formats.onnx.computed import ODD
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found
-from rnnconvert.formats.onnx.fuse_graph import made, names_in, reads, replaced
+from rnnconvert.formats.onnx.fuse_graph import Names, made, names_in, reads, replaced
 from rnnconvert.formats.onnx.fuse_inputs import region, whole_inputs
 from rnnconvert.formats.onnx.fuse_loops import loops
 from rnnconvert.formats.onnx.fuse_proof import Graph, Pair, prove
@@ -247,19 +248,19 @@ class _Work:
         model.CopyFrom(self.old.model)
         arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
         model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
-        names = names_in(model.graph) | set(arrays)
+        names = Names(names_in(model.graph) | set(arrays))
         nodes: list[onnx.NodeProto] = []
         given: list[str] = []
         for one in layers:
             states = {letter: name for letter, name in one.states.items() if everywhere(self.scope, name) != 0}
-            new, numbers = made(one, _unique(one.label, names), self.opset, states)
+            new, numbers = made(one, names.free(one.label), self.opset, states)
             nodes += new
             arrays.update(numbers)
             given += [use.value for use in one.uses]
         replaced(model.graph, nodes, given)
         met: set[str] = set()
         for node in model.graph.node:  # a name of a node is not to be given twice
-            node.name = _unique(node.name, met) if node.name in met else node.name
+            node.name = unique(node.name, met)
             met |= {node.name} - {""}
         used = {name for node in model.graph.node for name in reads(node)} | {one.name for one in model.graph.output}
         arrays = {name: array for name, array in arrays.items() if name in used}
@@ -277,15 +278,6 @@ def _cell(found: Found) -> str:
     after = {True: " (reset after)", False: " (reset before)", None: ""}[found.direction.cell.reset_after]
     mask = "" if found.mask is None else f", at the steps that {found.mask.value!r} counts"
     return f"{found.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}{mask}"
-
-
-def _unique(label: str, taken: set[str]) -> str:
-    """Return a name that no value has."""
-    name, number = label, 2
-    while any(one == name or one.startswith(f"{name}/") for one in taken):
-        name, number = f"{label}_{number}", number + 1
-    taken.add(name)
-    return name
 
 
 def _inside(folder: Path, name: str) -> Path:

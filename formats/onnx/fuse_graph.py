@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse_found import Found, Mask, Read
 from rnnconvert.formats.onnx.graph import attributes
@@ -221,6 +223,26 @@ def names_in(graph: onnx.GraphProto) -> set[str]:
             for inner in (attribute.g, *attribute.graphs):
                 names |= names_in(inner)
     return names
+
+
+class Names:
+    """Names of values, in which a name stands for what lies below it, too: "a" is among them where "a/b" is."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._sorted = sorted(set(names))
+
+    def __contains__(self, name: object) -> bool:
+        return self._first(f"{name}/").startswith(f"{name}/") or self._first(str(name)) == name
+
+    def _first(self, name: str) -> str:
+        at = bisect.bisect_left(self._sorted, name)
+        return self._sorted[at] if at < len(self._sorted) else ""
+
+    def free(self, name: str) -> str:
+        """Add a name that is not among them: this one, or with a number after it."""
+        name = unique(name, self)
+        bisect.insort(self._sorted, name)
+        return name
 
 
 def free(graph: onnx.GraphProto) -> set[str]:

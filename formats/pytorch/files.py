@@ -324,26 +324,16 @@ def _styles() -> dict[str, Layout]:
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
     for style, layout in _styles().items():
-        patterns = [pattern(layout, tensor) for tensor in layout.tensors]
+        patterns = [(pattern(layout, tensor), tensor.name.count(".")) for tensor in layout.tensors]
         groups: dict[str, dict[str, str]] = {}
         for name in arrays:
-            for expression in patterns:
-                local = _ending(name, expression)
-                if local is not None:
+            for expression, dots in patterns:
+                local = ".".join(name.rsplit(".", dots + 1)[-dots - 1 :])
+                if expression.fullmatch(local):
                     groups.setdefault(name[: len(name) - len(local)], {})[local] = name
         for prefix, names in groups.items():
             if any(arrays[full].ndim == 2 for full in names.values()) and len(names) > 1:
                 yield prefix, style, names
-
-
-def _ending(name: str, expression: Any) -> str | None:
-    """Return the last dotted components of a name that match, or None."""
-    parts = name.split(".")
-    for start in range(len(parts) - 1, -1, -1):
-        local = ".".join(parts[start:])
-        if expression.fullmatch(local):
-            return local
-    return None
 
 
 def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Sizes]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rnnconvert.containers.pickle_values import Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.formats.pytorch import torchscript_code
-from rnnconvert.formats.pytorch.program import Program, TooLongError
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.program import Program
 
 MAX_CODE = 1 << 20
 """The most bytes of a source; a longer one is ignored."""
@@ -63,6 +65,7 @@ class Constants:
         classes  of its modules, by their names
         """
         from rnnconvert.formats.pytorch import script_run, script_text, script_values
+        from rnnconvert.formats.pytorch.program import TooLongError
 
         texts = [self._text(made_by) for made_by in set(list(classes.values())[:MAX_CLASSES])]
         assigned = {name for text in texts for name in _SET.findall(text)}

@@ -66,16 +66,17 @@ class RtNeural(ArrayFiles):
         if len(layers) > _MOST_LAYERS:
             raise UnreadableError(path, f"it has {len(layers)} layers, and at most {_MOST_LAYERS} are read")
         arrays: dict[str, Array] = {}
-        names: list[str] = []
+        names: dict[str, None] = {}
         for number, layer in enumerate(layers):
             kind, weights = layer.get("type"), layer.get("weights", [])
             if not isinstance(kind, str) or not isinstance(weights, list):
                 raise UnreadableError(path, f"layer {number} has no type, or weights that are not a list")
-            names.append(unique(kind, names))
+            name = unique(kind, names)
+            names[name] = None
             for place, value in enumerate(weights):
-                full = f"{names[-1]}/weights/{place}"
+                full = f"{name}/weights/{place}"
                 arrays[full] = json_file.array(value, path, full)
-        return Stored(arrays, {"document": document, "names": names})
+        return Stored(arrays, {"document": document, "names": list(names)})
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a row; warnings name what AIDA-X does around it."""
@@ -130,13 +131,14 @@ class RtNeural(ArrayFiles):
     def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
         """Return the weights of the layers by full names, with those around where all of the row are there."""
         arrays: dict[str, Array | Pieced] = {}
-        names: list[str] = []
+        names: dict[str, None] = {}
+        whole = self._whole(job)
         for layout, stack in job.stacks():
-            whole = self._whole(job)
-            names.append(stack.name if whole else unique(layout.class_name, names))
+            name = stack.name if whole else unique(layout.class_name, names)
+            names[name] = None
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
-                arrays[f"{names[-1]}/{local}"] = packed
-        return arrays, names
+                arrays[f"{name}/{local}"] = packed
+        return arrays, list(names)
 
     def _whole(self, job: Job) -> bool:
         """Return whether every layer of a source of this format is written again, so that its row can be kept."""
@@ -199,10 +201,12 @@ def _row(job: Job, names: list[str], arrays: Mapping[str, Array | Pieced]) -> di
     """Return a document of recurrent layers that read one another."""
     layers = []
     stacks = job.stacks()
+    weights: dict[str, list[Array | Pieced]] = {}
+    for full, array in arrays.items():
+        weights.setdefault(full.partition("/")[0], []).append(array)
     for name, (layout, stack) in zip(names, stacks, strict=True):
-        weights = [array for full, array in arrays.items() if full.startswith(f"{name}/")]
         shape = [None, None, stack.hidden_size]
-        layers.append({"type": layout.class_name, "activation": "tanh", "shape": shape, "weights": weights})
+        layers.append({"type": layout.class_name, "activation": "tanh", "shape": shape, "weights": weights[name]})
     return {"in_shape": [None, None, stacks[0][1].input_size], "layers": layers}
 
 

@@ -189,6 +189,9 @@ class _Reader:
 
     def __init__(self, arrays: Mapping[str, Array], graph: Graph | None, options: Options) -> None:
         self.arrays, self.graph, self.options = arrays, graph, options
+        self._highways: dict[str, list[str]] = {}
+        for name in filter(_HIGHWAY.search, arrays):
+            self._highways.setdefault(name.rpartition("/")[0], []).append(name)
         self.layers: dict[str, Recurrent] = {}
         self.cells: dict[str, dict[tuple[int, int], Member]] = {}
         self.flat: set[str] = set()
@@ -345,7 +348,7 @@ class _Reader:
     def _around(self, wrapped: Wrapped) -> list[str]:
         """Return what wrappers without a scope of their own compute around the cells of a layer."""
         above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
-        gates = [name for name in self.arrays if name.rpartition("/")[0] in above and _HIGHWAY.search(name)]
+        gates = [name for scope in above for name in self._highways.get(scope, ())]
         said = (
             [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"]
             if gates

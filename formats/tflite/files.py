@@ -63,6 +63,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[str] = []
     batch_first: dict[str, bool] = {}
+    labels: set[str] = set()
     looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Looked()
     own = looked.nodes_by_name
     bodies = {
@@ -71,7 +72,6 @@ def read(path: Path, options: Options) -> Checkpoint:
     }  # fmt: skip
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
-        names: list[str] = []
         met: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
@@ -86,8 +86,8 @@ def read(path: Path, options: Options) -> Checkpoint:
                 )
             if operator.code not in s.NAMES:
                 continue
-            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), [*layers, *names]))
-            names.append(one.name)
+            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), labels))
+            labels.add(one.name)
             why = one.unreadable()
             if why:
                 unread.append(f"{one.name}: {why}")
@@ -103,6 +103,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             for name, found in looked.layers.items():
                 layer = found.renamed(unique(name, layers))
                 layers[layer.stack.name] = layer.stack
+                labels.add(layer.stack.name)
                 met[layer.stack.name] = tflite_loops.looped(layer)
                 warnings += layer.warnings
                 evidence.append(layer.evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -56,6 +57,14 @@ def called(name: str) -> str:
 def quoted(name: str) -> str:
     """Return a layer's name for a sentence."""
     return repr(name) if name else "the layer without a name"
+
+
+def in_toml(text: str) -> str:
+    """Return text as a string of TOML.
+
+    JSON's strings are not all TOML's: they may hold a DEL, and have surrogates for what lies beyond 16 bits.
+    """
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def finite(value: Any) -> Any:

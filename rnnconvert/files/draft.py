@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import itertools
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import NamedTuple
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.printable import in_toml
 from rnnconvert.language import layout_file
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape
@@ -108,9 +108,7 @@ def _table(found: _Found, number: int) -> list[str]:
             "reset_after: false for n = tanh(W x + U (r * h)), true for n = tanh(W x + r * (U h)); -z in gates for h = (1 - z) h + z n"
         )
     text.append("tensors = [")
-    text += [
-        f'  {{ name = {json.dumps(one.name)}, parts = "{one.parts}", axes = "{one.axes}" }},' for one in found.parts
-    ]
+    text += [f'  {{ name = {in_toml(one.name)}, parts = "{one.parts}", axes = "{one.axes}" }},' for one in found.parts]
     text += ["]", f'holds = {{ biases = ["{biases}"], layers = false, directions = 1 }}']
     checks.append(
         'the functions: tanh, and sigmoid for gates, unless holds has activations = ["relu"], gate_activations = ["hard_sigmoid"]'

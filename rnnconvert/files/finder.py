@@ -230,12 +230,12 @@ class ArrayFiles:
                 doubts[name] = settled
         used = {full for group in found for full in group.names.values()}
         unsaid = [one for one in found if not self._asked(options, one.name)]
+        wider: dict[str, Doubt] = {}
         for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
             if extra:
-                found.remove(group)
-                doubts[group.name] = _plus(group, extra[0])
-        return found, doubts
+                wider[group.name] = _plus(group, extra[0])
+        return [group for group in found if group.name not in wider], {**doubts, **wider}
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options

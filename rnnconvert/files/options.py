@@ -88,10 +88,10 @@ class Options:
         self._values: dict[tuple[str, str], str] = {}
         self._insisted: set[tuple[str, str]] = set()
         self._used: set[tuple[str, str]] = set()
-        self._asked: dict[str, list[str]] = {}
-        self._questions: list[Question] = []
+        self._asked: dict[str, dict[str, None]] = {}
+        self._questions: dict[Question, None] = {}
         self._notes: list[str] = []
-        self._facts: list[Facts] = []
+        self._facts: dict[str, list[Facts]] = {}
         self._place: tuple[int, int] | None = None
         self._layer = ""
         self._unfit: dict[tuple[str, str], list[str]] = {}
@@ -207,8 +207,7 @@ class Options:
                     )
                 return value
         question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer, common)
-        if question not in self._questions:
-            self._questions.append(question)
+        self._questions.setdefault(question)
         return assumed
 
     def stated(self, key: str, layer: str, value: str, where: str, also: Sequence[str] = ()) -> str:
@@ -242,12 +241,12 @@ class Options:
     ) -> Facts:  # fmt: skip
         """Return what a file states about a layer as Facts, whose rest is examined once the file is read."""
         found = Facts(layer, where, stated, harmless, neutral)
-        self._facts.append(found)
+        self._facts.setdefault(layer, []).append(found)
         return found
 
     def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
         """Return what a file states about a layer and nothing took."""
-        return tuple(one for facts in self._facts if facts.layer == layer for one in facts.unconvertible())
+        return tuple(one for facts in self._facts.get(layer, ()) for one in facts.unconvertible())
 
     def _given(self, key: str, layer: str) -> tuple[str, str] | None:
         return next((given for given in ((layer or self._layer, key), ("", key)) if given in self._values), None)
@@ -268,9 +267,7 @@ class Options:
         return parts[number]
 
     def _note_asking(self, key: str, layer: str) -> None:
-        asked = self._asked.setdefault(key, [])
-        if layer not in asked:
-            asked.append(layer)
+        self._asked.setdefault(key, {}).setdefault(layer)
 
     def true(self, key: str, layer: str = "") -> bool:
         """Return whether a yes-or-no option was set to true."""
@@ -318,7 +315,7 @@ class Options:
             if (layer, key) in but:
                 continue
             said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
-            asked = [one or "the file itself" for one in self._asked.get(key, [])]
+            asked = [one or "the file itself" for one in self._asked.get(key, {})]
             if (layer, key) in self._unfit:
                 raise UsageError(
                     f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out."

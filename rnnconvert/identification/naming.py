@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
+from rnnconvert.core.printable import in_toml, printable
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.structures import Structure
@@ -154,20 +155,20 @@ def layout_file(reading: Reading, name: str = "found") -> str:
     lines = []
     if renamed:
         lines += ["# These arrays have no names that count layers or directions. Rename them first:"]
-        lines += [f"#   {old} -> {new}" for new, old in renamed.items()]
+        lines += [f"#   {printable(old)} -> {printable(new)}" for new, old in renamed.items()]
     if reading.reverse:
         lines.append("# The layer reads from the end: add --set go_backwards=true")
     lines += ["[[layout]]", f'name = "{layout.name}"', f'kind = "{layout.kind}"', f'gates = "{layout.gates}"']
     lines += [f"reset_after = {str(cell.reset_after).lower()}"] if cell.kind == "gru" else []
     lines += [f'coupled = "{layout.coupled}"'] if layout.coupled else []
     if sizes.num_directions > 1:
-        lines.append(f"spelling = [{', '.join(map(json.dumps, layout.spelling))}]")
+        lines.append(f"spelling = [{', '.join(map(in_toml, layout.spelling))}]")
     lines.append("tensors = [")
     for tensor in layout.tensors:
         more = ", reinterpreted = true" if tensor.reinterpreted else ""
         more += f', layers = "{tensor.layers}"' if tensor.layers else ""
         lines.append(
-            f'    {{ name = {json.dumps(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},'
+            f'    {{ name = {in_toml(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},'
         )
     lines += ["]", f"holds = {{ {', '.join(holds)} }}"]
     return "\n".join(lines) + "\n"
@@ -177,9 +178,7 @@ def _function(function: Activation) -> str:
     constants = [
         f"{key} = {value!r}" for key, value in (("alpha", function.alpha), ("beta", function.beta)) if value is not None
     ]
-    return (
-        f"{{ {', '.join([f'name = {json.dumps(function.name)}', *constants])} }}" if constants else f'"{function.name}"'
-    )
+    return f"{{ {', '.join([f'name = {in_toml(function.name)}', *constants])} }}" if constants else f'"{function.name}"'
 
 
 def described(reading: Reading, name: str = "found") -> tuple[Layout, dict[str, str]]:

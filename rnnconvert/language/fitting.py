@@ -17,6 +17,7 @@ from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor
 from rnnconvert.language.places import shapes
 
 
+@functools.cache
 def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
     """Return the pattern of a tensor's names, with the groups layer, pseudo_layer, direction and gate."""
     text = re.escape(tensor.name)

@@ -1,0 +1,84 @@
+"""No reader's and no writer's work grows faster than what it reads or writes (fuzz.doubling)."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from fuzz import doubling, seeds
+from fuzz.doubling import Case, Work
+from rnnconvert.core.names import first_twice
+from tests import drawn
+from tests.drawn import each
+
+SECONDS = 0.3 if drawn.LONG else 0
+"""With --long processor time is looked at, too."""
+
+
+def check(case: Case) -> None:
+    growth = doubling.measure(case, SECONDS)
+    assert growth is None or not growth.quadratic, growth
+
+
+@pytest.mark.parametrize(("format", "ending"), drawn.drawn(doubling.written(), 2, "doubling"))
+def test_twice_as_much_is_twice_the_work(format: str, ending: str, tmp_path: Path) -> None:
+    """Layers, names and other tensors of a format, written, read and inspected; and its smallest file with something in it n times."""
+    cases = list(doubling.writers(tmp_path, [(format, ending)]))
+    if not cases:  # an ending that is only read
+        return
+    each(drawn.drawn(cases, 4, f"doubling {format}{ending}"), check, lambda case: case.name)
+    path = next((tmp_path / f"{format}{ending}").iterdir())
+    if path.is_file():
+        seed = seeds.Seed(format, path.name, {one.name: one.read_bytes() for one in path.parent.iterdir()}, format)
+        each(doubling.readers([seed], 20 if drawn.LONG else 2, drawn.SEED), check, lambda case: case.name)
+
+
+def test_files_of_every_kind_are_read_in_proportion(tmp_path: Path) -> None:
+    kinds = {*seeds.OTHERS, *(seeds.kind_of(f"m{ending}") for _, ending in doubling.written())}
+    files = seeds.made(tmp_path, corpus=False, kinds=() if drawn.LONG else drawn.drawn(sorted(kinds), 1, "kinds"))
+    cases = doubling.readers(files, 3, drawn.SEED)
+    each(drawn.drawn(cases, 4, "files"), check, lambda case: case.name)
+
+
+def test_what_is_quadratic_is_found() -> None:
+    """One in lines of Python, one inside single calls; and the same work in proportion is not."""
+
+    def lines(power: int) -> Case:
+        return Case("planted", lambda folder, n: lambda: first_twice(map(str, range(n**power))), 8, 64)
+
+    def calls(quadratic: bool) -> Case:
+        def prepare(folder: Path, n: int) -> Work:
+            held = [object() for _ in range(n)] if quadratic else [object()] * n
+            return lambda: [one in held for one in held]
+
+        return Case("planted", prepare, 8, 1 << 14)
+
+    found = {(kind, power): doubling.measure(make, seconds) for kind, power, make, seconds in (
+        ("lines", 1, lines(1), 0), ("lines", 2, lines(2), 0), ("calls", 1, calls(False), 0.02), ("calls", 2, calls(True), 0.05),
+    )}  # fmt: skip
+    for (kind, power), growth in found.items():
+        assert growth is not None and growth.quadratic == (power == 2), (kind, power, growth)
+    assert found["calls", 2].times > doubling.MOST_TIME > found["calls", 2].lines  # type: ignore[union-attr]
+
+
+def test_every_format_that_is_written_is_doubled(tmp_path: Path) -> None:
+    """Of each at least layers or a stack of them can be made."""
+    formats = {
+        format: [ending for _, ending in pairs]
+        for format, pairs in itertools.groupby(doubling.written(), lambda pair: pair[0])
+    }
+    for format, endings in drawn.drawn(formats.items(), 4, "doubled"):
+        (tmp_path / format).mkdir()
+        made = [one for end in endings if (one := doubling.small(format, end, tmp_path / format))]
+        assert made, format
+
+
+def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
+    """A name of 16,000 words with dots between them took half a minute, in single calls."""
+    one = doubling.small("pytorch", ".safetensors", tmp_path)
+    assert one is not None
+    make, first, last = doubling.GROWING["a tensor's name of many dots"]
+    growth = doubling.measure(Case("dots", doubling._reading(one, make), first, last), 0.1)
+    assert growth is not None and not growth.quadratic, growth
