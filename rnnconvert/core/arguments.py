@@ -45,7 +45,7 @@ def checked(function: F) -> F:
 _MOST_CHOICES = 20
 _LISTED = {
     "format": "`rnnconvert formats`",
-    "option": "`rnnconvert formats --options`",
+    "option": "`rnnconvert formats FORMAT`",
     "executor": "`rnnconvert executors`",
 }
 """What lists the choices where an error would drown in them."""

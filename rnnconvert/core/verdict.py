@@ -42,6 +42,9 @@ the layer, what an element type costs that holds each weight as nearly as it can
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
 
+ROUNDED, OTHER_NUMBERS = "rounded to", "other numbers"
+"""How causes begin that are no wrong layout: each number stands in its place."""
+
 
 @dataclass(frozen=True)
 class Limit:

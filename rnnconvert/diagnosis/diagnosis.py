@@ -15,6 +15,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.by_arrays import Explained
 from rnnconvert.diagnosis.faults import Fault
+from rnnconvert.diagnosis.near import Near, near
 from rnnconvert.diagnosis.search import Answers, Search
 from rnnconvert.judging.measure import Measure, Off, settled
 
@@ -70,6 +71,12 @@ class Beside:
         return by_arrays.explained_in_any_form(self._stack, self.other)
 
     @functools.cached_property
+    def near(self) -> Near | None:
+        """How the numbers of the other differ, where they stand in the same places; None where a convention explains arrays."""
+        found = self.arrays
+        return None if found is None or found.faults or found.moved else near(self._stack, self.other)
+
+    @functools.cached_property
     def differences(self) -> list[Difference]:
         """What differs, part by part."""
         return differences(self._stack, self.other)
@@ -109,6 +116,9 @@ def diagnose(
             other = Measure.of_all(settled(beside.other), cases, dtype)
             if not all(one.explains(found) for one, (_, found) in zip(other, answers, strict=True)):
                 reason, nothing = _searched(beside.other, other, answers, weights.faults)
+    elif beside is not None and own is not None and own.ratio <= 1 and beside.near is not None:
+        sentences = [f"in B, {beside.near.sentence}", *shapes, *first_difference.where(stack, measures, offs, answers)]
+        return Diagnosis(tuple(sentences), beside.near.name, beside.near.sentence, "weights")
     elif arrays is not None and own is not None and own.ratio <= 1:
         # The weights give these outputs: what their arrays do not show, the outputs do not, either.
         reason, nothing = None, by_arrays.nothing()

@@ -17,6 +17,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.mutations import capped
+from rnnconvert.diagnosis.near import near
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import select
 from rnnconvert.judging.cases import Draw, cases
@@ -73,6 +74,9 @@ def cause(compared: Compared) -> str:
     if found.whole:
         others = "; or " + "; or ".join(fault.sentence for fault in found.others[:3]) if found.others else ""
         return "B is A, but " + " and ".join(fault.sentence for fault in found.faults) + others
+    numbers = None if found.faults or found.moved else near(compared.pair.stack, compared.pair.counterpart)
+    if numbers is not None:
+        return f"in B, {numbers.sentence}"
     parts = [f"in part, {' and '.join(fault.sentence for fault in found.faults)}"] if found.faults else []
     return "; ".join([*parts, *by_arrays.listed(found)]) or by_arrays.nothing()
 

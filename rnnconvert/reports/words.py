@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnconvert.core import verdict as verdicts
 from rnnconvert.core.printable import abridged
-from rnnconvert.core.verdict import Verdict
+from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED, Verdict
 
 Document = dict[str, Any]
 """A report, or a part of one, as `schema.json` describes it."""
@@ -347,6 +347,10 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     named = [one for layer in wrong for one in causes(layer)]
     if named and named[0]["kind"] == "run":
         return "The weights are right. Change how the model is run.", ""
+    if named and str(named[0].get("fault", "")).startswith(ROUNDED):
+        return "If that is meant, allow what it costs: --atol and --rtol.", ""
+    if named and named[0].get("fault") == OTHER_NUMBERS:
+        return "No layout is wrong: make sure that both files are of one training.", ""
     if (
         "A" in paths
         and "B" in paths
