@@ -43,7 +43,7 @@ EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
 
 ROUNDED, OTHER_NUMBERS = "rounded to", "other numbers"
-"""How causes begin that are no wrong layout: each number stands in its place."""
+"""How the names of causes begin where no layout is wrong: each number stands in its place."""
 
 
 @dataclass(frozen=True)

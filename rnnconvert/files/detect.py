@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
+from rnnconvert.core.arguments import nearest
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
@@ -236,7 +237,5 @@ def target(path: Path, format: str | None = None) -> Adapter:
                     f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with --to."
                 )
             return adapter(formats[0])
-    raise UsageError(
-        f"{path}: the name does not show which format to write. Choose an ending such as .onnx, .pt or .keras, or give --to; "
-        "`rnnconvert formats` lists both."
-    )
+    hint = nearest(path.suffix, table.written, "format").replace("lists them", "lists these endings.")
+    raise UsageError(f"{path}: the name does not show which format to write. {hint} With --to any name will do.")
