@@ -184,7 +184,6 @@ def torch_arrays() -> dict[str, Array]:
         {"rnn.weight_ih_l2": uniform(1, 16, 4)},
         {"rnn.weight_ih_l1": uniform(1, 16, 4)},
         {"rnn.weight_hh_l0_reverse": uniform(1, 16, 4)},
-        {"rnn.bias_hh_l0": uniform(1, 16, dtype=np.float64)},
         {"rnn.weight_hr_l0": uniform(1, 2, 5)},
     ],
     ids=lambda change: ",".join(f"{k}={None if v is None else v.shape}" for k, v in change.items()),

@@ -249,7 +249,7 @@ def test_outputs_that_no_convention_gives_are_unknown() -> None:
 
 def test_rounded_outputs_are_near_and_not_identified() -> None:
     arrays, io, truth = own(4)
-    found = rc.identify(arrays, io={**io, "output": np.round(io["output"], 3)}, seconds=2)
+    found = rc.identify(arrays, io={**io, "output": np.round(io["output"], 3)}, seconds=6)
     assert found.verdict == "near" and same(found.functions[0].stack, truth)
     assert 1e-5 < found.functions[0].error < 1e-2
 

@@ -42,7 +42,7 @@ TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of single cells, which have tests of their own: tests/test_tree_files.py."""
 
 OWN_FILES = {
-    "arraymancer", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "ggml", "guitarml",
+    "arraymancer", "brainjs", "burn", "c_header", "chainer", "coreml", "coreml_nn", "dl4j", "fluid", "flux", "ggml", "guitarml",
     "knet", "lasagne", "lux", "madmom", "mlx",
     "nam", "ncnn",
     "onednn", "openvino", "paddle",

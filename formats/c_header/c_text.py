@@ -6,7 +6,6 @@ An #include of a file in the same folder is followed, so that tables may lie in 
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.arrays import Array
@@ -120,7 +120,7 @@ def tables(text: str) -> Iterator[tuple[str, Array]]:
         for pattern, instead in _AS_JSON:
             inside = pattern.sub(instead, inside)
         with contextlib.suppress(ValueError, OverflowError):  # rows of several lengths, numbers that are none
-            array = np.array(json.loads(f"[{inside}]"), np.float64)
+            array = np.array(json_text.loads(f"[{inside}]", match[1] or match[3]), np.float64)
             if array.size:
                 yield match[1] or match[3], array
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -64,6 +63,8 @@ def in_toml(text: str) -> str:
 
     JSON's strings are not all TOML's: they may hold a DEL, and have surrogates for what lies beyond 16 bits.
     """
+    import json
+
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

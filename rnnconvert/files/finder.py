@@ -444,7 +444,6 @@ def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Arr
     layouts = [registry.layout_named(name) for name, names in candidates.items()]
     whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
     whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
-    whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
     if not whole:
         return None
     shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}

@@ -95,13 +95,12 @@ def _one(child: str | Iterable[str | None] | None) -> str:
     if child is None or isinstance(child, Markup):
         return child or ""
     if isinstance(child, str):
-        return html.escape(_printable(child), quote=False)
+        return html.escape(_printable(abridged(child)), quote=False)
     return "".join(map(_one, child))
 
 
 def _printable(text: str) -> str:
-    """Return text without control characters, except for line breaks and tabs, and without words of megabytes."""
-    text = abridged(text)
+    """Return text without control characters, except for line breaks and tabs."""
     return text if text.isprintable() else "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
 
 
