@@ -108,12 +108,12 @@ class _Group(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is meant. Raises click.UsageError for any other word, with the command most like it."""
         if args[0] not in _COMMANDS:
-            import difflib  # of no use to a command that exists
-
-            near = difflib.get_close_matches(args[0], _COMMANDS, 1)
             if os.path.exists(args[0]):  # noqa: PTH110  # pathlib takes longer to import than this command line may
                 hint = f"To see what the file holds: rnnconvert inspect {args[0]}"
             else:
+                import difflib  # of no use to a command that exists
+
+                near = difflib.get_close_matches(args[0], _COMMANDS, 1)
                 hint = f"Did you mean {near[0]!r}?" if near else "rnnconvert --help lists the commands."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

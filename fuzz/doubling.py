@@ -183,7 +183,7 @@ def writers(folder: Path, formats: Iterable[tuple[str, str]]) -> Iterator[Case]:
         inside.mkdir()
         one = small(format, ending, inside)
         for word, (make, first, last) in GROWING.items() if one is not None else ():
-            for verb, how in (("writing", _writing), ("reading", _reading), ("inspecting", _inspecting)):
+            for verb, how in (("writing", _writing), ("reading", _READING), ("inspecting", _INSPECTING)):
                 yield Case(f"{format} {ending}: {word}: {verb}", how(one, make), first, last)
 
 
@@ -195,22 +195,25 @@ def _writing(small: Small, make: Layers) -> Prepare:
     return prepare
 
 
-def _reading(small: Small, make: Layers) -> Prepare:
-    def prepare(folder: Path, n: int) -> Work:
-        path = folder / f"m{small.ending}"
-        rc.save(make(small, n), path, small.format)
-        return lambda: rc.load(path, small.format)
+def _using(use: Callable[[Path, str], Any]) -> Callable[[Small, Layers], Prepare]:
+    """Return what writes layers into a file, to be used then.
 
-    return prepare
+    use  takes the file and its format
+    """
+
+    def prepared(small: Small, layers: Layers) -> Prepare:
+        def prepare(folder: Path, n: int) -> Work:
+            path = folder / f"m{small.ending}"
+            rc.save(layers(small, n), path, small.format)
+            return lambda: use(path, small.format)
+
+        return prepare
+
+    return prepared
 
 
-def _inspecting(small: Small, make: Layers) -> Prepare:
-    def prepare(folder: Path, n: int) -> Work:
-        path = folder / f"m{small.ending}"
-        rc.save(make(small, n), path, small.format)
-        return lambda: str(rc.inspect(path))
-
-    return prepare
+_READING = _using(rc.load)
+_INSPECTING = _using(lambda path, _: str(rc.inspect(path)))
 
 
 def readers(seeds: Sequence[Seed], places: int, seed: int) -> Iterator[Case]:

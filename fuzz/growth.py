@@ -12,11 +12,10 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from fuzz.mutators import _fields, _message
+from fuzz.mutators import _fields, _message, suffix
 
 Grower = Callable[[bytes, Random, int], bytes]
 
@@ -92,7 +91,7 @@ def zipped(data: bytes, rng: Random, n: int) -> bytes:
     name, content = entries[at]
     how = rng.random()
     if how < 0.6:
-        entries[at] = (name, by_content(name, content)(content, rng, n))
+        entries[at] = (name, _grower(name, content)(content, rng, n))
     elif how < 0.7:
         entries[at] = (("a/" * (n // 2) + name)[-60_000:], content)
     else:
@@ -124,7 +123,7 @@ def msgpack(data: bytes, rng: Random, n: int) -> bytes:
     import msgpack as library
 
     tree = library.unpackb(data, strict_map_key=False, raw=False)
-    return library.packb(value(tree, rng, n))  # type: ignore[no-any-return]
+    return library.packb(value(tree, rng, n))  # type: ignore[no-any-return]  # msgpack has no types
 
 
 def pickle(data: bytes, rng: Random, n: int) -> bytes:
@@ -204,26 +203,16 @@ def plain(data: bytes, rng: Random, n: int) -> bytes:
 BY_SUFFIX: dict[str, Grower] = {
     ".json": text, ".xml": text, ".param": text, ".h": text, ".nam": text, ".aidax": text, ".onnxtxt": text, ".onnx": protobuf,
     ".pb": protobuf, ".mlmodel": protobuf, ".msgpack": msgpack, ".index": table, ".pdmodel": protobuf,
+    ".zip": zipped, ".h5": hdf5, ".npy": npy, ".safetensors": safetensors, ".pkl": pickle,
 }  # fmt: skip
 
 
-def by_content(name: str, data: bytes) -> Grower:
-    """Return the grower for bytes of that name and beginning."""
-    if data[:2] == b"PK":
-        return zipped
-    if data[:8] == b"\x89HDF\r\n\x1a\n":
-        return hdf5
-    if data[:6] == b"\x93NUMPY":
-        return npy
-    if data[4:9] == b"\0\0\0\0{":
-        return safetensors
-    if data[:1] == b"\x80" and data[1:2] <= b"\x05":
-        return pickle
-    return BY_SUFFIX.get(Path(name).suffix, text if data[:1] in b"{[" and data else plain)
+def _grower(name: str, data: bytes) -> Grower:
+    return BY_SUFFIX.get(suffix(name, data), plain)
 
 
 def grown(files: dict[str, bytes], seed: int, n: int) -> dict[str, bytes]:
     """Return the files of a checkpoint with one thing in one of them there n times: which, a seed decides."""
     rng = Random(seed)
     name = rng.choice(sorted(files))
-    return {**files, name: by_content(name, files[name])(files[name], rng, n)}
+    return {**files, name: _grower(name, files[name])(files[name], rng, n)}

@@ -9,9 +9,11 @@ from __future__ import annotations
 import io
 import json
 import pickletools
+import re
 import struct
 import zipfile
 from collections.abc import Callable
+from pathlib import PurePath
 from random import Random
 from typing import Any
 
@@ -224,7 +226,7 @@ def zipped(data: bytes, rng: Random) -> bytes:
     info, content = entries[at]
     name, how = info.filename, rng.random()
     if how < 0.7:
-        content = by_content(name, content)(content, rng)
+        content = BY_SUFFIX.get(suffix(name, content), plain)(content, rng)
     elif how < 0.8:
         name = (
             plain(name.encode(), rng).decode("utf-8", "replace")
@@ -452,28 +454,27 @@ BY_SUFFIX: dict[str, Mutator] = {
 }  # fmt: skip
 
 
-def by_content(name: str, data: bytes) -> Mutator:
-    """Return the mutator for bytes of that name and beginning."""
-    if data[:2] == b"PK":
-        return zipped
-    if data[:8] == b"\x89HDF\r\n\x1a\n":
-        return hdf5
-    if data[:6] == b"\x93NUMPY":
-        return npy
-    if data[:1] == b"\x80" and data[1:2] <= b"\x05":
-        return pickle
-    if data[8:9] == b"{":
-        return safetensors
-    return next(
-        (one for end, one in BY_SUFFIX.items() if name.endswith(end)), text if data[:1] in b"{[" and data else plain
-    )
+_BEGINNINGS = {
+    ".zip": re.compile(rb"PK"),
+    ".h5": re.compile(rb"\x89HDF\r\n\x1a\n"),
+    ".npy": re.compile(rb"\x93NUMPY"),
+    ".safetensors": re.compile(rb".{4}\0{4}\{", re.S),
+    ".pkl": re.compile(rb"\x80[\0-\x05]"),
+    ".json": re.compile(rb"[{\[]"),
+}
+"""How files begin, by the ending of their form; the surest first."""
+
+
+def suffix(name: str, data: bytes) -> str:
+    """Return the ending of the form that bytes have, whatever their name; for others that of the name."""
+    return next((end for end, begins in _BEGINNINGS.items() if begins.match(data)), PurePath(name).suffix)
 
 
 def mutated(name: str, data: bytes, rng: Random) -> bytes:
     """Return the file after one to four changes, most often one."""
     for _ in range(rng.choice((1, 1, 1, 1, 2, 2, 3, 4))):
         try:
-            data = by_content(name, data)(data, rng) or b"\0"
+            data = BY_SUFFIX.get(suffix(name, data), plain)(data, rng) or b"\0"
         except (ValueError, IndexError, OverflowError, RecursionError, struct.error):  # nothing left of that structure
             data = plain(data, rng) or b"\0"
     return data

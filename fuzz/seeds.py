@@ -354,7 +354,7 @@ def _tutorials(folder: Path) -> Iterator[Path]:
     }
     karpathy = {"Wxh": np.ones((3, 2)), "Whh": np.ones((3, 3)), "bh": np.ones((3, 1))}
     for number, arrays in enumerate((gates, theano, karpathy)):
-        np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]
+        np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]  # a name could be allow_pickle
         yield folder / f"m{number}.npz"
         (folder / f"m{number}.pkl").write_bytes(pickle.dumps(arrays))
         yield folder / f"m{number}.pkl"

@@ -1,4 +1,4 @@
-"""brain.js's networks: what is read gives what brain.js gave, and its LSTM, which is none, is refused."""
+"""brain.js networks: those read compute what brain.js computed; its LSTM, whose cell is not the LSTM's, is refused."""
 
 from __future__ import annotations
 

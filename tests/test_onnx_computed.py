@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Directly, Recurrent
 from rnnconvert.formats.onnx.node import Read
 from rnnconvert.models.readers import model_of
 from tests import corpus
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.test_fuse import (
     CASES,
     CELLS,
@@ -300,7 +300,7 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
 @pytest.mark.parametrize("taken", ["index", "slice", "unbind"])
 def test_a_cell_whose_states_are_parts_of_one_input_is_read(taken: str, tmp_path: Path) -> None:
     """A streaming model takes both states in one array and gives both back: one step, whose states are elements of an input."""
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     torch.manual_seed(3)
 
     class Streaming(torch.nn.Module):

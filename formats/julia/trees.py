@@ -67,11 +67,15 @@ class JuliaFiles(ArrayFiles):
         """Return everything in a file, by paths with slashes; single numbers are in metadata "values", and in "values by struct"
         by the path of the struct that they stand in and their own name.
         """
+        return _by_struct(self._tree(file))
+
+    def _tree(self, file: Opened) -> Stored:
+        """Return everything in a file, by paths with slashes."""
         if jld2.looks_like(file.head):
-            return _by_struct(file.once(jld2.read))
+            return file.once(jld2.read)
         if file.head[:2] == b"PK":
-            return _by_struct(_by_paths(file.once(npz_file.read)))
-        return _by_struct(named(file.once(julia_bson.read), self.fields))
+            return _by_paths(file.once(npz_file.read))
+        return named(file.once(julia_bson.read), self.fields)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""

@@ -164,12 +164,14 @@ class Layers:
         keys = ("activation",) if KINDS[old.kind] == "rnn" else ("activation", "recurrent_activation")
         for key, function in zip(keys, stated, strict=False):
             spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
-            given = next((old.entry.config[one] for one in spellings if one in old.entry.config), None)
-            if not any(one in old.entry.config for one in spellings):
+            stated_here = [old.entry.config[spelling] for spelling in spellings if spelling in old.entry.config]
+            if not stated_here:
                 self.notes.change(
                     made.name, f"{key} is {function.name}, the default of the version that wrote the file"
                 )
-            config[key] = self.translator.function(key, function.name if given is None else given)
+            config[key] = self.translator.function(
+                key, function.name if not stated_here or stated_here[0] is None else stated_here[0]
+            )
 
     def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""

@@ -7,7 +7,7 @@ the gains left out; applyModel, which adds the input of a model with in_skip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +16,20 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.reference import FUNCTIONS
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Recorded
 
 KEYS = ("input_batch", "output_batch")
 
 _DENSE = ("dense", "time-distributed-dense")
-_FUNCTIONS: Mapping[str, Callable[[Array], Array]] = {
-    "": lambda x: x,
-    "linear": lambda x: x,
-    "tanh": np.tanh,
-    "relu": lambda x: np.maximum(x, 0),
-    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-}
+_FUNCTIONS = ("linear", "tanh", "relu", "sigmoid")
 
 
 def recorded(
     path: Path, document: Mapping[str, Any], names: Sequence[str], arrays: Mapping[str, Array], layers: Mapping[str, Recurrent]
 ) -> tuple[tuple[Recorded, ...], str]:  # fmt: skip
-    """Return the sample that a file holds, and why it is not used: "" where it is used, and where there is none.
+    """Return the sample recorded in a file, and the reason if it cannot be used ("" if it can, or if there is none).
 
     names   of all layers of the row
     arrays  those of the layers without recurrence, by full names
@@ -55,31 +50,32 @@ def recorded(
         return (), "the model does not begin with its recurrent layer"
     dense, width = [], layers[names[0]].layers[-1].output_size
     for name, layer in list(zip(names, document["layers"], strict=True))[1:]:
-        found = _dense(name, layer, arrays, width)
-        if found is None:
+        weights = _dense(name, layer, arrays, width)
+        if weights is None:
             return (), f"{name!r} is not a dense layer with a function that is computed here"
-        dense.append(found)
-        width = found[1].size
+        dense.append(weights)
+        width = weights[1].size
     skip = document.get("in_skip") or 0
     if skip not in (0, 1) or width != 1:
         return (), f"the model gives {width} values a step, and adds {skip} of its input to them"
 
-    def whole(given: Array, read: Array) -> Array:
+    def whole(sequence: Array, read: Array) -> Array:
+        dtype = sequence.dtype
         for weight, bias, function in dense:
-            given = function(given @ weight.astype(given.dtype) + bias.astype(given.dtype))
-        return given + read.astype(given.dtype) if skip else given
+            sequence = FUNCTIONS[function](np, sequence @ weight.astype(dtype) + bias.astype(dtype), None, None)
+        return sequence + read.astype(dtype) if skip else sequence
 
     return (Recorded(x[:, None, None], y[:, None, None], names[0], whole),), ""
 
 
-_Dense = tuple[Array, Array, Callable[[Array], Array]]
+_Dense = tuple[Array, Array, str]
 
 
 def _dense(name: str, layer: Mapping[str, Any], arrays: Mapping[str, Array], width: int) -> _Dense | None:
-    """Return the weight (in, out), the bias and the function of a dense layer that reads so many values; None for any other."""
+    """Return the weight (in, out), the bias and the function's name of a dense layer that reads so many values; None for any other."""
     weight, bias = (arrays.get(f"{name}/weights/{place}") for place in range(2))
-    function = _FUNCTIONS.get(str(layer.get("activation", "")))
-    if layer["type"] not in _DENSE or function is None or weight is None or bias is None:
+    function = layer.get("activation") or "linear"
+    if layer["type"] not in _DENSE or function not in _FUNCTIONS or weight is None or bias is None:
         return None
     fits = weight.ndim == 2 and weight.shape[0] == width and bias.shape == weight.shape[1:]
     return (weight, bias, function) if fits else None

@@ -14,9 +14,8 @@ from rnnconvert.core.errors import UnreadableError
 def companion(path: Path, name: str) -> Path:
     """Return the file of a name in the folder of a file, or below; whether it exists is the caller's question.
 
-    A link may lead to another place in that folder. Where `path` itself
-    is a link that leaves its folder, the others may, too: caches keep all files of a model elsewhere (the Hugging Face hub's, DVC,
-    git-annex, Bazel).
+    A link may lead to another place in that folder. Where `path` itself is a link that leaves its folder, the others may,
+    too: caches keep all files of a model elsewhere (the Hugging Face hub's, DVC, git-annex, Bazel).
 
     path  the file that the others belong to, or the folder that holds them all
     name  as the file states it, with "/" or "\\" between its parts

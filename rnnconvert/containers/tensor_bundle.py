@@ -125,17 +125,17 @@ class _Shards:
         if not 0 < count < 100_000:
             raise UnreadableError(index, f"its index claims {count} data files")
         self.index, self.count = index, count
-        self._files: dict[int, Array] = {}
+        self._files: dict[int, tuple[Path, Array]] = {}
 
     def _file(self, number: int) -> tuple[Path, Array]:
-        stem = self.index.name[: -len(SUFFIX)]
-        path = companion(self.index, f"{stem}.data-{number:05d}-of-{self.count:05d}")
         if not 0 <= number < self.count:
             raise UnreadableError(self.index, f"it refers to data file {number} of {self.count}")
         if number not in self._files:
+            stem = self.index.name[: -len(SUFFIX)]
+            path = companion(self.index, f"{stem}.data-{number:05d}-of-{self.count:05d}")
             empty = path.is_file() and not path.stat().st_size  # variables of no elements alone
-            self._files[number] = np.zeros(0, np.uint8) if empty else map_file(path)
-        return path, self._files[number]
+            self._files[number] = path, np.zeros(0, np.uint8) if empty else map_file(path)
+        return self._files[number]
 
     def content(self, entry: _Entry, name: str) -> Array:
         """Return the bytes of an entry. Raises UnreadableError if they are not those that were written."""

@@ -47,6 +47,7 @@ _LISTED = {
     "format": "`rnnconvert formats`",
     "option": "`rnnconvert formats FORMAT`",
     "executor": "`rnnconvert executors`",
+    "ending": "`rnnconvert formats`",
 }
 """What lists the choices where an error would drown in them."""
 

@@ -55,6 +55,11 @@ class Explained:
         """Whether the faults explain every array."""
         return bool(self.faults) and not self.moved and not self.unknown
 
+    @property
+    def in_place(self) -> bool:
+        """Whether no convention explains any array, and none is found in another place."""
+        return not self.faults and not self.moved
+
 
 def explained(a: Recurrent, b: Recurrent) -> Explained | None:
     """Return what turns the arrays of one stack into those of another; None where they are the same, or of other sizes."""

@@ -73,8 +73,7 @@ class Beside:
     @functools.cached_property
     def near(self) -> Near | None:
         """How the numbers of the other differ, where they stand in the same places; None where a convention explains arrays."""
-        found = self.arrays
-        return None if found is None or found.faults or found.moved else near(self._stack, self.other)
+        return near(self._stack, self.other) if self.arrays is not None and self.arrays.in_place else None
 
     @functools.cached_property
     def differences(self) -> list[Difference]:

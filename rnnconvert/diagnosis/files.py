@@ -74,7 +74,7 @@ def cause(compared: Compared) -> str:
     if found.whole:
         others = "; or " + "; or ".join(fault.sentence for fault in found.others[:3]) if found.others else ""
         return "B is A, but " + " and ".join(fault.sentence for fault in found.faults) + others
-    numbers = None if found.faults or found.moved else near(compared.pair.stack, compared.pair.counterpart)
+    numbers = near(compared.pair.stack, compared.pair.counterpart) if found.in_place else None
     if numbers is not None:
         return f"in B, {numbers.sentence}"
     parts = [f"in part, {' and '.join(fault.sentence for fault in found.faults)}"] if found.faults else []

@@ -117,7 +117,7 @@ def _of_arrays(file: Opened) -> str:
 def _by_name(path: Path) -> str:
     """Return a sentence about the formats that a file's name suggests."""
     name = lowered(path).name
-    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual) or ("/",))]
+    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual))]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
     return f"By its name it would be {' or '.join(fitting)}: --from {fitting[0]} reads it as that. "
@@ -237,5 +237,5 @@ def target(path: Path, format: str | None = None) -> Adapter:
                     f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with --to."
                 )
             return adapter(formats[0])
-    hint = nearest(path.suffix, table.written, "format").replace("lists them", "lists these endings.")
-    raise UsageError(f"{path}: the name does not show which format to write. {hint} With --to any name will do.")
+    hint = nearest(path.suffix, table.written, "ending")
+    raise UsageError(f"{path}: the name does not show which format to write; with --to any name will do. {hint}")

@@ -166,10 +166,10 @@ class Search:
         return self.found
 
     def time_left(self) -> bool:
-        """Return whether there is time left for what comes after the search; once there is none, the search is not complete."""
-        if clock() > self._end:
-            self.found.complete = False
-        return clock() <= self._end
+        """Return whether there is time left for what follows the search; where there is none, mark the search incomplete."""
+        left = clock() <= self._end
+        self.found.complete &= left
+        return left
 
     def _otherwise(self, reading: Reading) -> None:
         """Try the same places with every other function, constant and reset mode: small numbers hide what functions are."""
