@@ -18,6 +18,7 @@ import contextlib
 import fnmatch
 import functools
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -73,15 +74,24 @@ class Card:
 
 @functools.cache
 def cards() -> dict[str, Card]:
-    """Return the card of every format that has a room here, in the order of the names; no room is entered."""
-    found = []
+    """Return the card of every format that has a room, in the order of the names; no room is entered.
+
+    Raises UsageError if two rooms have one format: another distribution's is one of ours, or of a third.
+    """
+    found: list[Card] = []
     for path in importlib.import_module("rnnconvert.formats").__path__:
         for place in sorted(Path(path).iterdir()):
             if (place / "__init__.py").is_file():
                 found += _described(place.name, place / "__init__.py")
             elif place.suffix == ".py" and place.stem != "__init__":
                 found.append(_of_data(place))
-    return {card.name: card for card in sorted(found, key=lambda card: card.name)}
+    found.sort(key=lambda card: card.name)
+    for card, following in itertools.pairwise(found):
+        if card.name == following.name:
+            raise UsageError(
+                f"two packages bring the format {card.name!r}: {card.room} and {following.room}. Uninstall one"
+            )
+    return {card.name: card for card in found}
 
 
 def _described(room: str, file: Path) -> list[Card]:
