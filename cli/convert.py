@@ -240,7 +240,7 @@ def convert(
 
 def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
     """Write a whole model."""
-    from rnnconvert.formats.keras.whole_onnx import export_model
+    from rnnconvert.formats.keras.export.files import export_model
 
     done = export_model(*paths, force=force, dry_run=dry_run)
     if as_json:

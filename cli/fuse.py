@@ -30,7 +30,7 @@ proved stays unchanged, and the reason is printed. If nothing can be replaced, n
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def fuse(model: str, target: str, force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
     """Write the ONNX model MODEL with each recurrent layer as one node RNN, GRU or LSTM."""
-    from rnnconvert.formats.onnx.fuse import fuse as fuse_file
+    from rnnconvert.formats.onnx.fuse.files import fuse as fuse_file
 
     with watching(quiet or as_json) as watch:
         done = fuse_file(model, target, force=force, dry_run=dry_run, watch=watch)

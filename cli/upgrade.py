@@ -37,7 +37,7 @@ def upgrade(
     old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
     """Write OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
-    from rnnconvert.formats.keras.upgrade import upgrade as upgrade_file
+    from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 
     done = upgrade_file(old, new, config=config, force=force, dry_run=dry_run, verify=verify)
     if as_json:

@@ -96,10 +96,10 @@ def container(path: Path) -> Callable[[Path], object] | None:
     from rnnconvert.formats.keras import keras_zip
     from rnnconvert.formats.mxnet import mxnet_params
     from rnnconvert.formats.ncnn import files as ncnn_files
-    from rnnconvert.formats.onnx import onnx_file
+    from rnnconvert.formats.onnx.proto import file as onnx_file
     from rnnconvert.formats.openvino import net as openvino_net
     from rnnconvert.formats.paddle import paddle_params
-    from rnnconvert.formats.pytorch import torch_legacy, torch_zip
+    from rnnconvert.formats.pytorch.archives import legacy, zip_reader
     from rnnconvert.formats.tflite import graph as tflite_graph
     from rnnconvert.formats.torch7 import torch7_file
 
@@ -112,7 +112,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
         if name.endswith(".keras"):
             return keras_zip.read
         if name.endswith(".pt"):
-            return torch_zip.read
+            return zip_reader.read
         return archives.reader(path, head) if name.endswith(".npz") else None
     if head.startswith(archives.HDF5):
         return hdf5.read
@@ -120,7 +120,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
         ".onnx": onnx_file.read, ".onnxtxt": onnx_file.read, ".params": mxnet_params.read, ".bson": julia_bson.read,
             ".t7": torch7_file.read, ".tflite": tflite_graph.read, ".xml": openvino_net.read, ".h": c_text.read,
             ".param": lambda path: ncnn_files.read(path, Options()),
-        ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": torch_legacy.read, ".index": tensor_bundle.read,
+        ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip
     return next((one for end, one in by_end.items() if name.endswith(end)), None)
@@ -128,7 +128,9 @@ def container(path: Path) -> Callable[[Path], object] | None:
 
 def fused(path: Path, rng: Random, out: Path) -> str:
     """Fuse a model. Mostly its proof believes everything, so that all that lies behind is met with what is not proved, too."""
-    from rnnconvert.formats.onnx import fuse, fuse_proof, onnx_write
+    from rnnconvert.formats.onnx.fuse import files as fuse
+    from rnnconvert.formats.onnx.fuse import proof as fuse_proof
+    from rnnconvert.formats.onnx.proto import write
 
     one = np.ones(3)
     equal = compare(Output("trial", "y"), one, one, Allowance([one], np.dtype(np.float32)))
@@ -137,7 +139,7 @@ def fused(path: Path, rng: Random, out: Path) -> str:
     def believe(pairs: Sequence[Any], folder: Path, least: int = 1) -> list[Any]:
         for pair in pairs:
             for graph in (pair.old, pair.new, pair.old.shaken(0)):
-                onnx_write.write(folder / "model.onnx", graph.model, graph.arrays, check=False)
+                write.write(folder / "model.onnx", graph.model, graph.arrays, check=False)
                 (folder / "model.onnx").unlink()
         return [believed for _ in pairs]
 

@@ -64,7 +64,7 @@ GROUPS = {
         10,
     ),
     "writers": Group(
-        ("formats/keras/write.py", "formats/onnx/onnx_write.py", "formats/pytorch/torch_zip_writer.py",
+        ("formats/keras/write.py", "formats/onnx/proto/write.py", "formats/pytorch/archives/zip_writer.py",
          "formats/torch7/torch7_write.py", "formats/mxnet/mxnet_params.py"),
         ("test_torch_zip", "test_onnx_file", "test_torch7_files", "test_keras_zip", "test_keras_names", "test_keras_files",
          "test_mxnet_files",

@@ -42,7 +42,7 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 NEIGHBOURS = {
     "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
     **dict.fromkeys(  # whole Keras models become ONNX graphs
-        ("formats.keras.whole_onnx", "formats.keras.whole_onnx_recurrent"), "rnnconvert.formats.onnx"
+        ("formats.keras.export.files", "formats.keras.export.recurrent"), "rnnconvert.formats.onnx"
     ),
     **dict.fromkeys(  # graphs are read as ONNX graphs, in which layers are recognized
         (

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.onnx import fuse_proof
+from rnnconvert.formats.onnx.fuse import proof as fuse_proof
 from rnnconvert.running.child import missing
 from tests import corpus, ready
 from tests.requirements import need, needed
@@ -452,17 +452,17 @@ def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
 
 def test_a_replacement_that_the_proof_denies_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the recognition itself: the proof finds it."""
-    from rnnconvert.formats.onnx import fuse_found, fuse_loops
+    from rnnconvert.formats.onnx.fuse import loops, recognised
 
-    found = fuse_found.weights
+    found = recognised.weights
 
     def wrong(*given: Any) -> Any:
         made = found(*given)
         arrays = dict(made.arrays)
         arrays["recurrent", "z"], arrays["recurrent", "r"] = arrays["recurrent", "r"], arrays["recurrent", "z"]
-        return fuse_found.Weights(arrays, made.origins)
+        return recognised.Weights(arrays, made.origins)
 
-    monkeypatch.setattr(fuse_loops, "weights", wrong)
+    monkeypatch.setattr(loops, "weights", wrong)
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")
     needed("onnxruntime", "onnxruntime")
     with pytest.raises(RefusedError, match=r"recognized as GRU.*but not proved: its output .* is off by"):

@@ -18,7 +18,8 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.onnx import fuse_proof, fuse_steps
+from rnnconvert.formats.onnx.fuse import proof as fuse_proof
+from rnnconvert.formats.onnx.fuse import steps as fuse_steps
 from rnnconvert.running.child import missing
 from tests import drawn, ready
 from tests.requirements import needed

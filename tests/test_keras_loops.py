@@ -12,9 +12,9 @@ from onnx import helper
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.formats.onnx.block import in_memory
-from rnnconvert.formats.onnx.fuse_shapes import Shapes
+from rnnconvert.formats.onnx.fuse.shapes import Shapes
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.formats.onnx.onnx_scopes import walk
+from rnnconvert.formats.onnx.proto.scopes import walk
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")

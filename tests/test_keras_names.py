@@ -15,7 +15,7 @@ import pytest
 from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import load
-from rnnconvert.formats.keras.upgrade import upgrade
+from rnnconvert.formats.keras.upgrade.files import upgrade
 
 layers = keras.layers
 

@@ -119,15 +119,16 @@ def test_a_mask_in_written_out_steps_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["recurrent", "input", "input_bias"])
 def test_a_fault_of_the_recognition_is_found(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rnnconvert.formats.onnx import fuse_found, fuse_loops
+    from rnnconvert.formats.onnx.fuse import loops as fuse_loops
+    from rnnconvert.formats.onnx.fuse import recognised
 
-    found = fuse_found.weights
+    found = recognised.weights
 
     def wrong(*given: Any) -> Any:
         made = found(*given)
         arrays = dict(made.arrays)
         arrays[part, "z"], arrays[part, "r"] = arrays[part, "r"], arrays[part, "z"]
-        return fuse_found.Weights(arrays, made.origins)
+        return recognised.Weights(arrays, made.origins)
 
     monkeypatch.setattr(fuse_loops, "weights", wrong)
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")

@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 from rnnconvert.containers import wire
 from rnnconvert.core.arrays import BFLOAT16, Array, Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.formats.onnx import onnx_file, onnx_write
-from rnnconvert.formats.onnx.onnx_scopes import Scope, walk
+from rnnconvert.formats.onnx.proto import file as onnx_file
+from rnnconvert.formats.onnx.proto import write
+from rnnconvert.formats.onnx.proto.scopes import Scope, walk
 
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:
@@ -500,7 +501,7 @@ def test_onnx_and_onnxruntime_take_what_was_written(path: Path, dtype: int, use_
     model, arrays, x = gru_model(dtype)
     before = model.SerializeToString()
     deferred = arrays | {"R": Deferred(arrays["R"].shape, arrays["R"].dtype, lambda: arrays["R"])}
-    onnx_write.write(path, model, deferred, use_external)
+    write.write(path, model, deferred, use_external)
     assert model.SerializeToString() == before
     onnx.checker.check_model(str(path), full_check=True)
     loaded = onnx.load(path)
@@ -525,7 +526,7 @@ def test_onnx_and_onnxruntime_take_what_was_written(path: Path, dtype: int, use_
 @pytest.mark.parametrize("use_external", [False, True])
 def test_bfloat16(path: Path, use_external: bool) -> None:
     model, arrays, _ = gru_model(TensorProto.BFLOAT16)
-    onnx_write.write(path, model, arrays, use_external)
+    write.write(path, model, arrays, use_external)
     onnx.checker.check_model(str(path))
     scope = next(walk(onnx_file.read(path)))
     for name, array in arrays.items():
@@ -536,7 +537,7 @@ def test_bfloat16(path: Path, use_external: bool) -> None:
 
 def test_external_numbers_begin_at_pages(path: Path) -> None:
     model, arrays, _ = gru_model()
-    onnx_write.write(path, model, arrays, external=True)
+    write.write(path, model, arrays, external=True)
     written = onnx.load(path, load_external_data=False)
     entries = [{e.key: e.value for e in t.external_data} for t in written.graph.initializer]
     (data,) = data_of(path)
@@ -545,17 +546,17 @@ def test_external_numbers_begin_at_pages(path: Path) -> None:
 
 
 def test_large_models_become_external(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_write, "PROTOBUF_BYTES", 5000)
+    monkeypatch.setattr(write, "PROTOBUF_BYTES", 5000)
     model, arrays, x = gru_model()
     with pytest.raises(UsageError):
-        onnx_write.write(path, model, arrays, external=False)
-    onnx_write.write(path, model, arrays)
+        write.write(path, model, arrays, external=False)
+    write.write(path, model, arrays)
     assert len(data_of(path)) == 1
     run(str(path), x)
-    onnx_write.write(path, model, {**arrays, "W": arrays["W"] + 1})
+    write.write(path, model, {**arrays, "W": arrays["W"] + 1})
     assert len(data_of(path)) == 1  # the old one is gone
     monkeypatch.undo()
-    onnx_write.write(path, model, arrays)
+    write.write(path, model, arrays)
     assert data_of(path) == []
 
 
@@ -577,7 +578,7 @@ def test_failure_leaves_what_was_there(path: Path, use_external: bool) -> None:
     path.write_bytes(b"model")
     data.write_bytes(b"data")
     with pytest.raises(UnreadableError):
-        onnx_write.write(path, model, arrays | {"W": Failing()}, use_external)
+        write.write(path, model, arrays | {"W": Failing()}, use_external)
     assert path.read_bytes() == b"model" and data.read_bytes() == b"data"
     assert len(list(path.parent.iterdir())) == 2
 
@@ -591,17 +592,17 @@ def test_data_go_if_the_model_cannot_follow(path: Path) -> None:
     model, arrays, _ = gru_model()
     path.mkdir()  # a folder in the place of the model: it cannot be replaced
     with pytest.raises(UsageError):
-        onnx_write.write(path, model, arrays, external=True)
+        write.write(path, model, arrays, external=True)
     assert {each.name for each in path.parent.iterdir()} == {"model.onnx"}
 
 
 def test_equal_numbers_have_one_name(path: Path) -> None:
     model, arrays, _ = gru_model()
-    onnx_write.write(path, model, arrays, external=True)
+    write.write(path, model, arrays, external=True)
     before = path.read_bytes(), data_of(path)
-    onnx_write.write(path, model, arrays, external=True)
+    write.write(path, model, arrays, external=True)
     assert (path.read_bytes(), data_of(path)) == before
-    onnx_write.write(path, model, {**arrays, "W": arrays["W"] + 1}, external=True)
+    write.write(path, model, {**arrays, "W": arrays["W"] + 1}, external=True)
     assert data_of(path) != before[1] and len(data_of(path)) == 1
 
 
@@ -629,13 +630,13 @@ def test_models_that_are_not_valid(path: Path, how: str) -> None:
     model, arrays, _ = gru_model()
     damage(model, arrays, how)
     with pytest.raises(UsageError):
-        onnx_write.write(path, model, arrays)
+        write.write(path, model, arrays)
     assert not path.exists()
 
 
 def test_a_scope_knows_its_nodes(path: Path) -> None:
     model, arrays, _ = gru_model()
-    onnx_write.write(path, model, arrays)
+    write.write(path, model, arrays)
     (scope,) = walk(onnx_file.read(path))
     assert isinstance(scope, Scope)
     assert [each.op_type for each in scope.nodes] == ["GRU", "Reshape"]

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from rnnconvert.formats.onnx import onnx_file
-from rnnconvert.formats.onnx.fuse_products import product_of
-from rnnconvert.formats.onnx.onnx_scopes import walk
+from rnnconvert.formats.onnx.fuse.products import product_of
+from rnnconvert.formats.onnx.proto import file
+from rnnconvert.formats.onnx.proto.scopes import walk
 from tests.requirements import needed
 
 RANDOM = np.random.default_rng(3)
@@ -52,7 +52,7 @@ def found(path: Path, operator: str, shape: tuple[int, ...], matrix: Any, left: 
         [numpy_helper.from_array(matrix, "m")],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    scope = next(iter(walk(onnx_file.read(path))))
+    scope = next(iter(walk(file.read(path))))
     x = RANDOM.normal(size=shape).astype(np.float32)
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return product_of(scope, scope.nodes[0]), x, session.run(None, {"x": x})[0]

@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from rnnconvert.containers import stored_zip, zips
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.formats.pytorch import torch_legacy, torch_walk, torch_zip, torch_zip_writer
+from rnnconvert.formats.pytorch.archives import legacy as torch_legacy
+from rnnconvert.formats.pytorch.archives import walk, zip_reader, zip_writer
 from tests import corpus
 from tests.requirements import need
 
@@ -74,9 +75,9 @@ def model() -> Tagger:
 def test_state_dict(tmp_path: Path, model: Tagger, legacy: bool) -> None:
     path = tmp_path / "model.pt"
     torch.save(model.state_dict(), path, _use_new_zipfile_serialization=not legacy)
-    stored = (torch_legacy if legacy else torch_zip).read(path)
+    stored = (torch_legacy if legacy else zip_reader).read(path)
     assert_equal(stored.arrays, model.state_dict())
-    assert (torch_legacy.is_torch_legacy(path), torch_zip.is_torch_zip(path)) == (legacy, not legacy)
+    assert (torch_legacy.is_torch_legacy(path), zip_reader.is_torch_zip(path)) == (legacy, not legacy)
     assert stored.metadata["unreadable"] == {}
     assert not any(array.flags.writeable or array.flags.owndata for array in stored.arrays.values())
 
@@ -86,7 +87,7 @@ def test_state_dict(tmp_path: Path, model: Tagger, legacy: bool) -> None:
 def test_whole_module_has_the_names_of_its_state_dict(tmp_path: Path, model: Tagger, legacy: bool) -> None:
     path = tmp_path / "model.pt"
     torch.save(model, path, _use_new_zipfile_serialization=not legacy)
-    stored = (torch_legacy if legacy else torch_zip).read(path)
+    stored = (torch_legacy if legacy else zip_reader).read(path)
     assert_equal(stored.arrays, model.state_dict())
     assert stored.metadata["classes"]["lstm"] == "torch.nn.modules.rnn.LSTM"
     values = stored.metadata["values"]
@@ -110,7 +111,7 @@ def test_torchscript(tmp_path: Path, model: Tagger) -> None:
     with _quiet():
         scripted = torch.jit.script(model.eval())
         scripted.save(str(path))
-    stored = torch_zip.read(path)
+    stored = zip_reader.read(path)
     state = scripted.state_dict()
     # A script's objects do not tell parameters and buffers from other tensors.
     assert set(stored.arrays) - set(state) <= {"spare", "scratch"}
@@ -136,7 +137,7 @@ def test_frozen_torchscript_keeps_its_weights_as_constants(tmp_path: Path) -> No
     linear = torch.nn.Linear(3, 2).eval()
     with _quiet():
         torch.jit.freeze(torch.jit.script(linear)).save(str(path))
-    arrays = torch_zip.read(path).arrays
+    arrays = zip_reader.read(path).arrays
     assert all(name.startswith("CONSTANTS.c") for name in arrays)
     assert any(np.array_equal(array, to_numpy(linear.weight)) for array in arrays.values())
 
@@ -153,7 +154,7 @@ def test_lightning_checkpoint(tmp_path: Path, model: Tagger) -> None:
         "history": [{"loss": 1.0}, {"loss": 0.5}],
     }
     torch.save(checkpoint, path)
-    stored = torch_zip.read(path)
+    stored = zip_reader.read(path)
     expected = {f"state_dict.model.{name}": value for name, value in model.state_dict().items()}
     expected |= {"callbacks.best": score, "callbacks.array": torch.arange(3.0, dtype=torch.float64)}
     assert_equal(stored.arrays, expected)
@@ -180,7 +181,7 @@ def test_views_of_one_storage_as_flatten_parameters_leaves_them(tmp_path: Path) 
     torch.save(tensors, path)
     with zipfile.ZipFile(path) as archive:
         assert sum("/data/" in name for name in archive.namelist()) <= 2
-    assert_equal(torch_zip.read(path).arrays, tensors)
+    assert_equal(zip_reader.read(path).arrays, tensors)
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -193,7 +194,7 @@ def test_element_types(tmp_path: Path, legacy: bool) -> None:
         newer = ("uint16", "uint32", "uint64")
         tensors |= {name: torch.tensor([0, 7]).to(getattr(torch, name)) for name in newer}
     torch.save(tensors, path, _use_new_zipfile_serialization=not legacy)
-    assert_equal((torch_legacy if legacy else torch_zip).read(path).arrays, tensors)
+    assert_equal((torch_legacy if legacy else zip_reader).read(path).arrays, tensors)
 
 
 @pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
@@ -209,7 +210,7 @@ def test_what_is_no_array_of_numbers_is_named_with_the_reason(tmp_path: Path, le
     if not legacy:
         tensors["short"] = torch.ones(2).to(torch.float8_e5m2)
     torch.save(tensors, path, _use_new_zipfile_serialization=not legacy)
-    stored = (torch_legacy if legacy else torch_zip).read(path)
+    stored = (torch_legacy if legacy else zip_reader).read(path)
     assert "good" in stored.arrays
     reasons = stored.metadata["unreadable"]
     assert np.allclose(stored.arrays["quantised"], 1) and "sparse" in reasons["sparse"]
@@ -224,7 +225,7 @@ def test_a_quantised_module_of_another_kind_says_that_it_is_packed(tmp_path: Pat
         torch.nn.Sequential(torch.nn.LSTM(3, 4)), {torch.nn.LSTM}, dtype=torch.float16
     )
     torch.save(half.state_dict(), path)
-    stored = torch_zip.read(path)
+    stored = zip_reader.read(path)
     assert stored.arrays == {}
     assert all("not supported" in reason for reason in stored.metadata["unreadable"].values())
     assert stored.metadata["unreadable"]
@@ -234,10 +235,10 @@ def test_a_tensor_alone_and_one_with_attributes(tmp_path: Path) -> None:
     path = tmp_path / "tensor.pt"
     tensor = torch.nn.Parameter(torch.ones(2, 3))
     torch.save(tensor, path)
-    assert_equal(torch_zip.read(path).arrays, {"": tensor})
+    assert_equal(zip_reader.read(path).arrays, {"": tensor})
     tensor.note = "an attribute"  # saved by _rebuild_parameter_with_state
     torch.save({"w": tensor}, path)
-    assert_equal(torch_zip.read(path).arrays, {"w": tensor})
+    assert_equal(zip_reader.read(path).arrays, {"w": tensor})
 
 
 def test_cycles_and_shared_parts(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_cycles_and_shared_parts(tmp_path: Path) -> None:
     part: dict[str, Any] = {"w": torch.ones(1)}
     part["self"] = part
     torch.save({"a": part, "b": part}, path)
-    assert list(torch_zip.read(path).arrays) == ["a.w", "b.w"]
+    assert list(zip_reader.read(path).arrays) == ["a.w", "b.w"]
 
 
 # ---- writing
@@ -270,23 +271,23 @@ def test_what_is_written_is_a_state_dict_for_torch(
 ) -> None:
     monkeypatch.setattr(stored_zip, "ZIP64_FROM", zip64_from)
     path = tmp_path / "written.pt"
-    torch_zip_writer.write(path, ARRAYS)
+    zip_writer.write(path, ARRAYS)
     loaded = torch.load(path, weights_only=True, mmap=mapped)
     assert type(loaded) is OrderedDict
     native = {name: array.astype(array.dtype.newbyteorder("=")) for name, array in ARRAYS.items()}
     assert_equal(native, loaded)
     assert all(tensor.is_contiguous() for tensor in loaded.values())
-    assert_equal(torch_zip.read(path).arrays, loaded)
+    assert_equal(zip_reader.read(path).arrays, loaded)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
 
 
 def test_records_are_aligned_and_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "a.pt", tmp_path / "b.pt"
-    torch_zip_writer.write(first, ARRAYS)
-    torch_zip_writer.write(second, ARRAYS)
+    zip_writer.write(first, ARRAYS)
+    zip_writer.write(second, ARRAYS)
     assert first.read_bytes() == second.read_bytes()
-    for array in torch_zip.read(first).arrays.values():
+    for array in zip_reader.read(first).arrays.values():
         assert array.size == 0 or array.ctypes.data % 64 == 0
 
 
@@ -296,9 +297,9 @@ def test_deferred_arrays_and_the_module_that_loads_them(tmp_path: Path, model: T
         name: Deferred(tuple(tensor.shape), np.dtype(np.float32), lambda tensor=tensor: to_numpy(tensor) * 2)
         for name, tensor in model.state_dict().items()
     }
-    torch_zip_writer.write(path, deferred)
+    zip_writer.write(path, deferred)
     model.load_state_dict(torch.load(path, weights_only=True))
-    assert_equal(torch_zip.read(path).arrays, model.state_dict())
+    assert_equal(zip_reader.read(path).arrays, model.state_dict())
 
 
 def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
@@ -306,7 +307,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
     path.write_bytes(b"kept")
     for arrays in ({"w": np.array(["text"])}, {"\ud800": np.ones(1)}):
         with pytest.raises(UsageError):
-            torch_zip_writer.write(path, arrays)
+            zip_writer.write(path, arrays)
 
     class Short:
         shape, dtype = (4,), np.dtype(np.float32)
@@ -315,7 +316,7 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
             yield np.ones(3, np.float32)
 
     with pytest.raises(ValueError, match="wrote 12"):
-        torch_zip_writer.write(path, {"w": Short()})
+        zip_writer.write(path, {"w": Short()})
     assert path.read_bytes() == b"kept" and list(tmp_path.iterdir()) == [path]
 
 
@@ -339,11 +340,11 @@ def tensor(
     key: str = "0",
 ) -> bytes:
     """The pickle of {"w": a tensor}, as it says about itself."""
-    body = torch_zip_writer._global("torch._utils", "_rebuild_tensor_v2") + b"(("
-    body += b"X\x07\x00\x00\x00storage" + torch_zip_writer._global("torch", kind)
-    body += torch_zip_writer._text(key) + b"X\x03\x00\x00\x00cpu" + pickled(count) + b"tQ"
+    body = zip_writer._global("torch._utils", "_rebuild_tensor_v2") + b"(("
+    body += b"X\x07\x00\x00\x00storage" + zip_writer._global("torch", kind)
+    body += zip_writer._text(key) + b"X\x03\x00\x00\x00cpu" + pickled(count) + b"tQ"
     body += pickled(offset) + pickled(shape) + pickled(strides) + b"\x89}tR"
-    return b"\x80\x02}" + torch_zip_writer._text("w") + body + b"s."
+    return b"\x80\x02}" + zip_writer._text("w") + body + b"s."
 
 
 def pickled(value: Any) -> bytes:
@@ -355,7 +356,7 @@ FLOATS = np.arange(4, dtype=np.float32).tobytes()
 
 def test_hand_made_tensor(tmp_path: Path) -> None:
     path = make(tmp_path / "m.pt", tensor(1, (2, 1), (2, 10**12)), ("data/0", FLOATS))
-    assert torch_zip.read(path).arrays["w"].tolist() == [[1], [3]]
+    assert zip_reader.read(path).arrays["w"].tolist() == [[1], [3]]
 
 
 LIES = {
@@ -392,37 +393,37 @@ LIES = {
 def test_tensors_that_do_not_lie_within_their_storage(tmp_path: Path, name: str) -> None:
     path = make(tmp_path / "m.pt", LIES[name], ("data/0", FLOATS))
     with pytest.raises(UnreadableError):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 def test_repeats_beyond_the_file_are_not_arrays(tmp_path: Path) -> None:
     for shape in ((2**20, 2**20), (1 << 40_000, 1)):
         path = make(tmp_path / "m.pt", tensor(shape=shape, strides=(0, 0)), ("data/0", FLOATS))
-        stored = torch_zip.read(path)
+        stored = zip_reader.read(path)
         assert stored.arrays == {} and "repeats" in stored.metadata["unreadable"]["w"]
 
 
 def test_big_endian_files(tmp_path: Path) -> None:
     big = np.arange(4, dtype=">f4").tobytes()
     path = make(tmp_path / "m.pt", tensor(), ("data/0", big), ("byteorder", b"big"))
-    array = torch_zip.read(path).arrays["w"]
+    array = zip_reader.read(path).arrays["w"]
     assert array.dtype == np.float32 and array.tolist() == [0, 1, 2, 3]
     halves = np.arange(4).astype(ml_dtypes.bfloat16).view(np.uint16).astype(">u2").tobytes()
     path = make(tmp_path / "m.pt", tensor(kind="BFloat16Storage"), ("data/0", halves), ("byteorder", b"big"))
-    array = torch_zip.read(path).arrays["w"]
+    array = zip_reader.read(path).arrays["w"]
     assert array.dtype == ml_dtypes.bfloat16 and array.tolist() == [0, 1, 2, 3]
     path = make(tmp_path / "m.pt", tensor(), ("data/0", big), ("byteorder", b"middle"))
     with pytest.raises(UnreadableError, match="byte order"):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 def test_compressed_entries_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path / "m.pt", tensor(), ("data/0", FLOATS * 50), compression=zipfile.ZIP_DEFLATED)
-    assert torch_zip.read(path).arrays["w"].tolist() == [0, 1, 2, 3]
+    assert zip_reader.read(path).arrays["w"].tolist() == [0, 1, 2, 3]
     path = make(tmp_path / "m.pt", tensor(), ("data/0", bytes(1 << 20)), compression=zipfile.ZIP_DEFLATED)
     monkeypatch.setattr(zips, "MAX_INFLATED", 1 << 19)
     with pytest.raises(UnreadableError, match="claims to unpack to"):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 @pytest.mark.parametrize("claim", [10**6, 2 << 30, 3])
@@ -433,35 +434,35 @@ def test_zip_bombs(tmp_path: Path, claim: int) -> None:
     data[entry - 22 : entry - 18] = struct.pack("<I", claim)  # the size in the central directory
     path.write_bytes(data)
     with pytest.raises(UnreadableError):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 def test_other_zip_archives(tmp_path: Path) -> None:
     path = tmp_path / "m.pt"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "text")
-    assert not torch_zip.is_torch_zip(path)
+    assert not zip_reader.is_torch_zip(path)
     with pytest.raises(UnreadableError, match="has none"):
-        torch_zip.read(path)
+        zip_reader.read(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a/data.pkl", b"N.")
         archive.writestr("b/data.pkl", b"N.")
     with pytest.raises(UnreadableError, match="2 of them"):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_entries_of_one_name(tmp_path: Path) -> None:
     path = make(tmp_path / "m.pt", tensor(), ("data/0", FLOATS), ("data/0", bytes(16)))
     with pytest.raises(UnreadableError, match="two entries"):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 def test_two_tensors_of_one_name(tmp_path: Path) -> None:
     path = tmp_path / "m.pt"
     torch.save({"a.b": torch.ones(1), "a": {"b": torch.zeros(1)}}, path)
     with pytest.raises(UnreadableError, match=r"both called 'a\.b'"):
-        torch_zip.read(path)
+        zip_reader.read(path)
 
 
 def test_truncated_absent_empty_and_other_files(tmp_path: Path, model: Tagger) -> None:
@@ -472,20 +473,20 @@ def test_truncated_absent_empty_and_other_files(tmp_path: Path, model: Tagger) -
         for length in (0, 1, 4, 40, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:length])
             with pytest.raises(UnreadableError):
-                (torch_legacy if legacy else torch_zip).read(path)
-            assert not torch_zip.is_torch_zip(path)
+                (torch_legacy if legacy else zip_reader).read(path)
+            assert not zip_reader.is_torch_zip(path)
     for other in (tmp_path, tmp_path / "absent"):
-        for container in (torch_zip, torch_legacy):
+        for container in (zip_reader, torch_legacy):
             with pytest.raises(UnreadableError):
                 container.read(other)
-        assert not torch_zip.is_torch_zip(other) and not torch_legacy.is_torch_legacy(other)
+        assert not zip_reader.is_torch_zip(other) and not torch_legacy.is_torch_legacy(other)
 
 
 def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     attack = b"cposix\nsystem\n(S'touch " + bytes(marker) + b"'\ntR."
     with pytest.raises(UnreadableError, match=r"posix\.system"):
-        torch_zip.read(make(tmp_path / "m.pt", attack))
+        zip_reader.read(make(tmp_path / "m.pt", attack))
     whole = io.BytesIO()
     torch.save({}, whole, _use_new_zipfile_serialization=False)
     (tmp_path / "old.pt").write_bytes(whole.getvalue().replace(pickle.dumps({}, 2)[2:], attack, 1))
@@ -495,26 +496,26 @@ def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
 
 
 def test_a_pickle_that_doubles_itself_is_not_walked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_walk, "MAX_NODES", 10_000)
+    monkeypatch.setattr(walk, "MAX_NODES", 10_000)
     laughs: Any = {"w": 1}
     for _ in range(60):
         laughs = [laughs, laughs]
     with pytest.raises(UnreadableError, match="nested"):
-        torch_zip.read(make(tmp_path / "m.pt", pickle.dumps(laughs, 2)))
+        zip_reader.read(make(tmp_path / "m.pt", pickle.dumps(laughs, 2)))
 
 
 def test_deep_nesting(tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="nested"):
-        torch_zip.read(make(tmp_path / "m.pt", b"N" + b"\x85" * 5000 + b"."))
+        zip_reader.read(make(tmp_path / "m.pt", b"N" + b"\x85" * 5000 + b"."))
     with pytest.raises(UnreadableError, match="nested"):
-        torch_zip.read(make(tmp_path / "m.pt", pickle.dumps({"k" * 5000: [{}] * 2}, 2)))
+        zip_reader.read(make(tmp_path / "m.pt", pickle.dumps({"k" * 5000: [{}] * 2}, 2)))
 
 
 def test_reading_and_writing_import_no_torch(tmp_path: Path) -> None:
-    torch_zip_writer.write(tmp_path / "m.pt", {"w": np.ones(2)})
+    zip_writer.write(tmp_path / "m.pt", {"w": np.ones(2)})
     code = (
-        "import sys; from rnnconvert.formats.pytorch import torch_zip, torch_legacy; "
-        f"torch_zip.read({str(tmp_path / 'm.pt')!r}); assert 'torch' not in sys.modules"
+        "import sys; from rnnconvert.formats.pytorch.archives import zip_reader, legacy; "
+        f"zip_reader.read({str(tmp_path / 'm.pt')!r}); assert 'torch' not in sys.modules"
     )
     root = Path(__file__).parents[1]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=root)
@@ -553,7 +554,7 @@ def test_changed_bytes_raise_our_errors_only(
     path = tmp_path_factory.getbasetemp() / "changed.pt"
     path.write_bytes(bytes(data[:cut] if cut % 3 == 0 else data))
     try:
-        stored = (torch_legacy if legacy else torch_zip).read(path)
+        stored = (torch_legacy if legacy else zip_reader).read(path)
         assert all(len(array.tobytes()) == array.nbytes for array in stored.arrays.values())
     except RnnConvertError:
         pass
@@ -572,7 +573,7 @@ REAL = [
 def test_real_checkpoints_are_what_torch_reads(name: str) -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / name
-    container = torch_zip if torch_zip.is_torch_zip(path) else torch_legacy
+    container = zip_reader if zip_reader.is_torch_zip(path) else torch_legacy
     expected = dict(flat("", torch.load(path, weights_only=True, map_location="cpu")))
     assert_equal(container.read(path).arrays, expected)
 

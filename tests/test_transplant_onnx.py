@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx import layouts as formats
-from rnnconvert.formats.onnx import onnx_write
+from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.language.surroundings import SurroundingTensor
 from rnnconvert.models import flattening
 from rnnconvert.models import model as transplants

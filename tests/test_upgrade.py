@@ -20,11 +20,12 @@ from rnnconvert.cli.main import main
 from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras import keras_zip, upgrade_proof
+from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.upgrade import upgrade
-from rnnconvert.formats.keras.upgrade_config import Notes, Translator
-from rnnconvert.formats.keras.upgrade_tables import COMMON, LAYERS
+from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.formats.keras.upgrade.config import Notes, Translator
+from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from tests import corpus, frameworks, ready
 from tests.requirements import need
 

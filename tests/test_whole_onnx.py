@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RefusedError, UsageError
-from rnnconvert.formats.keras.whole_onnx import export_model
+from rnnconvert.formats.keras.export.files import export_model
 from tests.requirements import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert.formats.keras.whole_onnx import export_model
+from rnnconvert.formats.keras.export.files import export_model
 from tests import frameworks, ready
 from tests.test_whole_onnx import run
 

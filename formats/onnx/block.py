@@ -11,7 +11,7 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.onnx_file import OnnxFile
+from rnnconvert.formats.onnx.proto.file import OnnxFile
 
 
 class _InMemory(OnnxFile):

@@ -23,17 +23,17 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx import turned
 from rnnconvert.formats.onnx.evaluate import Budget, Evaluation, of_a_file
-from rnnconvert.formats.onnx.fuse_conditions import decision
-from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse_found import Found, Use
-from rnnconvert.formats.onnx.fuse_graph import reads
-from rnnconvert.formats.onnx.fuse_inputs import Cut, cut
-from rnnconvert.formats.onnx.fuse_loops import loops
-from rnnconvert.formats.onnx.fuse_shapes import Shapes
-from rnnconvert.formats.onnx.fuse_steps import repeats, steps
-from rnnconvert.formats.onnx.fuse_uses import Graph
-from rnnconvert.formats.onnx.onnx_scopes import Scope
-from rnnconvert.formats.onnx.onnx_states import States
+from rnnconvert.formats.onnx.fuse.conditions import decision
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse.graph import reads
+from rnnconvert.formats.onnx.fuse.inputs import Cut, cut
+from rnnconvert.formats.onnx.fuse.loops import loops
+from rnnconvert.formats.onnx.fuse.recognised import Found, Use
+from rnnconvert.formats.onnx.fuse.shapes import Shapes
+from rnnconvert.formats.onnx.fuse.steps import repeats, steps
+from rnnconvert.formats.onnx.fuse.uses import Graph
+from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.formats.onnx.proto.states import States
 from rnnconvert.judging.judging import Allowance, Output, compare
 
 ODD = (

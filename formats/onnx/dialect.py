@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.onnx_file import DTYPES
-from rnnconvert.formats.onnx.onnx_fold import Call, fold
+from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.formats.onnx.proto.fold import Call, fold
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
 from rnnconvert.graphs.trace import MOST
 

@@ -16,9 +16,9 @@ import onnx
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
-from rnnconvert.formats.onnx.onnx_fold import Call, fold
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.formats.onnx.proto.fold import Call, fold
+from rnnconvert.formats.onnx.proto.scopes import Scope
 
 _NODES = 200_000
 _WORK = 1 << 36

@@ -13,7 +13,7 @@ from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.formats.onnx.node import Home
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
 from rnnconvert.graphs.received import states as states_of
 

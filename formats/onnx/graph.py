@@ -20,7 +20,7 @@ from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.onnx.onnx_file import DTYPES
+from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack

@@ -9,7 +9,7 @@ from __future__ import annotations
 import onnx
 
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.onnx.fuse_graph import bodies, names_in
+from rnnconvert.formats.onnx.fuse.graph import bodies, names_in
 
 _LOOPS = ("Loop", "Scan")
 

@@ -31,7 +31,7 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict
     UsageError for anything else than a model.
     """
     from rnnconvert.formats.onnx.files import read_model
-    from rnnconvert.formats.onnx.onnx_file import OnnxFile
+    from rnnconvert.formats.onnx.proto.file import OnnxFile
 
     # Whoever hands in a model of onnx_ir's has imported it.
     ir = sys.modules.get("onnx_ir")

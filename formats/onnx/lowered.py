@@ -14,7 +14,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.formats.onnx.block import in_memory
 from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
 from rnnconvert.formats.onnx.flow import received
-from rnnconvert.formats.onnx.onnx_scopes import walk
+from rnnconvert.formats.onnx.proto.scopes import walk
 from rnnconvert.formats.onnx.unread import looks_recurrent
 
 Lower = Callable[[], tuple[onnx.ModelProto, Mapping[str, Array]]]

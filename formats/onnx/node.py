@@ -16,9 +16,11 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import onnx_file, onnx_states, quantised
+from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.computed import Computed
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.proto import file as onnx_file
+from rnnconvert.formats.onnx.proto import states as onnx_states
+from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 
 from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
-from rnnconvert.formats.onnx.fuse_expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse_graph import reads
-from rnnconvert.formats.onnx.fuse_shapes import Shapes
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse.graph import reads
+from rnnconvert.formats.onnx.fuse.shapes import Shapes
+from rnnconvert.formats.onnx.proto.scopes import Scope
 
 _TURNING = ("Slice", "ReverseSequence", "Gather")
 _PASSING = ("Identity", "Cast", "Dropout", "Transpose")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from rnnconvert.formats.onnx.computed import Looked, label_of
-from rnnconvert.formats.onnx.fuse_graph import bodies
-from rnnconvert.formats.onnx.onnx_scopes import Scope
+from rnnconvert.formats.onnx.fuse.graph import bodies
+from rnnconvert.formats.onnx.proto.scopes import Scope
 
 _PRODUCTS = {
     "MatMul",

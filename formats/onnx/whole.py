@@ -18,7 +18,7 @@ from rnnconvert.models.model import Model, all_or_none
 if TYPE_CHECKING:
     import onnx
 
-    from rnnconvert.formats.onnx.whole_work import Changed
+    from rnnconvert.formats.onnx.whole_model.work import Changed
 
 NAME = "onnx"
 TAKES = "an onnx.ModelProto"
@@ -52,8 +52,8 @@ def of_live(model: Any) -> Model:
 
 def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any) -> Model:
     from rnnconvert.formats.onnx.files import read_model
-    from rnnconvert.formats.onnx.onnx_file import OnnxFile
-    from rnnconvert.formats.onnx.whole_work import Work
+    from rnnconvert.formats.onnx.proto.file import OnnxFile
+    from rnnconvert.formats.onnx.whole_model.work import Work
 
     title = f"ONNX model {proto.graph.name!r}"
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
@@ -63,7 +63,7 @@ def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file of any exporter."""
-    from rnnconvert.formats.onnx.whole_work import Work
+    from rnnconvert.formats.onnx.whole_model.work import Work
 
     return Work(checkpoint).model(checkpoint.path)
 
@@ -74,8 +74,9 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
     Raises UsageError for a name that stands for ONNX's text form or JSON.
     """
-    from rnnconvert.formats.onnx import onnx_file, onnx_write
-    from rnnconvert.formats.onnx.whole_work import Work
+    from rnnconvert.formats.onnx.proto import file as onnx_file
+    from rnnconvert.formats.onnx.proto import write as onnx_write
+    from rnnconvert.formats.onnx.whole_model.work import Work
 
     if path.suffix.lower() in (*onnx_file.TEXT_SUFFIXES, *onnx_file.JSON_SUFFIXES):
         raise UsageError(f"{path}: ONNX models are written in their binary form. Name the file {path.stem}.onnx")
@@ -90,7 +91,7 @@ def _check_held(model: onnx.ModelProto) -> None:
     """Raise UsageError if numbers of a model in memory are in a file of their own."""
     import onnx
 
-    from rnnconvert.formats.onnx.onnx_write import tensors
+    from rnnconvert.formats.onnx.proto.write import tensors
 
     for tensor in tensors(model):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -104,7 +105,7 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
     """Put numbers into a model's tensors: all of them or none, whatever happens."""
     import onnx
 
-    from rnnconvert.formats.onnx.onnx_write import put
+    from rnnconvert.formats.onnx.proto.write import put
 
     before = [(tensor, onnx.TensorProto()) for tensor, _ in changed]
     for tensor, old in before:
@@ -128,7 +129,7 @@ def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProt
     """
     import onnx
 
-    from rnnconvert.formats.onnx.onnx_write import put
+    from rnnconvert.formats.onnx.proto.write import put
 
     found = {}
     for tensor in held.graph.initializer:

@@ -13,8 +13,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program import Program, Ref, Several
-from rnnconvert.formats.pytorch.program_operators import operator
+from rnnconvert.formats.pytorch.program.operators import operator
+from rnnconvert.formats.pytorch.program.program import Program, Ref, Several
 
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8), 2: np.dtype(np.int8), 3: np.dtype(np.int16), 4: np.dtype(np.int32), 5: np.dtype(np.int64),

@@ -19,7 +19,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
-from rnnconvert.formats.pytorch import torch_zip
+from rnnconvert.formats.pytorch.archives import zip_reader
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
 from rnnconvert.formats.pytorch.recognise import (
     in_folder,
@@ -38,7 +38,7 @@ from rnnconvert.language.packing import assemble, unpack
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.torchscript_code import Call
 
-# What few files need (torch_export, torch_legacy, torch_patch, the writer) is imported where such a file is met.
+# What few files need (torch_export, legacy, torch_patch, the writer) is imported where such a file is met.
 
 SUFFIXES = registry.endings(NAME)
 
@@ -67,20 +67,20 @@ def _stored(path: Path) -> Stored:
     head = file.head
     if head[:4] == b"PK\x03\x04":
         if is_exported(file):
-            from rnnconvert.formats.pytorch import torch_export
+            from rnnconvert.formats.pytorch.archives import export as torch_export
 
             return torch_export.read(path)
         named = "npz" in file.kinds and named_as_torch(file)
-        return file.once(npz_file.read) if named else torch_zip.read(path)
+        return file.once(npz_file.read) if named else zip_reader.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
-    from rnnconvert.formats.pytorch import torch_legacy
+    from rnnconvert.formats.pytorch.archives import legacy
 
     if of_tensors(file):
-        return torch_legacy.read_pickle(path)
-    if "pickle" in file.kinds and not file.once(torch_legacy.is_torch_legacy):
+        return legacy.read_pickle(path)
+    if "pickle" in file.kinds and not file.once(legacy.is_torch_legacy):
         return pickled(path)
-    return torch_legacy.read(path)
+    return legacy.read(path)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -196,7 +196,7 @@ def _received(
     """Return the layers with what the file's program states of their calls, and warnings."""
     if not layers:
         return {}, []
-    from rnnconvert.formats.pytorch import program_layers
+    from rnnconvert.formats.pytorch.program import layers as program_layers
 
     program = follow()
     if isinstance(program, str):

@@ -13,7 +13,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
-from rnnconvert.formats.pytorch import torch_zip
+from rnnconvert.formats.pytorch.archives import zip_reader
 from rnnconvert.formats.pytorch.layouts import SYSTEM
 from rnnconvert.language import registry
 
@@ -56,21 +56,21 @@ def _is_legacy(file: Opened) -> bool:
     begins = any(file.head[at:].startswith(magic) for at, magic in registry.cards()[SYSTEM.name].begins)
     if not begins and "tar" not in file.kinds:
         return False
-    from rnnconvert.formats.pytorch import torch_legacy
+    from rnnconvert.formats.pytorch.archives import legacy
 
-    return file.once(torch_legacy.is_torch_legacy)
+    return file.once(legacy.is_torch_legacy)
 
 
 def is_exported(file: Opened) -> bool:
     if not any(name.endswith("model_weights_config.json") for name in file.entries or ()):
         return False
-    from rnnconvert.formats.pytorch import torch_export
+    from rnnconvert.formats.pytorch.archives import export as torch_export
 
     return bool(torch_export.root(file.entries or ()))
 
 
 def _in_zip(file: Opened) -> Seen | None:
-    if torch_zip.pickle_names(file.entries or ()):
+    if zip_reader.pickle_names(file.entries or ()):
         return Seen(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
     if is_exported(file):
         return Seen(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")

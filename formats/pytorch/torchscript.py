@@ -12,7 +12,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.formats.pytorch import torchscript_code
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.pytorch.program import Program
+    from rnnconvert.formats.pytorch.program.program import Program
 
 MAX_CODE = 1 << 20
 """The most bytes of a source; a longer one is ignored."""
@@ -64,8 +64,9 @@ class Constants:
 
         classes  of its modules, by their names
         """
-        from rnnconvert.formats.pytorch import script_run, script_text, script_values
-        from rnnconvert.formats.pytorch.program import TooLongError
+        from rnnconvert.formats.pytorch.program.program import TooLongError
+        from rnnconvert.formats.pytorch.script import statements, values
+        from rnnconvert.formats.pytorch.script import text as script_text
 
         texts = [self._text(made_by) for made_by in set(list(classes.values())[:MAX_CLASSES])]
         assigned = {name for text in texts for name in _SET.findall(text)}
@@ -88,18 +89,18 @@ class Constants:
         def attribute(program: Program, path: str, name: str) -> Any:
             full = f"{path}.{name}" if path else name
             if name == "_flat_weights":
-                return script_values.Items([program.kept(one) for one in _flat(stored.arrays, full.removesuffix(name))])
+                return values.Items([program.kept(one) for one in _flat(stored.arrays, full.removesuffix(name))])
             if full in classes:
-                return script_values.Module(full)
+                return values.Module(full)
             if name in assigned:
                 raise KeyError(full)
             if full in stored.arrays:
                 return program.kept(full)
             value = stored.metadata["values"][full]
-            return script_values.Items([*value]) if isinstance(value, list) else value
+            return values.Items([*value]) if isinstance(value, list) else value
 
         try:
-            return script_run.follow(script_values.Archive(kind, function, attribute))
+            return statements.follow(values.Archive(kind, function, attribute))
         except (TooLongError, script_text.UnreadError) as error:
             return f"the archive's code is not followed: {error}"
 

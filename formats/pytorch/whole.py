@@ -20,7 +20,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.formats.pytorch import torch_patch, torch_zip_writer
+from rnnconvert.formats.pytorch.archives import patch, zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
@@ -420,7 +420,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     if root == "an exported program":
         raise UsageError(f"{checkpoint.path} is an exported program. Fill the module, and export it again")
     if lowered(path).suffix != ".safetensors" and "root" in checkpoint.metadata:
-        torch_patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
+        patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
     kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
     plain = plain_names(kept)
@@ -431,7 +431,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         once = {name: array for name, array in made.items() if texts.get(name) not in made}
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
-        torch_zip_writer.write(path, made)
+        zip_writer.write(path, made)
     left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
     return left_out + (
         ["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else []

@@ -41,9 +41,9 @@ def write(path: Path, job: Job) -> list[str]:
     kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
-            from rnnconvert.formats.pytorch import torch_patch
+            from rnnconvert.formats.pytorch.archives import patch
 
-            torch_patch.write(path, job.source.file, job.source.arrays, kept)
+            patch.write(path, job.source.file, job.source.arrays, kept)
         into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in made]
         return [*into, "everything apart from the weights is kept unchanged"]
     job.recipe.extend(_recipe(path, made))
@@ -57,9 +57,9 @@ def write(path: Path, job: Job) -> list[str]:
         once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
-        from rnnconvert.formats.pytorch import torch_zip_writer
+        from rnnconvert.formats.pytorch.archives import zip_writer
 
-        torch_zip_writer.write(path, arrays)
+        zip_writer.write(path, arrays)
     return notes
 
 

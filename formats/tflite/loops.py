@@ -22,8 +22,8 @@ from onnx import helper
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.onnx.computed import Computed, Looked
-from rnnconvert.formats.onnx.fuse_graph import bodies as inner_graphs
-from rnnconvert.formats.onnx.fuse_graph import reads
+from rnnconvert.formats.onnx.fuse.graph import bodies as inner_graphs
+from rnnconvert.formats.onnx.fuse.graph import reads
 from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s

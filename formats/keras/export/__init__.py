@@ -1,0 +1,1 @@
+"""Whole Keras models as ONNX graphs."""

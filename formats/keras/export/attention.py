@@ -1,0 +1,229 @@
+"""Attention of Keras 3 as ONNX nodes.
+
+Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.export.layers import Builder, EmitAll, Facts, Value, refuse
+from rnnconvert.formats.keras.export.masks import masks_on
+
+
+def _number(b: Builder, name: str, value: float) -> str:
+    return b.constant(name, np.array(value, np.float32))
+
+
+def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
+    """Return query, value and key. Raises RefusedError for a mask, or other tensors than sequences."""
+    if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
+        raise refuse(
+            facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here"
+        )
+    query, value, key = (*values, values[1])[:3]
+    return query, value, key
+
+
+def _earlier(b: Builder, name: str, scores: str) -> str:
+    """Add whether a step of the query, the last axis but one, may see a step of the key: those up to its own."""
+    size = b.add("Shape", [scores], f"{name}/sizes")
+    zero, one = (b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1)))
+    ranges = []
+    for axis in (-2, -1):
+        length = b.add("Squeeze", [b.add("Gather", [size, b.integers(axis)], f"{name}/length")], f"{name}/steps")
+        ranges.append(b.add("Range", [zero, length, one], f"{name}/range"))
+    rows = b.add("Unsqueeze", [ranges[0], b.integers(1)], f"{name}/rows")
+    return b.add("GreaterOrEqual", [rows, ranges[1]], f"{name}/earlier")
+
+
+def _every(b: Builder, name: str, truths: Sequence[str]) -> str:
+    """Add whether all of some truths hold."""
+    made, *others = truths
+    for other in others:
+        made = b.add("And", [made, other], f"{name}/visible")
+    return made
+
+
+def _weighed(b: Builder, facts: Facts, scores: str, value: str, visible: Sequence[str]) -> tuple[str, str]:
+    """Add the softmax of scores, and the sum of the values weighed so.
+
+    visible  which steps each step of the query may see; where it may see none, it sees all in the same way
+    """
+    name = facts.name
+    if visible:
+        hidden = b.add("Sub", [scores, _number(b, f"{name}/far", 1e9)], f"{name}/hidden")
+        scores = b.add("Where", [_every(b, name, visible), scores, hidden], f"{name}/masked")
+    weights = b.add("Softmax", [scores], f"{name}/weights", axis=-1)
+    return b.add("MatMul", [weights, value], f"{name}/attended"), weights
+
+
+def _wide(b: Builder, name: str, mask: Value | None, axis: int) -> list[str]:
+    """Add a mask over the steps of the query (axis 2) or of the key (axis 1) as one over both."""
+    return [] if mask is None else [b.add("Unsqueeze", [mask.name, b.integers(axis)], f"{name}/wide")]
+
+
+def _masks(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | None]:
+    """Return the masks over time. Raises RefusedError for others."""
+    masks = masks_on(b, facts, values)
+    if any(mask is not None and len(mask.shape) != 2 for mask in masks):
+        raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
+    return masks
+
+
+def _looked(b: Builder, facts: Facts, given: Sequence[Value], scores: tuple[str, Sequence[int | None]]) -> list[Value]:
+    """Return what Attention and AdditiveAttention give for their scores: zeros at masked steps of the query."""
+    (query, value, _), name = _three(facts, given), facts.name
+    masks = _masks(b, facts, given)
+    facts.get("dropout")
+    visible = _wide(b, name, masks[1], 1)
+    if facts.flag("use_causal_mask"):
+        visible.append(_earlier(b, name, scores[0]))
+    made, weights = _weighed(b, facts, scores[0], value.name, visible)
+    for asked in _wide(b, name, masks[0], 2):
+        made = b.add("Where", [asked, made, b.zero()], f"{name}/asked")
+    return _results(facts, (made, weights), (*query.shape[:2], value.shape[2]), scores[1])
+
+
+def _pairs(b: Builder, name: str, query: Value, key: Value) -> str:
+    """Add the sum of each step of the query with each of the key."""
+    rows = b.add("Unsqueeze", [query.name, b.integers(2)], f"{name}/rows")
+    columns = b.add("Unsqueeze", [key.name, b.integers(1)], f"{name}/columns")
+    return b.add("Add", [rows, columns], f"{name}/pairs")
+
+
+def _results(
+    facts: Facts, made: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]
+) -> list[Value]:
+    """Return the output, and the weights where the call asks for them."""
+    found = [Value(made[0], tuple(out))]
+    return [*found, Value(made[1], tuple(scores))] if facts.flag("return_attention_scores") else found
+
+
+def _attention(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    query, _, key = _three(facts, values)
+    name, scale = facts.name, facts.array("scale")
+    facts.get("use_scale")
+    factor = [b.constant(f"{name}/scale", scale)] if scale is not None else []
+    if facts.get("score_mode", "dot") == "dot":
+        scores = b.add("MatMul", [query.name, b.transposed(key.name, [0, 2, 1], f"{name}/key")], f"{name}/scores")
+        scores = b.add("Mul", [scores, *factor], f"{name}/scaled") if factor else scores
+    else:
+        facts.need("score_mode", "dot", "concat")
+        pairs = _pairs(b, name, query, key)
+        bent = b.add("Tanh", [b.add("Mul", [pairs, *factor], f"{name}/scaled") if factor else pairs], f"{name}/tanh")
+        summed = b.add("ReduceSum", [bent, b.integers(-1)], f"{name}/summed", keepdims=0)
+        weight = b.constant(f"{name}/concat", facts.weight("concat_score_weight"))
+        scores = b.add("Mul", [summed, weight], f"{name}/scores")
+    return _looked(b, facts, values, (scores, (*query.shape[:2], key.shape[1])))
+
+
+def _additive(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    query, _, key = _three(facts, values)
+    name, scale = facts.name, facts.array("scale")
+    facts.get("use_scale")
+    bent = b.add("Tanh", [_pairs(b, name, query, key)], f"{name}/tanh")
+    if scale is not None:
+        bent = b.add("Mul", [bent, b.constant(f"{name}/scale", scale)], f"{name}/scaled")
+    scores = b.add("ReduceSum", [bent, b.integers(-1)], f"{name}/scores", keepdims=0)
+    return _looked(b, facts, values, (scores, (*query.shape[:2], key.shape[1])))
+
+
+def _heads(b: Builder, facts: Facts, x: Value, word: str, order: Sequence[int]) -> str:
+    """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
+    kernel, bias = facts.weight(f"{word}_kernel"), facts.array(f"{word}_bias")
+    name, (width, heads, size) = f"{facts.name}/{word}", kernel.shape
+    made = b.add(
+        "MatMul", [x.name, b.constant(f"{name}/kernel", kernel.reshape(width, heads * size))], f"{name}/product"
+    )
+    made = _plus(b, name, made, None if bias is None else bias.reshape(heads * size))
+    made = b.add("Reshape", [made, b.integers(0, 0, heads, size)], f"{name}/heads")
+    return b.transposed(made, order, name)
+
+
+def _plus(b: Builder, name: str, value: str, bias: Array | None) -> str:
+    return value if bias is None else b.add("Add", [value, b.constant(f"{name}/bias", bias)], f"{name}/sum")
+
+
+def _given(facts: Facts, values: Sequence[Value]) -> list[Value]:
+    """Return query, value and key of a call, the key only where it is given."""
+    given = [*values]
+    named = [word for word in ("query", "value", "key") if word in facts.named]
+    for word in named:
+        given += facts.tensors(word)
+    if len(given) > 3 or (len(values) == 2 and named and "key" not in named):
+        raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
+    return given
+
+
+def _seen(b: Builder, facts: Facts, given: Sequence[Value], scores: str) -> list[str]:
+    """Return which steps each step of the query may see, with masks, as the call says or as Keras hands them on."""
+    name, axes = facts.name, (2, 1, 1)
+    visible = []
+    for word, value, axis in zip(("query", "value", "key"), given, axes, strict=False):
+        named = [] if word == "query" else facts.tensors(f"{word}_mask")
+        mask = named[0] if named else b.masks.get(value.name)
+        if mask is not None and (len(mask.shape) != 2 or b.dtypes.get(mask.name) != "bool"):
+            raise refuse(name, f"the mask of its {word}", "only truths over time are known here")
+        visible += _wide(b, f"{name}/{word}", mask, axis)
+    for mask in facts.tensors("attention_mask"):
+        if len(mask.shape) != 3 or b.dtypes.get(mask.name) != "bool":
+            raise refuse(name, "its attention_mask", "only truths over (batch, query, key) are known here")
+        visible.append(mask.name)
+    if facts.flag("use_causal_mask"):
+        visible.append(_earlier(b, name, scores))
+    return visible
+
+
+def _multi_head(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    name, given = facts.name, _given(facts, values)
+    query, value, key = _three(facts, given)
+    for word in ("num_heads", "value_dim", "use_bias", "output_shape"):
+        facts.get(word)
+    facts.need("use_gate", False)
+    facts.need("sliding_window", None)
+    facts.need("attention_axes", None, [1], 1)
+    facts.tensors("query_mask")  # Keras takes that of the tensor instead
+    rows = _heads(b, facts, query, "query", [0, 2, 1, 3])
+    rows = b.add("Mul", [rows, _number(b, f"{name}/scale", 1 / math.sqrt(facts.get("key_dim")))], f"{name}/scaled")
+    scores = b.add("MatMul", [rows, _heads(b, facts, key, "key", [0, 2, 3, 1])], f"{name}/scores")
+    visible = _seen(b, facts, given, scores)
+    zeroed, shown = bool(facts.get("dropout", 0)) or facts.flag("return_attention_scores"), ""
+    if visible:
+        # Where a step may see nothing, Keras gives the mean of all; with scores or dropout it gives zeros.
+        shown = b.add("Unsqueeze", [_every(b, name, visible), b.integers(-3)], f"{name}/shown")
+        far = _number(b, f"{name}/far", -1e9 if zeroed else -0.7 * 3.38953e38)
+        scores = b.add("Where", [shown, scores, far], f"{name}/masked")
+    weights = b.add("Softmax", [scores], f"{name}/weights", axis=-1)
+    if visible and zeroed:
+        weights = b.add("Where", [shown, weights, b.zero()], f"{name}/kept")
+    made = b.add("MatMul", [weights, _heads(b, facts, value, "value", [0, 2, 1, 3])], f"{name}/attended")
+    kernel = facts.weight("output_kernel")
+    heads, size = kernel.shape[:2]
+    if kernel.ndim != 3:
+        raise refuse(name, f"output_shape = {facts.get('output_shape')!r}", "only an output of one axis is known here")
+    made = b.add("Reshape", [b.transposed(made, [0, 2, 1, 3], name), b.integers(0, 0, heads * size)], f"{name}/joined")
+    kernel = kernel.reshape(heads * size, -1)
+    made = b.add("MatMul", [made, b.constant(f"{name}/output/kernel", kernel)], f"{name}/output/product")
+    made = _plus(b, f"{name}/output", made, facts.array("output_bias"))
+    size_of = (query.shape[0], heads, query.shape[1], key.shape[1])
+    results = _results(facts, (made, weights), (*query.shape[:2], kernel.shape[1]), size_of)
+    if (mask := b.masks.get(query.name)) is not None:
+        b.masks[results[0].name] = mask
+    for one in given:
+        b.masks.pop(
+            one.name, None
+        )  # Keras takes the masks off the tensors themselves: what reads them later finds none
+    return results
+
+
+ATTENTION: Mapping[str, EmitAll] = {
+    "Attention": _attention,
+    "AdditiveAttention": _additive,
+    "MultiHeadAttention": _multi_head,
+}
+"""Attention, by its classes."""

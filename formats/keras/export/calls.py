@@ -1,0 +1,86 @@
+"""How the layers of a Keras 3 model are called, and how the axes of its inputs and outputs are named in ONNX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+
+from rnnconvert.containers.layer_calls import Arguments, Ref, calls_of, flat
+from rnnconvert.formats.keras.export.layers import Value, refuse
+from rnnconvert.formats.keras.upgrade.old import Old
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer.
+
+    reads    the tensors that it is called on
+    named    those that the call names: initial_state, key, mask; None for a mask that is left open
+    flags    what else it states: use_causal_mask
+    numbers  of an operation: the numbers among its arguments, by their places
+    """
+
+    reads: list[Ref] = field(default_factory=list)
+    named: dict[str, list[Ref | None]] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+    numbers: dict[int, Any] = field(default_factory=dict)
+
+    def sources(self) -> list[Ref]:
+        """Return all that it reads, in Keras's order."""
+        named = (ref for _, refs in sorted(self.named.items()) for ref in refs)
+        return [*self.reads, *(ref for ref in named if ref is not None)]
+
+    def arguments(self, values: Sequence[Value]) -> list[Any]:
+        """Return the arguments of an operation: tensors and numbers."""
+        left = iter(values)
+        return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
+
+
+def calls(old: Old) -> list[Call]:
+    """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
+    if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
+        raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
+    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [Call()]
+
+
+def _call(old: Old, arguments: Arguments) -> Call:
+    call = Call()
+    for number, value in enumerate(flat(arguments.places)):
+        if isinstance(value, Ref):
+            call.reads.append(value)
+        elif old.is_operation and isinstance(value, (int, float)):
+            call.numbers[number] = value
+        else:
+            raise refuse(
+                old.name, f"a call with {str(value)[:60]}", "it changes what the layer computes, or is not known"
+            )
+    for key, value in arguments.named.items():
+        several = flat(value)
+        if all(inside is None for inside in several) or (key == "training" and value is False):
+            continue
+        known = [isinstance(inside, Ref) for inside in several]
+        if any(known) and not all(
+            ok or (inside is None and key == "mask") for ok, inside in zip(known, several, strict=True)
+        ):
+            raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
+        if any(known):
+            call.named[key] = several
+        else:
+            call.flags[key] = value
+    return call
+
+
+def axes(shape: Sequence[int | None], name: str) -> list[Any]:
+    """Return the axes of an input or output: the first is the batch, an open second one the time of that input."""
+    return [
+        "batch" if n == 0 and size is None else f"{name}_{n}" if size is None else size for n, size in enumerate(shape)
+    ]
+
+
+def described(value: onnx.ValueInfoProto) -> str:
+    """Return an input or output with its axes."""
+    axes = ", ".join(axis.dim_param or str(axis.dim_value) for axis in value.type.tensor_type.shape.dim)
+    return f"{value.name} ({axes})"

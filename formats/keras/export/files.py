@@ -1,0 +1,364 @@
+"""A whole Keras model as one ONNX graph, from file to file, without Keras: each recurrent layer is one node RNN, GRU or LSTM.
+
+Files of Keras 1, Keras 2 and tf.keras become a Keras 3 model first (upgrade). Every key of the configuration and every array is
+used, known to change nothing, or the reason for a refusal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_calls import Ref
+from rnnconvert.core.arrays import nbytes
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.formats.keras.export.attention import ATTENTION
+from rnnconvert.formats.keras.export.calls import Call, axes, calls, described
+from rnnconvert.formats.keras.export.layers import (
+    OPSET,
+    WEIGHTS,
+    Builder,
+    Emit,
+    EmitAll,
+    Facts,
+    Value,
+    one_input,
+    refuse,
+)
+from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
+from rnnconvert.formats.keras.export.norms import NORMS
+from rnnconvert.formats.keras.export.operations import OPERATIONS
+from rnnconvert.formats.keras.export.recurrent import RECURRENT
+from rnnconvert.formats.keras.export.shapes import SHAPES
+from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.upgrade import files as old_models
+from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
+from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.formats.onnx.proto.file import DTYPES
+
+_ASIDE = (
+    "optimizer",
+    "optimizer_weights",
+    "_optimizer",
+    "metrics",
+    "_metrics",
+    "compile_metrics",
+    "loss",
+    "loss_metrics",
+)
+_TYPES = {"float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64,
+          "bool": onnx.TensorProto.BOOL}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What became of a whole model.
+
+    source   the file that was read
+    target   the file that was written, or would be
+    inputs   the model's inputs, with their axes
+    outputs  its outputs, likewise
+    nodes    how many nodes it has
+    layers   the recurrent nodes among them, by name
+    size     how many bytes its numbers have
+    """
+
+    source: str
+    target: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: int
+    layers: tuple[str, ...]
+    size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in vars(self).items()}
+
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
+        return [
+            f"inputs: {', '.join(self.inputs)}", f"outputs: {', '.join(self.outputs)}",
+            f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
+        ]  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def export_model(
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False
+) -> Exported:
+    """Write a whole Keras model as one ONNX graph.
+
+    source   a .keras file, or HDF5 with a model configuration, of Keras 1, 2 or 3
+    target   the .onnx file to write
+    force    replace the target if it exists
+    dry_run  write nothing
+
+    Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
+    file without a model.
+    """
+    path, out = Path(source), Path(target)
+    if out.suffix.lower() != ".onnx":
+        raise UsageError(f"{out}: a whole model is written as ONNX. Give it a name that ends in .onnx")
+    if out.is_dir() or not out.parent.is_dir():
+        raise UsageError(f"{out}: name a file to write, in a folder that exists")
+    if not dry_run:
+        only_replace(out, force)
+    try:
+        model = _Model(_read(path))
+        proto, done = model.finished(str(path), str(out))
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
+            raise
+        raise UnreadableError(
+            path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
+        ) from None
+    if not dry_run:
+        onnx_write.write(out, proto, model.b.arrays)
+    return done
+
+
+def _read(path: Path) -> Old:
+    """Return the model with every array in its layer."""
+    stored = old_models.read(path)
+    config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
+    if config is not None and version.startswith("3"):
+        arrays: Mapping[str, Any] = stored.arrays
+    else:
+        (config, made), _ = old_models.made(path, "ONNX", None)
+        arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
+    if not isinstance(config, Mapping):
+        raise UsageError(
+            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without --whole"
+        )
+    top = tree(config)
+    if not top.is_model or not top.entry.own:
+        raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
+    for one in top.walk():
+        if one.is_operation and one.kind not in OPERATIONS:
+            known = ", ".join(sorted(OPERATIONS))
+            raise refuse(one.name, f"an operation of class {one.kind!r}", f"the known ones are {known}")
+        if not one.is_model and not one.is_operation and one.kind not in _KNOWN:
+            raise refuse(one.name, f"a layer of class {one.kind!r}", f"the known ones are {', '.join(sorted(_KNOWN))}")
+    used = assign_by_path(top, "", arrays, _places)
+    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
+    if rest := sorted(set(arrays) - used - aside):
+        raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
+    return top
+
+
+_MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
+"""The layers that give whole numbers for whole numbers."""
+
+_SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES, **MASKS}
+_SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
+_KNOWN = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
+
+_NEW = {
+    "DepthwiseConv1D": "depthwise_kernel bias?use_bias", "GroupNormalization": "gamma?scale beta?center", "RMSNormalization": "scale",
+    "Identity": "", "Normalization": "mean?adapted variance?adapted count?adapted",
+    "Attention": "scale?use_scale concat_score_weight?concat",
+}  # fmt: skip
+"""The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
+
+
+def _places(old: Old) -> dict[str, str] | None:
+    """Return where the weights of such a layer are, None for any other."""
+    config = old.entry.config
+    if not old.entry.own:
+        return None
+    if old.kind == "MultiHeadAttention":
+        numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
+        dense = ("query", "key", "value", "output")
+        return {f"{one}_{word}": f"{one}_dense/vars/{n}" for one in dense for word, n in numbers.items()}
+    if old.kind not in _NEW:
+        return None
+    facts = {
+        "use_scale": False,
+        **config,
+        "adapted": config.get("mean") is None,
+        "concat": config.get("score_mode") == "concat",
+    }
+    stated = [word.split("?") for word in _NEW[old.kind].split()]
+    words = [one[0] for one in stated if len(one) == 1 or facts.get(one[1], True)]
+    return {word: f"vars/{number}" for number, word in enumerate(words)}
+
+
+class _Model:
+    """A model on its way into a graph."""
+
+    def __init__(self, top: Old) -> None:
+        self.top, self.b = top, Builder()
+        self.inputs: list[onnx.ValueInfoProto] = []
+        self.outputs = self._model(top, None)
+
+    def finished(self, source: str, target: str) -> tuple[onnx.ModelProto, Exported]:
+        """Return the model without its numbers, and what it is."""
+        outputs = []
+        for number, value in enumerate(self.outputs):
+            if value.name in self.b.dtypes:
+                raise refuse(
+                    self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here"
+                )
+            name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
+            self.b.nodes.append(helper.make_node("Identity", [value.name], [name], name))
+            outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
+        self.b.prune([one.name for one in outputs])
+        tensors = []
+        for name, array in self.b.arrays.items():
+            code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
+            tensors.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
+        graph = helper.make_graph(self.b.nodes, self.top.name or "model", self.inputs, outputs, tensors)
+        opset = helper.make_opsetid("", OPSET)
+        proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
+        starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))
+        size = sum(map(nbytes, self.b.arrays.values()))
+        return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
+
+    def _model(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
+        """Return the outputs of a model for some inputs; None for the outermost, whose inputs are the graph's."""
+        return self._line(old, given) if old.kind == "Sequential" else self._graph(old, given)
+
+    def _line(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
+        inside = list(old.inside)
+        values = list(given) if given is not None else []
+        if inside and inside[0].kind == "InputLayer":
+            start = inside.pop(0)
+            values = values or [self._input(start)]
+        if not values:
+            raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
+        for one in inside:
+            values = self._layer(Facts(one, one.entry.config), values, Call())
+        return values
+
+    def _input(self, old: Old) -> Value:
+        config = old.entry.config
+        shape = config.get("batch_shape", config.get("batch_input_shape"))
+        dtype = config.get("dtype", "float32")
+        if not is_shape(shape) or dtype not in _TYPES or config.get("sparse") or config.get("ragged"):
+            raise refuse(
+                old.name,
+                f"an input of shape {shape!r} and type {dtype!r}",
+                "only plain tensors of float32, int32, int64 and bool are known",
+            )
+        name = self.b.name(old.name)
+        self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], axes(shape, name)))
+        if dtype != "float32":
+            self.b.dtypes[name] = dtype
+        return Value(name, tuple(shape))
+
+    def _graph(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
+        config = old.entry.config
+        starts, ends = (
+            references(old.name, config.get("input_layers")),
+            references(old.name, config.get("output_layers")),
+        )
+        olds = {one.name: one for one in old.inside}
+        if len(olds) != len(old.inside):
+            raise UnreadableError("the configuration", f"two layers of {old.name!r} have one name")
+        known_calls = {one.name: calls(one) for one in old.inside}
+        # Keras counts the call with which a model was built, in the lists of inputs and outputs alone.
+        starts, ends = (
+            [Ref(ref.layer, ref.call - (olds[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
+            for refs in (starts, ends)
+        )
+        known: dict[tuple[str, int], list[Value]] = {}
+        for number, start in enumerate(starts):
+            known[start.layer, start.call] = [given[number]] if given is not None else [self._input(olds[start.layer])]
+        for layer, number in order_of_running(known_calls, ends):
+            if (layer, number) in known:
+                continue
+            call = known_calls[layer][number]
+
+            def read(refs: Sequence[Ref | None]) -> list[Value | None]:
+                return [None if ref is None else known[ref.layer, ref.call][ref.index] for ref in refs]
+
+            values = [one for one in read(call.reads) if one is not None]
+            named = {key: read(refs) for key, refs in call.named.items()}
+            facts = Facts(olds[layer], olds[layer].entry.config, named=named, flags=call.flags)
+            known[layer, number] = self._layer(facts, values, call)
+        return [known[end.layer, end.call][end.index] for end in ends]
+
+    def _layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+        """Return what a layer, a model or an operation gives."""
+        old = facts.old
+        if old.is_model:
+            for value, mask in zip(values, masks_on(self.b, facts, values), strict=True):
+                if mask is not None:
+                    self.b.masks[value.name] = mask
+            facts.finish_call()
+            return self._model(old, values)
+        if old.is_operation:
+            made = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
+            facts.finish()
+            return made
+        every = [
+            *values,
+            *(one for key, ones in facts.named.items() if not key.endswith("mask") for one in ones if one),
+        ]
+        whole = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
+        if whole and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
+            raise refuse(
+                old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
+            )
+        if old.kind == "TimeDistributed":
+            made = [self._each_step(old, facts, values)]
+        elif old.kind in _SEVERAL:
+            made = _SEVERAL[old.kind](self.b, facts, values)
+        else:
+            made = [_SINGLE[old.kind](self.b, facts, values)]
+        facts.finish()
+        hand_on(self.b, facts, values, made)
+        if whole and old.kind in _MOVING:
+            self.b.dtypes |= {value.name: whole[0] for value in made}
+        return made
+
+    def _each_step(self, old: Old, facts: Facts, values: Sequence[Value]) -> Value:
+        """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
+        x, inner = one_input(facts, values), old.inside[0]
+        facts.get("layer")
+        if len(x.shape) < 2:
+            raise refuse(old.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
+        name, b = old.name, self.b
+        end = b.integers(np.iinfo(np.int64).max)
+        size = b.add("Shape", [x.name], f"{name}/shape")
+        flat = _side_by_side(b, name, x)
+        mask = masks_on(b, facts, [x])[0]
+        if mask is not None:
+            b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
+        made = self._layer(Facts(inner, inner.entry.config), [flat], Call())
+        if len(made) != 1:
+            raise refuse(
+                old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
+            )
+        start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
+        inside = b.add("Slice", [b.add("Shape", [made[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
+        whole = b.add("Concat", [start, inside], f"{name}/size", axis=0)
+        out = b.add("Reshape", [made[0].name, whole], f"{name}/together")
+        if made[0].name in b.dtypes:
+            b.dtypes[out] = b.dtypes[made[0].name]
+        return Value(out, (*x.shape[:2], *made[0].shape[1:]))
+
+
+def _side_by_side(b: Builder, name: str, x: Value) -> Value:
+    """Return the steps of a tensor, or of its mask, as one batch."""
+    if len(x.shape) < 2:
+        raise refuse(name, "a mask without time in a TimeDistributed", "its steps are laid side by side")
+    end = b.integers(np.iinfo(np.int64).max)
+    below = b.add("Slice", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(2), end], f"{name}/below")
+    shape = b.add("Concat", [b.integers(-1), below], f"{name}/steps_shape", axis=0)
+    flat = b.add("Reshape", [x.name, shape], f"{name}/steps")
+    if x.name in b.dtypes:
+        b.dtypes[flat] = b.dtypes[x.name]
+    return Value(flat, (None, *x.shape[2:]))

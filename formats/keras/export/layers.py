@@ -1,0 +1,336 @@
+"""One layer of Keras 3 as ONNX nodes: what it computes when a model runs, without training.
+
+A tensor keeps Keras's axes, (batch, time, features) or (batch, rows, columns, channels); what ONNX wants otherwise is transposed
+around the node. Sources: keras 3.15 keras/src/layers and keras/src/activations; onnx/docs/Operators.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.keras.upgrade.old import Old
+
+TARGET = "ONNX"
+OPSET = 17
+_HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
+             "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
+             "bias_constraint", "zero_output_for_mask", "fused", "input_length")  # fmt: skip
+_ENDINGS = ("_initializer", "_regularizer", "_constraint")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the model.
+
+    name   in the graph
+    shape  its axes, None for those that are open
+    """
+
+    name: str
+    shape: tuple[int | None, ...]
+
+
+def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedError:
+    """Return the error for what has no equivalent."""
+    return RefusedError(feature, TARGET, reason, remedy, layer)
+
+
+class Builder:
+    """An ONNX graph under construction.
+
+    nodes      its nodes
+    arrays     its numbers
+    recurrent  its recurrent nodes by name
+    dtypes     the types of values that are not float32
+    masks      the masks that Keras keeps beside values, by the value's name: the same name is the same tensor in Keras
+    steps      what recurrent layers need of a mask, by its name
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: dict[str, Array | Pieced] = {}
+        self.recurrent: list[str] = []
+        self.dtypes: dict[str, str] = {}
+        self.masks: dict[str, Value] = {}
+        self.steps: dict[str, Any] = {}
+        self._taken: set[str] = set()
+
+    def name(self, wanted: str) -> str:
+        """Return a name that no value has."""
+        name, number = wanted, 2
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def constant(self, wanted: str, array: Array | Pieced) -> str:
+        """Add stored numbers."""
+        name = self.name(wanted)
+        self.arrays[name] = array
+        return name
+
+    def integers(self, *values: int) -> str:
+        """Return a list of whole numbers, stored once."""
+        name = "integers_" + "_".join(map(str, values)).replace("-", "m")
+        self._taken.add(name)
+        self.arrays[name] = np.array(values, np.int64)
+        return name
+
+    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
+        """Add a node with one output."""
+        name = self.name(wanted)
+        self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
+        return name
+
+    def truth(
+        self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any
+    ) -> Value:
+        """Add a node that gives truths."""
+        name = self.add(operator, inputs, wanted, **attributes)
+        self.dtypes[name] = "bool"
+        return Value(name, tuple(shape))
+
+    def zero(self) -> str:
+        """Return the number zero, stored once."""
+        self._taken.add("zero")
+        self.arrays["zero"] = np.array(0, np.float32)
+        return "zero"
+
+    def prune(self, outputs: Sequence[str]) -> None:
+        """Drop the nodes and numbers on which no output depends: masks that no layer reads."""
+        read = set(outputs)
+        kept = []
+        for node in reversed(self.nodes):
+            if read.intersection(node.output):
+                kept.append(node)
+                read.update(node.input)
+        self.nodes = kept[::-1]
+        self.arrays = {name: array for name, array in self.arrays.items() if name in read}
+
+    def transposed(self, value: str, order: Sequence[int], wanted: str) -> str:
+        """Add a Transpose, unless nothing moves."""
+        if list(order) == list(range(len(order))):
+            return value
+        return self.add("Transpose", [value], f"{wanted}/transposed", perm=list(order))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A layer's configuration and one of its calls; what nobody asked for is refused at the end.
+
+    old     the layer
+    config  its configuration
+    used    what was asked for
+    named   the tensors that the call names: initial_state, key
+    flags   what else the call states: use_causal_mask
+    """
+
+    old: Old
+    config: Mapping[str, Any]
+    used: set[str] = field(default_factory=set)
+    named: Mapping[str, Sequence[Value | None]] = field(default_factory=dict)
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The layer's name."""
+        return self.old.name
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return what the configuration states."""
+        self.used.add(key)
+        return self.config.get(key, default)
+
+    def need(self, key: str, *allowed: Any) -> None:
+        """Check that a key, where it is stated, has one of some values. Raises RefusedError."""
+        if (found := self.get(key, allowed[0])) not in allowed:
+            raise refuse(self.name, f"{key} = {found!r}", f"only {' or '.join(map(repr, allowed))} is known here")
+
+    def array(self, word: str) -> Array | None:
+        """Return one of its weights."""
+        return self.old.arrays.get(word)
+
+    def weight(self, word: str) -> Array:
+        """Return one of its weights. Raises RefusedError where the file does not hold it."""
+        found = self.array(word)
+        if found is None:
+            raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
+        return found
+
+    def tensors(self, key: str) -> Sequence[Value]:
+        """Return the tensors that the call names."""
+        self.used.add(f"call {key}")
+        return [value for value in self.named.get(key, ()) if value is not None]
+
+    def flag(self, key: str) -> bool:
+        """Return whether the call states something."""
+        self.used.add(f"call {key}")
+        return bool(self.flags.get(key, False))
+
+    def finish(self) -> None:
+        """Check that all that is stated was asked for or changes no number. Raises RefusedError."""
+        dtype = self.config.get("dtype", "float32")
+        named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
+        if named not in ("float32", None) and "dtype" not in self.used:
+            raise refuse(self.name, f"dtype {named!r}", "only float32 is known here")
+        for key, value in self.config.items():
+            if key in self.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
+                continue
+            raise refuse(self.name, f"{key} = {str(value)[:60]!r}", "what it changes is unknown")
+        self.finish_call()
+
+    def finish_call(self) -> None:
+        """Check that all that the call states was asked for. Raises RefusedError."""
+        for key in (*self.named, *self.flags):
+            if f"call {key}" not in self.used:
+                raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
+
+
+Emit = Callable[[Builder, Facts, Sequence[Value]], Value]
+EmitAll = Callable[[Builder, Facts, Sequence[Value]], list[Value]]
+
+
+def function(b: Builder, layer: str, spec: Any, value: Value) -> Value:
+    """Add an activation function."""
+    config: Mapping[str, Any] = {}
+    if isinstance(spec, Mapping):
+        config, spec = (
+            spec.get("config") or {},
+            spec.get("class_name") if not isinstance(spec.get("config"), str) else spec["config"],
+        )
+    if config and not isinstance(config, str):
+        raise refuse(layer, f"the activation {spec!r} with settings of its own", "only those by name are known here")
+    if spec in (None, "linear"):
+        return value
+    if spec in _PLAIN:
+        operator, attributes = _PLAIN[spec]
+        return replace(value, name=b.add(operator, [value.name], f"{layer}/{spec}", **attributes))
+    if spec in ("silu", "swish"):
+        opened = b.add("Sigmoid", [value.name], f"{layer}/sigmoid")
+        return replace(value, name=b.add("Mul", [value.name, opened], f"{layer}/silu"))
+    if spec == "gelu":
+        scaled = b.add(
+            "Div", [value.name, b.constant(f"{layer}/root", np.array(math.sqrt(2), np.float32))], f"{layer}/scaled"
+        )
+        error = b.add("Erf", [scaled], f"{layer}/erf")
+        half = b.constant(f"{layer}/half", np.array(0.5, np.float32))
+        share = b.add(
+            "Mul",
+            [b.add("Add", [error, b.constant(f"{layer}/one", np.array(1, np.float32))], f"{layer}/sum"), half],
+            f"{layer}/share",
+        )
+        return replace(value, name=b.add("Mul", [value.name, share], f"{layer}/gelu"))
+    if spec == "relu6":
+        bounds = [
+            b.constant(f"{layer}/{word}", np.array(bound, np.float32)) for word, bound in (("low", 0), ("high", 6))
+        ]
+        return replace(value, name=b.add("Clip", [value.name, *bounds], f"{layer}/relu6"))
+    raise refuse(
+        layer, f"the activation {spec!r}", f"the known ones are {', '.join(sorted([*_PLAIN, 'silu', 'gelu', 'relu6']))}"
+    )
+
+
+_PLAIN: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "relu": ("Relu", {}), "sigmoid": ("Sigmoid", {}), "tanh": ("Tanh", {}), "softmax": ("Softmax", {"axis": -1}),
+    "elu": ("Elu", {"alpha": 1.0}), "selu": ("Selu", {}), "softplus": ("Softplus", {}), "softsign": ("Softsign", {}),
+    "exponential": ("Exp", {}), "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.2}), "log_softmax": ("LogSoftmax", {"axis": -1}),
+}  # fmt: skip
+
+
+def one_input(facts: Facts, values: Sequence[Value]) -> Value:
+    """Return the only input of a layer. Raises RefusedError for several."""
+    if len(values) != 1:
+        raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes one")
+    return values[0]
+
+
+def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name = one_input(facts, values), facts.name
+    kernel, bias = facts.weight("kernel"), facts.array("bias")
+    facts.get("units"), facts.get("use_bias")
+    made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
+    if bias is not None:
+        made = b.add("Add", [made, b.constant(f"{name}/bias", bias)], f"{name}/sum")
+    return function(b, name, facts.get("activation"), Value(made, (*x.shape[:-1], kernel.shape[1])))
+
+
+def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, table = one_input(facts, values), facts.weight("embeddings")
+    facts.get("input_dim"), facts.get("output_dim")
+    index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
+    made = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
+    if facts.get("mask_zero"):
+        zero = b.constant(f"{facts.name}/zero", np.array(0, b.dtypes.get(x.name, "float32")))
+        same = b.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
+        b.masks[made] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
+    return Value(made, (*x.shape, table.shape[1]))
+
+
+def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -> str:
+    """Add a Clip."""
+    bounds = [b.constant(f"{name}/low", np.array(low, np.float32))]
+    if high is not None:
+        bounds.append(b.constant(f"{name}/high", np.array(high, np.float32)))
+    return b.add("Clip", [value, *bounds], f"{name}/bounded")
+
+
+def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name = one_input(facts, values), facts.name
+    slope, highest = float(facts.get("negative_slope", 0) or 0), facts.get("max_value")
+    threshold = float(facts.get("threshold", 0) or 0)
+    if not slope and not threshold and highest is None:
+        return replace(x, name=b.add("Relu", [x.name], f"{name}/relu"))
+    if slope and not threshold and highest is None:
+        return replace(x, name=b.add("LeakyRelu", [x.name], f"{name}/relu", alpha=slope))
+    made, bound = x.name, b.constant(f"{name}/threshold", np.array(threshold, np.float32))
+    if threshold:
+        above = b.add("Greater", [made, bound], f"{name}/above")
+        made = b.add("Where", [above, made, b.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
+    if highest is not None or not threshold:
+        made = bounded(b, name, made, 0, None if highest is None else float(highest))
+    if slope:
+        below = b.add("Relu", [b.add("Sub", [bound, x.name], f"{name}/below")], f"{name}/negative")
+        part = b.add("Mul", [below, b.constant(f"{name}/slope", np.array(slope, np.float32))], f"{name}/part")
+        made = b.add("Sub", [made, part], f"{name}/relu")
+    return replace(x, name=made)
+
+
+def _activation(operator: str, **keys: str) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x = one_input(facts, values)
+        if operator == "Softmax" and (b.masks.get(x.name) or facts.named):
+            raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
+        stated = {key: facts.get(old) for key, old in keys.items()}
+        if isinstance(stated.get("axis"), (list, tuple)):
+            raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")
+        given = {
+            key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None
+        }
+        return replace(x, name=b.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **given))
+
+    return emit
+
+
+def _prelu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    facts.get("shared_axes")
+    slopes = b.constant(f"{facts.name}/alpha", facts.weight("alpha"))
+    return replace(x, name=b.add("PRelu", [x.name, slopes], f"{facts.name}/prelu"))
+
+
+WEIGHTS: Mapping[str, Emit] = {
+    "Dense": _dense, "Embedding": _embedding, "ReLU": _relu, "PReLU": _prelu,
+    "LeakyReLU": _activation("LeakyRelu", alpha="negative_slope"), "ELU": _activation("Elu", alpha="alpha"),
+    "Softmax": _activation("Softmax", axis="axis"),
+}  # fmt: skip
+"""Dense layers, embeddings and functions, by their classes."""

@@ -1,0 +1,154 @@
+"""Masks of Keras 3 as ONNX nodes: where they come from, which layers hand them on, and how recurrent layers skip steps.
+
+A mask is a tensor of truths that Keras keeps beside a tensor; here it is a value of the graph, so that every mask is right: padding at
+either end, gaps, sequences without a single step. formats/onnx/masked_steps.py makes a recurrent operator skip steps.
+
+Sources: keras 3.15 keras/src/layers/layer.py (Layer.__call__), compute_mask of every layer, layers/merging/*.py,
+layers/core/masking.py, layers/rnn/*.py and keras/src/backend/tensorflow/rnn.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+
+from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, one_input, refuse
+
+_PASS = {
+    "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianDropout",
+    "GaussianNoise", "GroupNormalization", "Identity", "LayerNormalization", "LeakyReLU", "Normalization", "PReLU", "ReLU", "Rescaling",
+    "Softmax", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "TimeDistributed", "UnitNormalization",
+}  # fmt: skip
+"""The layers whose result has the mask of what they read first; every other one drops it, or is named below."""
+_FIRST = {"Attention", "AdditiveAttention"}
+_RECURRENT = {"LSTM", "GRU", "SimpleRNN", "Bidirectional"}
+_MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
+
+
+def masks_on(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | None]:
+    """Return the mask on each of a layer's inputs: those that the call names, or those that Keras hands on."""
+    named = list(facts.named.get("mask", ()))
+    if not named:
+        return [b.masks.get(value.name) for value in values]
+    facts.used.add("call mask")
+    if len(named) != len(values) and len(named) != 1:
+        raise refuse(facts.name, f"{len(named)} masks", f"the layer reads {len(values)} tensors")
+    if any(one is not None and b.dtypes.get(one.name) != "bool" for one in named):
+        raise refuse(facts.name, "a mask of numbers", "only one of truths is known here")
+    return [*named, *[None] * (len(values) - len(named))]
+
+
+def mask_on(b: Builder, facts: Facts, x: Value, axes: int | None = None) -> Value | None:
+    """Return the mask on a layer's only input, of as many axes as the layer needs.
+
+    axes  the input's own, less the last, where this is None
+    Raises RefusedError for a mask of another form.
+    """
+    mask = masks_on(b, facts, [x])[0]
+    axes = len(x.shape) - 1 if axes is None else axes
+    if mask is not None and len(mask.shape) != axes:
+        raise refuse(
+            facts.name,
+            f"a mask of {len(mask.shape)} axes on a tensor of {len(x.shape)}",
+            "the layer spreads it over other axes",
+        )
+    return mask
+
+
+def hand_on(b: Builder, facts: Facts, values: Sequence[Value], made: Sequence[Value]) -> None:
+    """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
+    kind = facts.old.kind
+    if not values or not made or made[0].name in b.masks:
+        return
+    masks = masks_on(b, facts, values)
+    found: Value | None = None
+    if kind in _PASS or kind in _FIRST:
+        found = masks[0]
+    elif kind in _RECURRENT:
+        layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old
+        found = masks[0] if layer.entry.config.get("return_sequences", False) else None
+        if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and found is not None:
+            b.masks[made[1].name] = found
+    elif kind in _MERGES:
+        found = either(b, facts, masks)
+    elif kind == "Concatenate":
+        found = _joined(b, facts, values, masks)
+    if found is not None:
+        b.masks[made[0].name] = found
+
+
+def either(b: Builder, facts: Facts, masks: Sequence[Value | None]) -> Value | None:
+    """Return the mask on a merge: a step counts if it counts in one of its inputs; none if one of them has none."""
+    there = [mask for mask in masks if mask is not None]
+    if len(there) != len(masks):
+        return None
+    joined = there[0]
+    for other in there[1:]:
+        if len(other.shape) != len(joined.shape):
+            raise refuse(facts.name, "masks with other numbers of axes", "Keras joins them over the wrong ones")
+        if other.name != joined.name:
+            shape = tuple(m if n == 1 else n for n, m in zip(joined.shape, other.shape, strict=True))
+            joined = b.truth("Or", [joined.name, other.name], f"{facts.name}/mask", shape)
+    return joined
+
+
+def _joined(b: Builder, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
+    """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
+    if all(mask is None for mask in masks):
+        return None
+    rank = len(values[0].shape)
+    if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+        raise refuse(
+            facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones"
+        )
+    axis = int(facts.get("axis", -1)) % rank
+    if axis == rank - 1:
+        return either(b, facts, masks)  # an input without a mask makes every step count
+    names, name = [], f"{facts.name}/mask"
+    for value, mask in zip(values, masks, strict=True):
+        if mask is None:
+            size = b.add(
+                "Slice", [b.add("Shape", [value.name], f"{name}/size"), b.integers(0), b.integers(-1)], f"{name}/steps"
+            )
+            yes = b.constant(f"{name}/yes", np.array(True))
+            mask = b.truth("Expand", [yes, size], f"{name}/all", value.shape[:-1])
+        names.append(mask.name)
+    shape = list(values[0].shape[:-1])
+    lengths = [value.shape[axis] for value in values]
+    shape[axis] = None if None in lengths else sum(n for n in lengths if n is not None)
+    return b.truth("Concat", names, f"{name}/joined", tuple(shape), axis=axis)
+
+
+def differs(b: Builder, name: str, value: Value, number: str) -> Value:
+    """Add whether a tensor differs from a number."""
+    same = b.truth("Equal", [value.name, number], f"{name}/equal", value.shape)
+    return b.truth("Not", [same.name], f"{name}/differs", value.shape)
+
+
+def some(b: Builder, name: str, value: Value, axis: int, keep: bool, operator: str = "ReduceMax") -> Value:
+    """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
+    axis %= len(value.shape)
+    numbers = b.add("Cast", [value.name], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
+    most = b.add(operator, [numbers], f"{name}/most", axes=[axis], keepdims=int(keep))
+    shape = (*value.shape[:axis], *([1] if keep else []), *value.shape[axis + 1 :])
+    return b.truth("Cast", [most], f"{name}/any", shape, to=onnx.TensorProto.BOOL)
+
+
+def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name, number = one_input(facts, values), facts.name, facts.get("mask_value", 0.0)
+    number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
+        raise refuse(
+            name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here"
+        )
+    kept = differs(b, name, x, b.constant(f"{name}/value", np.array(number, np.float32)))
+    wide = some(b, name, kept, -1, True)
+    made = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")
+    b.masks[made] = b.truth("Squeeze", [wide.name, b.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
+    return Value(made, x.shape)
+
+
+MASKS: Mapping[str, Emit] = {"Masking": _masking}
+"""The layers that mask, by their classes."""

@@ -1,0 +1,169 @@
+"""Normalising layers of Keras 3 as ONNX nodes.
+
+Sources: keras 3.15 keras/src/layers/normalization, keras/src/layers/preprocessing/normalization.py and keras/src/ops/nn.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, bounded, one_input, refuse
+from rnnconvert.formats.keras.export.masks import mask_on
+
+_TRAINING = ("momentum", "center", "scale", "synchronized", "renorm_momentum", "renorm_clipping", "virtual_batch_size")
+
+
+def scaled(b: Builder, facts: Facts, x: Value, scale: Array | None, shift: Array | None) -> Value:
+    """Add a product and a sum with stored numbers, where there are such."""
+    for operator, word, array in (("Mul", "scale", scale), ("Add", "shift", shift)):
+        if array is not None:
+            x = replace(
+                x, name=b.add(operator, [x.name, b.constant(f"{facts.name}/{word}", array)], f"{facts.name}/{word}d")
+            )
+    return x
+
+
+def _axes(facts: Facts, x: Value) -> list[int]:
+    """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
+    stated = facts.get("axis", -1)
+    rank = len(x.shape)
+    found = [int(one) % rank for one in (stated if isinstance(stated, (list, tuple)) else [stated])]
+    if not found or 0 in found or found != sorted(set(found)):
+        raise refuse(facts.name, f"axis = {stated!r}", "only axes behind the batch, in their order, are known here")
+    return found
+
+
+def _along(facts: Facts, x: Value, axes: Sequence[int], array: Array) -> Array:
+    """Return weights in a shape that spreads over a tensor: one axis for each of its axes from the first named on."""
+    if any(x.shape[n] not in (None, size) for n, size in zip(axes, array.shape, strict=True)):
+        raise refuse(facts.name, f"weights of shape {array.shape}", f"its input has the shape {x.shape}")
+    sizes = dict(zip(axes, array.shape, strict=True))
+    return array.reshape([sizes.get(n, 1) for n in range(axes[0], len(x.shape))])
+
+
+def _batch_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    axes = _axes(facts, x)
+    if len(axes) != 1:
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
+    facts.need("renorm", False)
+    mask_on(b, facts, x)  # it is read in training alone
+    mean, variance = facts.weight("moving_mean"), facts.weight("moving_variance")
+    gamma, beta = facts.array("gamma"), facts.array("beta")
+    for key in _TRAINING:
+        facts.get(key)
+    factor = 1 / np.sqrt(variance.astype(np.float64) + float(facts.get("epsilon", 1e-3)))
+    factor = factor if gamma is None else factor * gamma
+    shift = np.asarray((0 if beta is None else beta) - mean.astype(np.float64) * factor, mean.dtype)
+    spread = [_along(facts, x, axes, array) for array in (factor.astype(mean.dtype), shift)]
+    return scaled(b, facts, x, *spread)
+
+
+def _layer_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name = one_input(facts, values), facts.name
+    axes = _axes(facts, x)
+    facts.need("rms_scaling", False)
+    facts.get("center"), facts.get("scale")
+    gamma, beta = facts.array("gamma"), facts.array("beta")
+    sizes = [x.shape[n] for n in axes]
+    if gamma is None and None in sizes:
+        raise refuse(name, "a width that is open", "its scale needs it")
+    gamma = np.ones([n or 0 for n in sizes], np.float32) if gamma is None else gamma
+    order = [n for n in range(len(x.shape)) if n not in axes] + axes
+    inputs = [b.transposed(x.name, order, f"{name}/in"), b.constant(f"{name}/gamma", gamma)]
+    if beta is not None:
+        inputs.append(b.constant(f"{name}/beta", beta))
+    epsilon = float(facts.get("epsilon", 1e-3))
+    made = b.add("LayerNormalization", inputs, f"{name}/normal", axis=-len(axes), epsilon=epsilon)
+    return replace(x, name=b.transposed(made, [int(n) for n in np.argsort(order)], f"{name}/out"))
+
+
+def _inverse_root(b: Builder, name: str, square: str, epsilon: float) -> str:
+    """Add one over the root of a variance."""
+    safe = b.add("Add", [square, b.constant(f"{name}/epsilon", np.array(epsilon, np.float32))], f"{name}/safe")
+    return b.add("Reciprocal", [b.add("Sqrt", [safe], f"{name}/root")], f"{name}/inverse")
+
+
+def _rms_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name = one_input(facts, values), facts.name
+    axes = _axes(facts, x)
+    if axes != list(range(axes[0], len(x.shape))):
+        raise refuse(
+            name, f"axis = {facts.get('axis')!r}", "Keras spreads its scale over the last axes, whichever it names"
+        )
+    square = b.add("Mul", [x.name, x.name], f"{name}/square")
+    mean = b.add("ReduceMean", [square], f"{name}/mean", axes=axes, keepdims=1)
+    inverse = _inverse_root(b, name, mean, float(facts.get("epsilon", 1e-6)))
+    made = Value(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
+    return scaled(b, facts, made, _along(facts, x, axes, facts.weight("scale")), None)
+
+
+def _group_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, name = one_input(facts, values), facts.name
+    width, groups = x.shape[-1], int(facts.get("groups", 32))
+    if _axes(facts, x) != [len(x.shape) - 1] or width is None:
+        raise refuse(name, f"axis = {facts.get('axis')!r}", "only the last axis, of a known size, is known here")
+    groups = width if groups == -1 else groups
+    if groups < 1 or width % groups:
+        raise refuse(name, f"{groups} groups of {width} channels", "the channels must go into the groups")
+    facts.get("center"), facts.get("scale")
+    parted = b.add("Reshape", [x.name, b.integers(0, -1, groups, width // groups)], f"{name}/groups")
+    mean = b.add("ReduceMean", [parted], f"{name}/mean", axes=[1, 3], keepdims=1)
+    centred = b.add("Sub", [parted, mean], f"{name}/centred")
+    square = b.add("Mul", [centred, centred], f"{name}/square")
+    variance = b.add("ReduceMean", [square], f"{name}/variance", axes=[1, 3], keepdims=1)
+    inverse = _inverse_root(b, name, variance, float(facts.get("epsilon", 1e-3)))
+    normal = b.add("Mul", [centred, inverse], f"{name}/normal")
+    made = b.add("Reshape", [normal, b.add("Shape", [x.name], f"{name}/shape")], f"{name}/together")
+    return scaled(b, facts, replace(x, name=made), facts.array("gamma"), facts.array("beta"))
+
+
+def unit(b: Builder, name: str, value: str, axes: Sequence[int], epsilon: float) -> str:
+    """Add what gives a vector the length one: Keras bounds its inverse length."""
+    length = b.add("ReduceL2", [value], f"{name}/length", axes=list(axes), keepdims=1)
+    return b.add("Div", [value, bounded(b, name, length, epsilon, None)], f"{name}/unit")
+
+
+def _unit_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    return replace(x, name=unit(b, facts.name, x.name, _axes(facts, x), 1e-12))
+
+
+def _normalization(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    """Add a Normalization, with its moments from its weights or its configuration."""
+    x, name = one_input(facts, values), facts.name
+    stated = [facts.get("mean"), facts.get("variance")]
+    axes = _axes(facts, x) if facts.get("axis", -1) not in (None, [], ()) else []
+    if stated == [None, None]:
+        moments = [facts.weight("mean"), facts.weight("variance")]
+    else:
+        moments = [np.asarray(one, np.float32) for one in stated]
+    if any(moment.ndim not in ({0, len(axes)} if stated != [None, None] else {len(axes)}) for moment in moments):
+        raise refuse(name, f"moments of {moments[0].ndim} axes", f"it has {len(axes)}")
+    mean, variance = (_along(facts, x, axes, one) if one.ndim else one for one in moments)
+    spread = np.asarray(np.maximum(np.sqrt(variance.astype(np.float32)), np.float32(1e-7)))
+    numbers = {"mean": mean.astype(np.float32), "spread": spread}
+    constants = {word: b.constant(f"{name}/{word}", array) for word, array in numbers.items()}
+    if facts.get("invert", False):
+        wide = b.add("Mul", [x.name, constants["spread"]], f"{name}/wide")
+        return replace(x, name=b.add("Add", [wide, constants["mean"]], f"{name}/moved"))
+    centred = b.add("Sub", [x.name, constants["mean"]], f"{name}/centred")
+    return replace(x, name=b.add("Div", [centred, constants["spread"]], f"{name}/normal"))
+
+
+def _rescaling(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    scale, shift = (
+        np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0))
+    )
+    return scaled(b, facts, one_input(facts, values), scale, shift)
+
+
+NORMS: Mapping[str, Emit] = {
+    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm, "RMSNormalization": _rms_norm,
+    "GroupNormalization": _group_norm, "UnitNormalization": _unit_norm, "Normalization": _normalization, "Rescaling": _rescaling,
+}  # fmt: skip
+"""The normalising layers, by their classes."""

@@ -1,0 +1,122 @@
+"""Operations on tensors of Keras 3 as ONNX nodes: a graph lists those that make the masks of its calls beside its layers.
+
+Sources: keras 3.15 keras/src/ops/numpy.py; keras/src/layers/layer.py (Layer.__call__), which writes the mask of a call's only tensor
+among the arguments of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import helper
+
+from rnnconvert.formats.keras.export.layers import Builder, Facts, Value, refuse
+from rnnconvert.formats.keras.export.masks import some
+
+_COMPARING = {
+    "NotEqual": "Equal", "Equal": "Equal", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
+    "Less": "Less", "LessEqual": "LessOrEqual",
+}  # fmt: skip
+_JOINING = {"LogicalAnd": "And", "LogicalOr": "Or"}
+_COUNTING = {"Multiply": "Mul", "Maximum": "Max", "Minimum": "Min", "Add": "Add", "Subtract": "Sub"}
+
+Operation = Callable[[Builder, Facts, Sequence[Any]], Value]
+"""Returns what an operation gives for its arguments: tensors and numbers, in its order."""
+
+
+def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return a comparison, a sum or the like of two tensors, or of a tensor and a number."""
+    kind, name = facts.old.kind, facts.name
+    tensors = [one for one in arguments if isinstance(one, Value)]
+    dtypes = {_dtype(b, one) for one in tensors}
+    fitting = {"bool"} if kind in _JOINING else {"float32"} if kind in _COUNTING else {"float32", "int32", "int64"}
+    if len(arguments) != 2 or len(dtypes) != 1 or not dtypes <= fitting:
+        raise _unfit(facts, arguments, dtypes)
+    if any(len(one.shape) != len(tensors[0].shape) for one in tensors):
+        raise refuse(name, f"{kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
+    dtype, shape, names = dtypes.pop(), tensors[0].shape, []
+    for one in arguments:
+        if isinstance(one, Value):
+            shape = tuple(m if n == 1 else n for n, m in zip(shape, one.shape, strict=True))
+        elif (
+            isinstance(one, bool) or dtype == "bool" or not isinstance(one, (int, float) if dtype == "float32" else int)
+        ):
+            raise _unfit(facts, arguments, {dtype})
+        names.append(one.name if isinstance(one, Value) else b.constant(f"{name}/number", np.array(one, dtype)))
+    if kind in _COUNTING:
+        return Value(b.add(_COUNTING[kind], names, name), shape)
+    made = b.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
+    return b.truth("Not", [made.name], name, shape) if kind == "NotEqual" else made
+
+
+def _negated(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    x = _one(b, facts, arguments)
+    return b.truth("Not", [x.name], facts.name, x.shape)
+
+
+def _itself(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    for key in ("dtype", "sparse"):
+        facts.need(key, None)
+    return _one(b, facts, arguments)
+
+
+def _reduced(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return whether one of the truths along an axis holds, or all."""
+    x, axis, keep = _one(b, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
+    axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
+    if not isinstance(axis, int) or axis % len(x.shape) == 0:
+        raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
+    return some(b, facts.name, x, axis, keep, "ReduceMax" if facts.old.kind == "Any" else "ReduceMin")
+
+
+def _widened(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    x, axis = _one(b, facts, arguments), facts.get("axis")
+    if axis != -1:
+        raise refuse(facts.name, f"axis = {axis!r}", "only a new last axis is known here")
+    return b.truth("Unsqueeze", [x.name, b.integers(len(x.shape))], facts.name, (*x.shape, 1))
+
+
+def _alike(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return truths, all alike, one for each number of a tensor."""
+    facts.need("dtype", "bool")
+    if len(arguments) != 1 or not isinstance(arguments[0], Value):
+        raise _unfit(facts, arguments, set())
+    filled = helper.make_tensor("", 9, [1], [facts.old.kind == "OnesLike"])
+    size = b.add("Shape", [arguments[0].name], f"{facts.name}/size")
+    return b.truth("ConstantOfShape", [size], facts.name, arguments[0].shape, value=filled)
+
+
+def _joined(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return tensors of truths, one behind the other."""
+    if not arguments or any(not isinstance(one, Value) or _dtype(b, one) != "bool" for one in arguments):
+        raise _unfit(facts, arguments, set())
+    shape = list(arguments[0].shape)
+    axis = int(facts.get("axis", -1)) % len(shape)
+    widths = [one.shape[axis] for one in arguments]
+    shape[axis] = None if None in widths else sum(widths)
+    return b.truth("Concat", [one.name for one in arguments], facts.name, shape, axis=axis)
+
+
+def _dtype(b: Builder, value: Value) -> str:
+    return b.dtypes.get(value.name, "float32")
+
+
+def _one(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return the only argument, a tensor of truths."""
+    if len(arguments) != 1 or not isinstance(arguments[0], Value) or _dtype(b, arguments[0]) != "bool":
+        raise _unfit(facts, arguments, set())
+    return arguments[0]
+
+
+def _unfit(facts: Facts, arguments: Sequence[Any], dtypes: set[str]) -> Exception:
+    what = f"{facts.old.kind} of {len(arguments)} arguments" + (f" ({', '.join(sorted(dtypes))})" if dtypes else "")
+    return refuse(facts.name, what, "only operations that make masks, of tensors of one fitting type, are known here")
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    **dict.fromkeys((*_COMPARING, *_JOINING, *_COUNTING), _two), "LogicalNot": _negated, "Any": _reduced, "All": _reduced,
+    "ExpandDims": _widened, "ConvertToTensor": _itself, "ZerosLike": _alike, "OnesLike": _alike, "Concatenate": _joined,
+}  # fmt: skip
+"""The operations that are known. They are not layers: masks beside tensors change nothing in them."""

@@ -1,0 +1,190 @@
+"""Layers of Keras 3 as ONNX nodes: those that change shapes, join tensors, or compute nothing when a model runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.formats.keras.export.layers import (
+    Builder,
+    Emit,
+    Facts,
+    Value,
+    function,
+    one_input,
+    refuse,
+)
+from rnnconvert.formats.keras.export.norms import unit
+
+
+def _nothing(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    for key in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
+        facts.get(key)
+    return one_input(facts, values)
+
+
+def _function_layer(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    return function(b, facts.name, facts.get("activation"), one_input(facts, values))
+
+
+def _shaped(b: Builder, facts: Facts, x: Value, shape: Sequence[int], out: Sequence[int | None]) -> Value:
+    return Value(b.add("Reshape", [x.name, b.integers(0, *shape)], f"{facts.name}/reshaped"), (x.shape[0], *out))
+
+
+def _flatten(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x = one_input(facts, values)
+    facts.need("data_format", "channels_last", None)
+    known = [n for n in x.shape[1:] if n is not None]
+    return _shaped(b, facts, x, [-1], [math.prod(known) if len(known) == len(x.shape) - 1 else None])
+
+
+def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, target = one_input(facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
+    known = [n for n in x.shape[1:] if n is not None]
+    whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
+    rest = math.prod(n for n in target if n != -1)
+    return _shaped(b, facts, x, target, [n if n != -1 else (None if whole is None else whole // rest) for n in target])
+
+
+def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, dims = one_input(facts, values), [int(n) for n in facts.get("dims")]
+    made = b.add("Transpose", [x.name], f"{facts.name}/transposed", perm=[0, *dims])
+    return Value(made, (x.shape[0], *(x.shape[n] for n in dims)))
+
+
+def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    x, count = one_input(facts, values), int(facts.get("n"))
+    wide = b.add("Unsqueeze", [x.name, b.integers(1)], f"{facts.name}/wide")
+    made = b.add("Expand", [wide, b.integers(1, count, 1)], f"{facts.name}/repeated")
+    return Value(made, (x.shape[0], count, x.shape[1]))
+
+
+def _merge(operator: str) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        if len(values) < 2:
+            raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
+        rank = max(len(value.shape) for value in values)
+        wide = [_widened(b, facts, value, rank) for value in values]
+        if operator in _READING and any(value.name in b.masks for value in wide):
+            return _masked_merge(b, facts, wide, operator)
+        first, *others = wide
+        made, shape = first.name, first.shape
+        for other in others:
+            made = b.add(operator if operator != "Mean" else "Add", [made, other.name], f"{facts.name}/merged")
+            shape = tuple(_wider(n, m) for n, m in zip(shape, other.shape, strict=True))
+        if operator == "Mean":
+            count = b.constant(f"{facts.name}/count", np.array(len(values), np.float32))
+            made = b.add("Div", [made, count], f"{facts.name}/mean")
+        return Value(made, shape)
+
+    return emit
+
+
+_READING = ("Mul", "Max", "Min")
+
+
+def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: str) -> Value:
+    """Return a product, maximum or minimum of tensors with masks, which leaves out the steps that do not count.
+
+    The first to count at a step is taken as it is; where none counts, a product is zero, the others keep what is there.
+    """
+    name = facts.name
+    wide: list[Value | None] = []
+    for value in values:
+        mask = b.masks.get(value.name)
+        if mask is not None and len(mask.shape) != len(value.shape) - 1:
+            raise refuse(
+                name,
+                f"a mask of {len(mask.shape)} axes on a tensor of {len(value.shape)}",
+                "Keras spreads it over the wrong ones",
+            )
+        if mask is not None:
+            behind = b.integers(len(mask.shape))
+            mask = b.truth("Unsqueeze", [mask.name, behind], f"{name}/mask", (*mask.shape, 1))
+        wide.append(mask)
+    everywhere = all(mask is not None for mask in wide)
+    made, shape, counting = "", values[0].shape, wide[0]
+    for number, (value, mask) in enumerate(zip(values, wide, strict=True)):
+        shape = tuple(_wider(n, m) for n, m in zip(shape, value.shape, strict=True))
+        x = value.name
+        if operator == "Mul":
+            if mask is not None:
+                one = b.constant(f"{name}/one", np.array(1, np.float32))
+                x = b.add("Where", [mask.name, x, one], f"{name}/factor")
+            made = b.add("Mul", [made, x], f"{name}/merged") if made else x
+        elif not number:
+            made = x
+            continue
+        else:
+            x = x if mask is None else b.add("Where", [mask.name, x, made], f"{name}/counting")
+            made = made if counting is None else b.add("Where", [counting.name, made, x], f"{name}/before")
+            made = b.add(operator, [made, x], f"{name}/merged")
+        if number:
+            known = mask is not None and counting is not None
+            counting = (
+                b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if known and mask and counting else None
+            )
+    if operator == "Mul" and everywhere and counting is not None:
+        made = b.add("Where", [counting.name, made, b.zero()], f"{name}/zeroed")
+    return Value(made, shape)
+
+
+def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
+    """Return a tensor with as many axes: Keras puts new ones behind the batch."""
+    missing = rank - len(value.shape)
+    if not missing:
+        return value
+    made = b.add("Unsqueeze", [value.name, b.integers(*range(1, missing + 1))], f"{facts.name}/widened")
+    return Value(made, (value.shape[0], *[1] * missing, *value.shape[1:]))
+
+
+def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    """Add a Dot: products of two tensors with two or three axes, summed over one axis of each."""
+    stated, name = facts.get("axes", -1), facts.name
+    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
+        raise refuse(name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
+    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
+    axes = [int(axis) % len(value.shape) for axis, value in zip(both, values, strict=True)]
+    if 0 in axes:
+        raise refuse(name, f"axes = {stated!r}", "only axes behind the batch are known here")
+    operands: list[str] = []
+    rest: list[int | None] = []
+    for number, (axis, value) in enumerate(zip(axes, values, strict=True)):
+        made = unit(b, f"{name}/{number}", value.name, [axis], 1e-7) if facts.get("normalize", False) else value.name
+        rest += [size for n, size in enumerate(value.shape) if n not in (0, axis)]
+        if len(value.shape) == 2:
+            made = b.add("Unsqueeze", [made, b.integers(2 if number else 1)], f"{name}/wide")
+        elif axis != (1 if number else 2):
+            made = b.transposed(made, [0, 2, 1], name)
+        operands.append(made)
+    made = b.add("MatMul", operands, f"{name}/product")
+    single = [1 + number for number, value in enumerate(values) if len(value.shape) == 2]
+    if len(single) == 2:
+        single, rest = [1], [1]
+    made = b.add("Squeeze", [made, b.integers(*single)], f"{name}/narrow") if single else made
+    return Value(made, (values[0].shape[0], *rest))
+
+
+def _wider(one: int | None, other: int | None) -> int | None:
+    return other if one == 1 else one if other == 1 or one is not None else other
+
+
+def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    rank = len(values[0].shape)
+    axis = int(facts.get("axis", -1)) % rank
+    widths = [value.shape[axis] for value in values]
+    shape = list(values[0].shape)
+    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
+    return Value(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
+
+
+SHAPES: Mapping[str, Emit] = {
+    "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Dot": _dot,
+    "Activation": _function_layer, "Add": _merge("Add"), "Subtract": _merge("Sub"), "Multiply": _merge("Mul"), "Average": _merge("Mean"),
+    "Maximum": _merge("Max"), "Minimum": _merge("Min"), "Concatenate": _concatenate,
+    **{name: _nothing for name in ("Dropout", "SpatialDropout1D", "SpatialDropout2D", "GaussianNoise", "GaussianDropout",
+                                   "AlphaDropout", "ActivityRegularization", "Identity", "SpatialDropout3D")},
+}  # fmt: skip
+"""The layers that change shapes, join tensors, or compute nothing, by their classes."""

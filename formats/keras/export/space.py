@@ -1,0 +1,294 @@
+"""Layers of Keras 3 over space and time as ONNX nodes: convolutions, pooling, upsampling, padding and cropping.
+
+Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}, keras/src/backend/tensorflow/nn.py and
+keras/src/backend/common/backend_utils.py (what a transposed convolution pads); onnx/docs/Operators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.export.layers import (
+    Builder,
+    Emit,
+    Facts,
+    Value,
+    function,
+    one_input,
+    refuse,
+)
+from rnnconvert.formats.keras.export.masks import mask_on
+
+
+def _sizes(facts: Facts, key: str, axes: int, default: int = 1) -> list[int]:
+    found = facts.get(key, default)
+    found = default if found is None else found
+    return [int(one) for one in found] if isinstance(found, (list, tuple)) else [int(found)] * axes
+
+
+def _spatial(facts: Facts, x: Value, axes: int) -> None:
+    facts.need("data_format", "channels_last", None)
+    if len(x.shape) != axes + 2:
+        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {axes + 2}")
+
+
+def _window(
+    facts: Facts, x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> tuple[dict[str, Any], tuple[int | None, ...]]:
+    """Return how a convolution or pooling pads, and the lengths that come out."""
+    padding = facts.get("padding", "valid")
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    lengths = x.shape[1:-1]
+    if padding == "same":
+        if any(s > 1 for s in strides) and any(d > 1 for d in dilations):
+            raise refuse(facts.name, "padding 'same' with strides and dilation", "ONNX runtimes differ there")
+        out = tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
+        if all(s == 1 for s in strides):
+            low = [(r - 1) // 2 for r in reach]
+            return {"pads": [*low, *(r - 1 - a for r, a in zip(reach, low, strict=True))]}, out
+        return {"auto_pad": "SAME_UPPER"}, out
+    if padding not in ("valid", "causal"):
+        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
+    extra = [r - 1 if padding == "causal" else 0 for r in reach]
+    out = tuple(
+        None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True)
+    )
+    return {"pads": [*extra, *[0] * len(extra)]}, out
+
+
+def _lead(axes: int) -> list[int]:
+    """Return the order of axes with the channels in front."""
+    return [0, axes + 1, *range(1, axes + 1)]
+
+
+def _trail(axes: int) -> list[int]:
+    """Return the order of axes with the channels at the end."""
+    return [0, *range(2, axes + 2), 1]
+
+
+def _weight(b: Builder, facts: Facts, array: Array, order: Sequence[int]) -> str:
+    return b.constant(f"{facts.name}/kernel", np.ascontiguousarray(array.transpose(list(order))))
+
+
+def _bias(b: Builder, facts: Facts) -> list[str]:
+    facts.get("use_bias")
+    bias = facts.array("bias")
+    return [b.constant(f"{facts.name}/bias", bias)] if bias is not None else []
+
+
+def _convolution(axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
+        _spatial(facts, x, axes)
+        facts.get("filters"), facts.get("kernel_size")
+        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
+        weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
+        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
+        made = b.add("Conv", inputs, f"{name}/convolved", strides=strides, dilations=dilations,
+                     group=int(facts.get("groups", 1) or 1), kernel_shape=list(kernel.shape[:axes]), **pads)  # fmt: skip
+        made = b.transposed(made, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-1])))
+
+    return emit
+
+
+def _by_channel(axes: int, separable: bool) -> Emit:
+    """Return what adds a DepthwiseConv, or a SeparableConv, whose second kernel mixes the channels."""
+
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x, name, kernel = one_input(facts, values), facts.name, facts.weight("depthwise_kernel")
+        _spatial(facts, x, axes)
+        for key in ("filters", "kernel_size", "depth_multiplier"):
+            facts.get(key)
+        facts.need("groups", 1, None)
+        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
+        channels, many = kernel.shape[-2:]
+        turned = kernel.transpose([axes, axes + 1, *range(axes)]).reshape(channels * many, 1, *kernel.shape[:axes])
+        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in")]
+        inputs.append(b.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
+        bias = _bias(b, facts)
+        made = b.add("Conv", [*inputs, *([] if separable else bias)], f"{name}/convolved", strides=strides, dilations=dilations,
+                     group=channels, kernel_shape=list(kernel.shape[:axes]), **pads)  # fmt: skip
+        width = channels * many
+        if separable:
+            point = facts.weight("pointwise_kernel")
+            width = point.shape[-1]
+            weight = _weight(b, facts, point, [axes + 1, axes, *range(axes)])
+            made = b.add("Conv", [made, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
+        made = b.transposed(made, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, width)))
+
+    return emit
+
+
+def _transposed(axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
+        _spatial(facts, x, axes)
+        facts.get("filters"), facts.get("kernel_size")
+        facts.need("groups", 1, None)
+        facts.need("output_padding", None)
+        facts.need("padding", "valid", "same")
+        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        same = facts.get("padding", "valid") == "same"
+        reach = [d * (k - 1) + 1 for k, d in zip(kernel.shape[:axes], dilations, strict=True)]
+        over = [r - s for r, s in zip(reach, strides, strict=True)]  # how far the last window reaches beyond its stride
+        low = [max(o, 0) // 2 if same else 0 for o in over]
+        high = [max(o, 0) - a if same else 0 for o, a in zip(over, low, strict=True)]
+        lengths = tuple(
+            None if n is None else n * s + (0 if same else max(o, 0))
+            for n, s, o in zip(x.shape[1:-1], strides, over, strict=True)
+        )
+        weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
+        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
+        made = b.add("ConvTranspose", inputs, f"{name}/spread", strides=strides, dilations=dilations, pads=[*low, *high],
+                     output_padding=[max(-o, 0) for o in over], kernel_shape=list(kernel.shape[:axes]))  # fmt: skip
+        made = b.transposed(made, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-2])))
+
+    return emit
+
+
+def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
+    """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
+
+    around  what is pooled, and what came of it (batch, channels, lengths)
+    """
+    before, after = around
+    axes = len(size)
+    shape = b.add("Shape", [before], f"{name}/size")
+    long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
+    starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
+    windows = b.add(
+        "Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows"
+    )
+    others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
+    wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
+    return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
+
+
+def _pooling(operator: str, axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x, name = one_input(facts, values), facts.name
+        _spatial(facts, x, axes)
+        size = _sizes(facts, "pool_size", axes, 2)
+        strides = size if facts.get("strides") is None else _sizes(facts, "strides", axes)
+        pads, lengths = _window(facts, x, size, strides, [1] * axes)
+        if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
+            pads["count_include_pad"] = 0
+        first = b.transposed(x.name, _lead(axes), f"{name}/in")
+        made = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
+        if None in lengths and facts.get("padding", "valid") == "valid":
+            made = _as_long(b, name, (first, made), size, strides)
+        made = b.transposed(made, _trail(axes), f"{name}/out")
+        return Value(made, (x.shape[0], *lengths, x.shape[-1]))
+
+    return emit
+
+
+def _global(operator: str, axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x = one_input(facts, values)
+        _spatial(facts, x, axes)
+        keep = bool(facts.get("keepdims", False))
+        mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
+        if mask is None:
+            made = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
+        else:
+            made = _mean_of_steps(b, facts.name, x, mask, int(keep))
+        return Value(made, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
+
+    return emit
+
+
+def _mean_of_steps(b: Builder, name: str, x: Value, mask: Value, keep: int) -> str:
+    """Add the mean over the steps that count; as in Keras, it is not a number where none does."""
+    wide = b.add("Unsqueeze", [mask.name, b.integers(2)], f"{name}/mask")
+    kept = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
+    numbers = b.add("Cast", [wide], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
+    sums = [b.add("ReduceSum", [one, b.integers(1)], f"{name}/sum", keepdims=keep) for one in (kept, numbers)]
+    return b.add("Div", sums, f"{name}/pooled")
+
+
+def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:
+    """Return how much is added or taken at both ends of each axis."""
+    stated = facts.get(key, 1)
+    if isinstance(stated, int):
+        return [(stated, stated)] * axes
+    if axes == 1:
+        low, high = stated
+        return [(int(low), int(high))]
+    each = [(one, one) if isinstance(one, int) else tuple(map(int, one)) for one in stated]
+    if len(each) != axes or any(len(one) != 2 for one in each):
+        raise refuse(facts.name, f"{key} = {stated!r}", f"one pair for each of {axes} axes is known here")
+    return [(int(low), int(high)) for low, high in each]
+
+
+def _grown(x: Value, pairs: Sequence[tuple[int, int]], sign: int) -> tuple[int | None, ...]:
+    sizes = (
+        None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True)
+    )
+    return (x.shape[0], *sizes, x.shape[-1])
+
+
+def _padding(axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x = one_input(facts, values)
+        _spatial(facts, x, axes)
+        pairs = _pairs(facts, "padding", axes)
+        pads = b.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
+        return Value(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), _grown(x, pairs, 1))
+
+    return emit
+
+
+def _cropping(axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x = one_input(facts, values)
+        _spatial(facts, x, axes)
+        pairs = _pairs(facts, "cropping", axes)
+        starts = b.integers(*(low for low, _ in pairs))
+        ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
+        made = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
+        return Value(made, _grown(x, pairs, -1))
+
+    return emit
+
+
+def _upsampling(axes: int) -> Emit:
+    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+        x, name = one_input(facts, values), facts.name
+        _spatial(facts, x, axes)
+        facts.need("interpolation", "nearest")
+        sizes = _sizes(facts, "size", axes, 2)
+        wide = b.add("Unsqueeze", [x.name, b.integers(*range(2, 2 * axes + 1, 2))], f"{name}/wide")
+        repeats = [1, *(n for size in sizes for n in (1, size)), 1]
+        many = b.add("Expand", [wide, b.integers(*repeats)], f"{name}/repeated")
+        size = b.add("Mul", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(1, *sizes, 1)], f"{name}/size")
+        lengths = (None if n is None else n * size for n, size in zip(x.shape[1:-1], sizes, strict=True))
+        return Value(b.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
+
+    return emit
+
+
+def _each(word: str, make: Callable[[int], Emit], dimensions: Sequence[int] = (1, 2, 3)) -> dict[str, Emit]:
+    return {word.format(n): make(n) for n in dimensions}
+
+
+SPACE: Mapping[str, Emit] = {
+    **_each("Conv{}D", _convolution), **_each("Conv{}DTranspose", _transposed),
+    **_each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
+    **_each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
+    **_each("MaxPooling{}D", lambda n: _pooling("MaxPool", n)), **_each("AveragePooling{}D", lambda n: _pooling("AveragePool", n)),
+    **_each("GlobalMaxPooling{}D", lambda n: _global("ReduceMax", n)),
+    **_each("GlobalAveragePooling{}D", lambda n: _global("ReduceMean", n)),
+    **_each("ZeroPadding{}D", _padding), **_each("Cropping{}D", _cropping), **_each("UpSampling{}D", _upsampling),
+}  # fmt: skip
+"""The layers over space and time, by their classes."""

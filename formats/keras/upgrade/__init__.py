@@ -1,0 +1,1 @@
+"""Old Keras models, rewritten for Keras 3."""

@@ -1,0 +1,257 @@
+"""A whole model of Keras 1, Keras 2 or tf.keras as a Keras 3 file: from file to file, without Keras.
+
+Nothing is guessed: every array and every key of the configuration is used, named as left out, or refused.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers import hdf5, json_text
+from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.formats.keras import architecture, keras_zip
+from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.upgrade.compile import compiled
+from rnnconvert.formats.keras.upgrade.config import TARGET, Notes, Translator
+from rnnconvert.formats.keras.upgrade.layers import Layers
+from rnnconvert.formats.keras.upgrade.model import Models
+from rnnconvert.formats.keras.upgrade.old import Old, assign, assign_by_path, tree
+
+VERSION = "3.6.0"
+"""The Keras version whose files these resemble."""
+_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics")
+"""Groups of a file that hold what training left there."""
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """What an upgrade did.
+
+    old      the file that was read
+    new      the file that was written, or would be
+    written  which Keras wrote the old one, as far as the file states it
+    layers   how many layers the model has
+    changes  by layer: what became different, in words
+    left     what is left out, as training alone needs it
+    proof    how it was proved that both compute the same; "" where it was not
+    """
+
+    old: str
+    new: str
+    written: str
+    layers: int
+    changes: Mapping[str, tuple[str, ...]]
+    left: tuple[str, ...]
+    proof: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        changes = {name: list(said) for name, said in self.changes.items()}
+        return {**vars(self), "changes": changes, "left": list(self.left)}
+
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
+        lines = [f"{self.old}: {self.written or 'a version that it does not state'}, {self.layers} layers"]
+        lines += [f"  {name}: {text}" for name, said in self.changes.items() for text in said]
+        lines += [f"left out: {text}" for text in self.left]
+        return [*lines, *([self.proof] if self.proof else [])]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def upgrade(
+    old: str | os.PathLike[str], new: str | os.PathLike[str], *, config: str | os.PathLike[str] | None = None,
+    force: bool = False, dry_run: bool = False, verify: bool = False,
+) -> Upgraded:  # fmt: skip
+    """Write an old model, with its weights, as a .keras file that Keras 3 opens in safe mode without custom objects.
+
+    old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file of Keras 2
+    config   the model's configuration, as model.to_json wrote it, where the old file holds weights alone
+    force    replace the new file if it exists
+    dry_run  write nothing
+    verify   run the old file in tf_keras and the new one in Keras, and keep it only if they agree
+
+    Raises RefusedError for what Keras 3 cannot hold, UnreadableError for a damaged file, UsageError for a file without a
+    model, NotEqualError and MissingPackageError where the proof fails or cannot be made.
+    """
+    source, target = Path(old), Path(new)
+    if target.suffix != ".keras":
+        raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
+    if source.resolve() == target.resolve():
+        raise UsageError(f"{source} is both the old file and the new one. Choose another name for the new one")
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder. Name a file to write")
+    if not dry_run:
+        only_replace(target, force)
+    try:
+        model, result = made(source, str(target), None if config is None else Path(config))
+    except UnreadableError as error:
+        raise (
+            UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
+        ) from None
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
+            raise
+        raise UnreadableError(
+            source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
+        ) from None
+    whole, weights = model
+    if dry_run:
+        return result
+    if verify:
+        from rnnconvert.formats.keras.upgrade.proof import proved
+
+        text = proved(source, target, lambda path: _write(path, whole, weights))
+        return replace(result, proof=text)
+    _write(target, whole, weights)
+    return result
+
+
+def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
+    keras_zip.write(path, config, {"keras_version": VERSION, "date_saved": ""}, weights.arrays, weights.attributes)
+
+
+def made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
+    """Return the new model's configuration and weights, and what became of the old one."""
+    stored = read(source)
+    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    config = _config(source, stored, attributes, beside)
+    version, backend = _written(stored, attributes, config)
+    era = Era(version)
+    if era.major >= 3 and version:
+        raise UsageError(
+            f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)"
+        )
+    top = tree(config)
+    if not top.is_model or not top.entry.own:
+        raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
+    notes = Notes()
+    _give_arrays(source, stored, attributes, top, notes)
+    translator = Translator(era, _usual_dtype(stored), notes)
+    model = Models(Layers(translator, backend), notes).model(top)
+    whole = model.serialised()
+    training = stored.metadata.get("config", {}).get("compile_config") or _json(source, attributes, "training_config")
+    if training:
+        found = compiled(training, notes)
+        if found:
+            whole["compile_config"] = found
+    for name, reason in stored.metadata.get("unreadable", {}).items():
+        raise RefusedError(f"{name!r}", TARGET, reason)
+    written = f"Keras {version}" if version else ""
+    if backend:
+        written += f" on {backend}"
+    changes = {name: tuple(said) for name, said in notes.changes.items()}
+    count = sum(1 for one in top.walk() if one is not top)
+    return (whole, model.tree()), Upgraded(str(source), target, written, count, changes, tuple(notes.left))
+
+
+def read(source: Path) -> Stored:
+    """Return what a file holds."""
+    if source.is_dir():
+        raise UsageError(f"{source}: a SavedModel holds its layers as code. Load it in its own Keras and save it as .h5, or convert "
+                         "its recurrent layers: rnnconvert convert")  # fmt: skip
+    if source.is_file() and zipfile.is_zipfile(source):
+        return keras_zip.read(source)
+    return hdf5.read(source)
+
+
+def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the version and the backend that wrote a file, as far as they are stated or shown."""
+    places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]
+    version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
+    backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
+    weights = (name for name in stored.arrays if name.partition("/")[0] not in _ASIDE)
+    old_names = [name for name in weights if name.partition(":")[0].endswith(("_W", "_W_i"))]
+    if not version and old_names:
+        version = "1"
+    if version.startswith("1") and not backend and old_names:
+        # TensorFlow numbers the outputs of its operations; Theano's variables have their names alone.
+        backend = "tensorflow" if all(":" in name for name in old_names) else "theano"
+    return version, backend
+
+
+def _json(source: Path, attributes: Mapping[str, Mapping[str, Any]], key: str) -> Any:
+    text = attributes.get("", {}).get(key)
+    return _of_json(source, text, f"its attribute {key}") if isinstance(text, str) else None
+
+
+def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
+    try:
+        return json_text.loads(text, source)
+    except UnreadableError:
+        raise
+    except ValueError:
+        raise UnreadableError(source, f"{what} is not JSON") from None
+
+
+def _config(
+    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], beside: Path | None
+) -> Mapping[str, Any]:
+    config = stored.metadata.get("config") or _json(source, attributes, "model_config")
+    if config is not None and beside is not None:
+        raise UsageError(f"{source} holds its model's configuration. Leave out --config")
+    if beside is not None:
+        source = beside
+        config, version = architecture.stated(beside)
+        config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
+    if config is None and beside is None:
+        raise UsageError(
+            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with --config, or convert the weights: "
+            "rnnconvert convert OLD NEW.weights.h5"
+        )
+    if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
+        raise UnreadableError(source, "its model configuration has an unknown form")
+    return config
+
+
+def _give_arrays(
+    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], top: Old, notes: Notes
+) -> None:
+    """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
+    used: set[str] = set()
+    arrays = dict(stored.arrays)
+    if "config" in stored.metadata:
+        used = assign_by_path(top, "", arrays)
+    else:
+        children = {one.name: one for one in top.inside}
+        whole = "layer_names" in attributes.get("model_weights", {})
+        root = "model_weights/" if whole else ""
+        listed = attributes.get("model_weights" if whole else "", {}).get("layer_names")
+        if not isinstance(listed, list):
+            raise UnreadableError(source, "it does not list the layers of its weights")
+        for name in listed:
+            names = attributes.get(f"{root}{name}", {}).get("weight_names", [])
+            full = [f"{root}{name}/{one}" for one in names] if isinstance(names, list) else []
+            if full and name not in children:
+                raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
+            if name in children:
+                used |= assign(children[name], full, arrays)
+        if missing := [
+            one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())
+        ]:
+            raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
+    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
+    if rest := sorted(set(arrays) - used - aside):
+        raise RefusedError(f"the arrays {', '.join(rest[:5])}", TARGET, "they belong to no layer of the model")
+    if aside:
+        notes.leave(f"the optimizer's state ({len(aside)} arrays): training starts it anew")
+
+
+def _usual_dtype(stored: Stored) -> str:
+    """Return the type of numbers of a model whose layers state none: that of its weights."""
+    found = {
+        str(array.dtype.newbyteorder("="))
+        for name, array in stored.arrays.items()
+        if name.partition("/")[0] not in _ASIDE
+    }
+    found &= set(FLOATS)
+    return found.pop() if len(found) == 1 else "float32"

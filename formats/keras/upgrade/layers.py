@@ -1,0 +1,299 @@
+"""One old layer as a layer of Keras 3: its class, its configuration, its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnconvert.containers.layer_config import Entry
+from rnnconvert.core.arrays import FLOATS, Array, Pieced
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
+from rnnconvert.core.weights import Direction, Layer, Recurrent
+from rnnconvert.formats.keras.config import KINDS, functions, snake_case
+from rnnconvert.formats.keras.graph import VARIABLES
+from rnnconvert.formats.keras.keys import Arrays, contradicted
+from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.upgrade.config import Translator, refuse, rule_of, serialised
+from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.language import registry
+from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import pack, unpack
+from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
+from rnnconvert.rewrites.sum_biases import SUM_BIASES
+
+_SCALED = (
+    "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
+)
+_PER_GATE_WORDS = "WUb"
+
+
+@dataclass
+class New:
+    """A layer of Keras 3.
+
+    variables  below the layer's own path: the path, the name of the owner, the arrays
+    softens    whether the old hard_sigmoid is all that it computes
+    """
+
+    name: str
+    class_name: str
+    config: dict[str, Any]
+    variables: list[tuple[str, str, list[Array | Pieced]]] = field(default_factory=list)
+    module: str = "keras.layers"
+    registered: str | None = None
+    softens: bool = False
+
+    def serialised(self) -> dict[str, Any]:
+        """Return it as a configuration holds it."""
+        made = serialised(self.class_name, self.config, self.module)
+        return {**made, "registered_name": self.registered}
+
+
+class Layers:
+    """The layers of one file.
+
+    backend  the backend that wrote it, "" where the file does not state it
+    """
+
+    def __init__(self, translator: Translator, backend: str) -> None:
+        self.translator, self.backend = translator, backend
+        self.notes = translator.notes
+
+    def new(self, old: Old, name: str, batch: int | None = None) -> New:
+        """Return any layer but a model.
+
+        batch  how many sequences a batch has, where that is fixed
+        Raises RefusedError for what Keras 3 cannot hold.
+        """
+        rule = rule_of(old.name, old.kind, old.entry.own)
+        found = self.translator.translate(name, rule, old.entry.config)
+        made = New(name, rule.new, found.config)
+        if old.kind != rule.new:
+            self.notes.change(name, f"{old.kind} is {rule.new} now")
+        if old.kind in KINDS:
+            self._recurrent(old, made)
+            below = "" if old.kind.endswith("Cell") else "cell"
+            made.variables = [(below, snake_case(f"{rule.new.removesuffix('Cell')}Cell"), self._cell(old, made))]
+        elif old.kind == "RNN":
+            self._stack(old, made)
+        elif old.kind == "StackedRNNCells":
+            made.config.pop("name", None)
+        elif old.kind == "Bidirectional":
+            self._both(old, made, batch)
+        elif old.kind == "TimeDistributed":
+            inner = self.new(old.inside[0], old.inside[0].name or "layer")
+            if inner.softens:
+                raise refuse(old.name, "the old hard_sigmoid in a TimeDistributed", "it takes two layers there")
+            made.config["layer"] = inner.serialised()
+            made.variables = [
+                ("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables
+            ]
+        else:
+            self._plain(old, made, rule, found.softened)
+        if made.config.get("stateful") and batch is None:
+            raise refuse(old.name, "a stateful layer without a fixed batch", "Keras 3 makes its states when it is built", "Give "
+                         "the old model a batch_input_shape with a batch size.")  # fmt: skip
+        return made
+
+    def _plain(self, old: Old, made: New, rule: tables.Rule, softened: bool) -> None:
+        """Give a layer without time its weights."""
+        if softened and not rule.scaled:
+            made.softens = True
+        if (
+            ("Conv" in rule.new or "Pooling" in rule.new)
+            and self.backend == "theano"
+            and made.config.get("padding") == "same"
+        ):
+            raise refuse(
+                old.name, f"a {old.kind} of Theano with padding 'same'", "Theano pads on other sides than TensorFlow"
+            )
+        if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "cntk":
+            raise refuse(old.name, f"a {old.kind} of CNTK", "where CNTK pads is unknown")
+        arrays = {word: self._turned(old, made, word, array) for word, array in old.arrays.items()}
+        if softened and rule.scaled:
+            for word in set(rule.scaled.split()) & set(arrays):
+                arrays[word] = arrays[word] * arrays[word].dtype.type(1.2)
+            self.notes.change(made.name, _SCALED)
+        _check_sizes(old.name, made.config, rule, arrays)
+        if arrays:
+            ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
+            made.variables = [("", made.name, list(ordered))]
+
+    def _turned(self, old: Old, made: New, word: str, array: Array) -> Array:
+        """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
+        rule = rule_of(old.name, old.kind)
+        if "Conv" not in rule.new:
+            return array
+        if word not in rule.turned.split():
+            if self.backend == "theano" and array.ndim > 1:
+                raise refuse(old.name, f"a {old.kind} of Theano", "how Theano turns its weights is unknown")
+            return array
+        space = int(rule.new.partition("D")[0][-1])
+        if self.translator.era.major == 1 and array.ndim == 4:
+            array = self._of_keras_1(old, made, array)
+        if array.ndim != space + 2:
+            raise refuse(old.name, f"a kernel of shape {array.shape}", f"a {made.class_name} has {space + 2} axes")
+        if self.backend == "theano":
+            array = array[tuple(slice(None, None, -1) for _ in range(space))]
+            self.notes.change(made.name, "its kernel is reversed: Theano computes the true convolution")
+        return array
+
+    def _of_keras_1(self, old: Old, made: New, array: Array) -> Array:
+        """Return the kernel of a Convolution1D or 2D of Keras 1 as (space, in, out)."""
+        filters = made.config.get("filters")
+        if made.class_name == "Conv1D":
+            length = made.config.get("kernel_size")
+            if array.shape[:2] != (length, 1) or array.shape[3] != filters:  # (filters, in, length, 1), of Keras 1.1
+                array = array.transpose(2, 3, 1, 0)
+            return array[:, 0]
+        if made.config.get("data_format") == "channels_first":
+            self.notes.change(
+                made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3"
+            )
+            return array.transpose(2, 3, 1, 0)
+        return array
+
+    def _recurrent(self, old: Old, made: New) -> None:
+        """State the functions of a recurrent layer, which old files may leave to the version."""
+        if old.kind.startswith("CuDNN"):
+            return
+        config = made.config
+        stated = functions(old.entry, self.translator.era)
+        keys = ("activation",) if KINDS[old.kind] == "rnn" else ("activation", "recurrent_activation")
+        for key, function in zip(keys, stated, strict=False):
+            spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
+            stated_here = [old.entry.config[spelling] for spelling in spellings if spelling in old.entry.config]
+            if not stated_here:
+                self.notes.change(
+                    made.name, f"{key} is {function.name}, the default of the version that wrote the file"
+                )
+            config[key] = self.translator.function(
+                key, function.name if not stated_here or stated_here[0] is None else stated_here[0]
+            )
+
+    def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
+        """Return a recurrent cell's weights as Keras 3 has them."""
+        direction, layout = self.direction(old, made)
+        bias = direction.biases != "none"
+        after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
+        shown = Arrays(direction.hidden_size, direction.input_size, bias, after)
+        stated = Entry(made.name, made.class_name, {**old.entry.config, **made.config})
+        for wrong, _ in contradicted(stated, shown):
+            raise refuse(old.name, "a configuration that contradicts its weights", wrong)
+        if "units" not in made.config:
+            raise refuse(old.name, "a layer without units", "its configuration does not state them")
+        if layout.reset_after is not None and KINDS[old.kind] == "gru":
+            made.config["reset_after"] = bool(direction.cell.reset_after)
+        made.config["use_bias"] = direction.biases != "none"
+        for role in ("gate_activation", "activation"):
+            if getattr(direction.cell, role) == HARD_SIGMOID_KERAS_2:
+                obstacle = SCALE_HARD_SIGMOID.applies(direction, HARD_SIGMOID_KERAS_3, role)
+                if obstacle is not None or (role == "activation" and direction.cell.kind == "lstm"):
+                    reason = (
+                        obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
+                    )
+                    raise refuse(old.name, "the old hard_sigmoid as a candidate", reason)
+                direction = SCALE_HARD_SIGMOID.apply(direction, HARD_SIGMOID_KERAS_3, role)
+                self.notes.change(made.name, _SCALED)
+        target = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
+        if direction.cell.kind == "lstm" and direction.biases == "both":
+            direction = SUM_BIASES.apply(direction)
+            self.notes.change(made.name, "its two biases are summed")
+        if "cudnn" in layout.name:
+            self.notes.change(made.name, "its weights have the order of Keras's own cell now")
+        single = Recurrent("", (Layer((direction,)),))
+        packed = pack(target, single, direction.dtype.newbyteorder("="))
+        return [packed[name] for name in VARIABLES if name in packed]
+
+    def direction(self, old: Old, made: New) -> tuple[Direction, Layout]:
+        """Return a recurrent layer's weights, and how the file lays them out."""
+        kind: Any = KINDS[old.kind]
+        names = {"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}
+        if self.translator.era.major == 1:
+            names = {"kernel": "W", "recurrent_kernel": "U", "bias": "b"}
+        arrays = {names.get(word, word): array for word, array in old.arrays.items()}
+        shapes = {word: tuple(array.shape) for word, array in arrays.items()}
+        cudnn = old.kind.startswith("CuDNN")
+        tried = [one for one in registry.layouts_of("keras") if one.kind == kind and "peephole" not in one.name
+                 and ("cudnn" in one.name or not cudnn)]  # fmt: skip
+        fitting = [(one, sizes) for one in tried if (sizes := fit(one, shapes)) is not None]
+        if not fitting:
+            raise refuse(old.name, "these weights", misfit(tried, shapes))
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
+        if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+            raise refuse(
+                old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers"
+            )
+        after = bool(old.entry.config.get("reset_after", False)) or cudnn
+        chosen = [pair for pair in fitting if kind != "gru" or pair[0].reset_after == after] or fitting
+        layout, sizes = chosen[0]
+        candidate, gates = functions(old.entry, self.translator.era)
+        if "cudnn" in layout.name and (candidate, gates) != (TANH, SIGMOID):
+            what = f"weights of a CuDNN{old.kind} in a {old.kind} through {candidate} and {gates}"
+            remedy = "If that is meant, set recurrent_activation to sigmoid in the configuration."
+            raise refuse(old.name, what, "they were trained with tanh and sigmoid", remedy)
+        plain: Activation = TANH if kind != "lstm" else candidate
+        cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, plain)
+        return Direction(cell, unpack(layout, sizes, arrays)[0, 0]), layout
+
+    def _stack(self, old: Old, made: New) -> None:
+        """Give an RNN around cells its cells."""
+        cell = old.inside[0]
+        if cell.kind == "StackedRNNCells" and made.config.get("return_state"):
+            raise refuse(old.name, "return_state of stacked cells", "both eras list nested states in their own order")
+        if cell.kind == "StackedRNNCells":
+            inner = [self.new(one, one.name or f"cell_{number}") for number, one in enumerate(cell.inside)]
+            config = {"cells": [one.serialised() for one in inner]}
+            self.translator.translate(old.name, rule_of(old.name, cell.kind), cell.entry.config)
+            made.config["cell"] = serialised("StackedRNNCells", config)
+            counts: dict[str, int] = {}
+            for one in inner:
+                kind = snake_case(one.class_name)
+                number = counts.get(kind, 0)
+                counts[kind] = number + 1
+                path = f"cell/cells/{kind}_{number}" if number else f"cell/cells/{kind}"
+                made.variables += [(path, label, arrays) for _, label, arrays in one.variables]
+            return
+        single = self.new(cell, cell.name or "cell")
+        made.config["cell"] = single.serialised()
+        made.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
+
+    def _both(self, old: Old, made: New, batch: int | None) -> None:
+        """Give a Bidirectional its two layers."""
+        for key, word, side in zip(("layer", "backward_layer"), ("forward", "backward"), old.inside, strict=True):
+            inner = self.new(side, side.name, batch)
+            for text in self.notes.changes.pop(side.name, []):
+                self.notes.change(made.name, text)
+            made.config[key] = inner.serialised()
+            made.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
+
+
+def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays: Mapping[str, Array]) -> None:
+    """Raise a RefusedError where the sizes of a new configuration are not those of its weights."""
+    for word in rule.sizes.split():
+        key, _, place = word.partition(":")
+        weight, _, axis = place.partition(".")
+        if weight not in arrays:
+            continue
+        shape = arrays[weight].shape
+        if axis != "space" and not -len(shape) <= int(axis) < len(shape):
+            raise refuse(name, f"a {weight} of shape {shape}", f"{key} is its axis {axis}")
+        found = list(shape[:-2]) if axis == "space" else shape[int(axis)]
+        stated = config.get(key)
+        stated = [stated] * len(shape[:-2]) if axis == "space" and isinstance(stated, int) else stated
+        if stated != found:
+            raise refuse(
+                name, f"{key} = {config.get(key)}", f"its weights show {found}: {weight} has the shape {shape}"
+            )
+
+
+def rewritten(config: Mapping[str, Any], name: str) -> list[New]:
+    """Return the two layers that compute the old hard_sigmoid: 0.2 x + 0.5, clipped to 0 and 1."""
+    common = {key: config[key] for key in ("trainable", "dtype") if key in config}
+    first = New(f"{name}_line", "Rescaling", {"name": f"{name}_line", **common, "scale": 0.2, "offset": 0.5})
+    return [
+        first,
+        New(name, "ReLU", {"name": name, **common, "max_value": 1.0, "negative_slope": 0.0, "threshold": 0.0}),
+    ]

@@ -1,0 +1,214 @@
+"""Which steps each layer of an old model skips, and how a Keras 3 graph states that.
+
+Old Kerases join masks by "and", Keras 3 joins them by "or" or drops them; and where a layer is called with a mask, Keras 3 counts
+the operations that made it among its layers. So a graph states its masks itself: as operations, and as arguments of calls.
+
+Sources: tf_keras/src/layers/**, compute_mask of each; keras/src/layers/layer.py (3.15), Layer.__call__.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnconvert.containers.layer_calls import Ref, ordered
+from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.upgrade.config import Notes, refuse, spelled
+from rnnconvert.formats.keras.upgrade.graph import Call, Operation
+from rnnconvert.formats.keras.upgrade.old import Old
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A mask on a tensor.
+
+    where    the tensor that holds it, in a graph
+    unknown  why what becomes of it in Keras 3 is not known; "" where it is
+    zeroed   the layer whose outputs at masked steps Keras 3 makes zero and the old Keras did not; "" for no layer
+    tensors  on how many of the layer's outputs it is
+    """
+
+    where: Ref | None = None
+    unknown: str = ""
+    zeroed: str = ""
+    tensors: int = 1
+
+
+@dataclass
+class Masked:
+    """What masks change in a graph.
+
+    given       the masks that its calls are given, by layer and call
+    operations  what makes these masks
+    merges      layers that would compute something else in Keras 3, as their inputs are masked
+    last        the mask on an output
+    """
+
+    given: dict[tuple[str, int], list[Ref | None]] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    merges: set[str] = field(default_factory=set)
+    last: Mask | None = None
+
+
+Made = Callable[[str, Sequence[Ref], Mapping[str, Any]], Ref]
+"""Adds an operation to a graph: its class, what it reads, its configuration."""
+
+
+class Masks:
+    """The masks of one file."""
+
+    def __init__(self, era: Era, notes: Notes) -> None:
+        self.notes = notes
+        self.leaving: dict[int, Mask | None] = {}  # by model inside a model: the mask on its last output
+        number = re.match(r"(\d+)\.(\d+)", era.text)
+        self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
+
+    def line(self, model: Old, given: Mask | None = None) -> Mask | None:
+        """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
+        for one in model.inside:
+            if one.kind != "InputLayer":
+                given = self.after(one, [given], None)
+        return given
+
+    def graph(
+        self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], taken: set[str]
+    ) -> Masked:
+        """Return what masks change in a graph."""
+        found: dict[tuple[str, int], Mask | None] = {}
+        masked = Masked()
+        given, operations = masked.given, masked.operations
+        known: dict[Any, Ref] = {}
+
+        def on(ref: Ref) -> Mask | None:
+            mask = found.get((ref.layer, ref.call))
+            return mask if mask is not None and ref.index < mask.tensors else None
+
+        for node in ordered(calls, ends, "the configuration")[0]:
+            name, number = node
+            old, call = olds[name], calls[name][number]
+            if old.kind == "InputLayer":
+                continue
+
+            def made(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
+                key = (class_name, tuple(reads), tuple(config.items()))
+                if key not in known:
+                    label = spelled(f"{name}_mask", taken)
+                    taken.add(label)
+                    known[key] = Ref(label, 0, 0)
+                    operations.append(Operation(label, class_name, tuple(reads), config))
+                return known[key]
+
+            masks = [on(ref) for ref in call.reads]
+            found[node] = self.after(old, masks, (call, made))
+            if _reads(old) and any(one is not None for one in masks):
+                given[node] = [one.where if one is not None else None for one in masks]
+            if old.kind in tables.READING_MERGES and any(one is not None for one in masks):
+                masked.merges.add(name)
+        last = [on(ref) for ref in ends]
+        masked.last = next((one for one in last if one is not None), None)
+        return masked
+
+    def after(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
+        """Return the mask on what a layer gives.
+
+        masks  on what it reads
+        graph  how it is called, and what adds an operation; None in a Sequential
+        """
+        there = [one for one in masks if one is not None]
+        if old.is_model:
+            return self._model(old, there)
+        words = tables.LAYERS[old.kind].mask.split() if old.kind in tables.LAYERS else []
+        if _reads(old):
+            for one in there:
+                if one.unknown:
+                    raise refuse(old.name, "the mask on its input", one.unknown)
+        self._inside(old, bool(there))
+        if "make" in words:
+            return self._new(old, graph)
+        if not there:
+            return None
+        if "sequences" in words:
+            return self._steps(old, masks[0])
+        zeroed = next((one.zeroed for one in there if one.zeroed), "")
+        if "differs" in words:
+            return Mask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
+        if "pass" in words:
+            return masks[0]
+        if zeroed:
+            reason = f"Keras 3 gives zeros, older Keras repeated the output before, and {old.name!r} sees them"
+            raise refuse(zeroed, "its outputs at masked steps", reason)
+        return self._merged(old, masks, graph) if "merge" in words else None
+
+    def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
+        leaving = self.leaving.get(id(old))
+        if there and (old.kind != "Sequential" or any(one.is_model for one in old.inside)):
+            raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
+        if there:
+            leaving = self.line(old, there[0])
+        return Mask(None, f"it comes out of {old.name!r}, a model inside the model") if leaving is not None else None
+
+    def _inside(self, old: Old, masked: bool) -> None:
+        """Refuse masks of a TimeDistributed's own layer."""
+        if old.kind != "TimeDistributed":
+            return
+        inner = old.inside[0]
+        if any(_makes(one) for one in inner.walk()) or (masked and _reads(inner)):
+            raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
+
+    def _new(self, old: Old, graph: tuple[Call, Made] | None) -> Mask | None:
+        """Return the mask that a layer makes."""
+        if not _makes(old):
+            return None
+        if graph is None:
+            return Mask()
+        call, made = graph
+        value = 0 if old.kind == "Embedding" else _number(old.entry.config.get("mask_value", 0.0))
+        where = made("NotEqual", call.reads[:1], {"value": value})
+        return Mask(where if old.kind == "Embedding" else made("Any", [where], {"axis": -1, "keepdims": False}))
+
+    def _steps(self, old: Old, mask: Mask | None) -> Mask | None:
+        """Return the mask on the outputs of a recurrent layer."""
+        layer = old.inside[0] if old.kind == "Bidirectional" else old
+        if mask is None or not layer.entry.config.get("return_sequences"):
+            return None
+        tensors = 2 if old.kind == "Bidirectional" and old.entry.config.get("merge_mode", "concat") is None else 1
+        zeroed = old.name if old.kind == "Bidirectional" and self.repeats else ""
+        if zeroed:
+            self.notes.change(
+                old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before"
+            )
+        return Mask(mask.where, "", zeroed, tensors)
+
+    def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
+        if old.kind in ("Attention", "AdditiveAttention"):
+            return masks[0]
+        unknown = next((one.unknown for one in masks if one is not None and one.unknown), "")
+        if unknown:
+            return Mask(None, unknown)
+        if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
+            axis = old.entry.config.get("axis")
+            return Mask(
+                None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs"
+            )
+        assert graph is not None, "a Sequential merges nothing"
+        wheres = list(dict.fromkeys(one.where for one in masks if one is not None and one.where is not None))
+        joined = wheres[0]
+        for one in wheres[1:]:
+            joined = graph[1]("LogicalAnd", [joined, one], {})
+        return Mask(joined)
+
+
+def _reads(old: Old) -> bool:
+    """Return whether Keras 3 hands a layer the mask of its input."""
+    return old.is_model or (old.kind in tables.LAYERS and "reads" in tables.LAYERS[old.kind].mask.split())
+
+
+def _makes(old: Old) -> bool:
+    return old.kind == "Masking" or (old.kind == "Embedding" and bool(old.entry.config.get("mask_zero")))
+
+
+def _number(value: Any) -> Any:
+    return value.get("value") if isinstance(value, Mapping) else value

@@ -1,0 +1,282 @@
+"""A whole old model as a Keras 3 model: its configuration, and the path of every weight."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rnnconvert.containers.layer_calls import Ref, bases, counted
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.keras.carry import Tree
+from rnnconvert.formats.keras.config import snake_case
+from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.upgrade.config import Notes, refuse, serialised, spelled
+from rnnconvert.formats.keras.upgrade.graph import Call, Operation, calls_of, order, references
+from rnnconvert.formats.keras.upgrade.graph import serialised as referred
+from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
+from rnnconvert.formats.keras.upgrade.masks import Masks
+from rnnconvert.formats.keras.upgrade.old import Old, batch_of, is_shape, shape_of
+
+_MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
+
+
+@dataclass
+class NewModel:
+    """A model of Keras 3.
+
+    layers  those with weights of their own and all others, in the order in which Keras numbers them
+    """
+
+    name: str
+    class_name: str
+    config: dict[str, Any]
+    layers: list[New | NewModel] = field(default_factory=list)
+
+    def serialised(self) -> dict[str, Any]:
+        """Return it as a configuration holds it."""
+        module, registered = _MODULES[self.class_name]
+        return {**serialised(self.class_name, self.config, module), "registered_name": registered}
+
+    def variables(self, path: str = "") -> Iterator[tuple[str, str, list[Array | Pieced]]]:
+        """Yield every layer's weights: their path, the layer's name, the arrays."""
+        counts: dict[str, int] = {}
+        for layer in self.layers:
+            kind = snake_case(layer.class_name)
+            number = counts.get(kind, 0)
+            counts[kind] = number + 1
+            below = f"{path}/layers/{kind}_{number}".lstrip("/") if number else f"{path}/layers/{kind}".lstrip("/")
+            if isinstance(layer, NewModel):
+                yield from layer.variables(below)
+                continue
+            for inside, label, arrays in layer.variables:
+                yield f"{below}/{inside}".rstrip("/"), label, arrays
+
+    def tree(self) -> Tree:
+        """Return all weights as a Keras 3 file lays them out."""
+        tree = Tree({}, {"vars": {"name": self.name}})
+        for path, label, arrays in self.variables():
+            tree.put(path, arrays, label)
+        return tree
+
+
+class Models:
+    """The models of one file: the outermost, and those inside it."""
+
+    def __init__(self, layers: Layers, notes: Notes) -> None:
+        self.layers, self.notes = layers, notes
+        self.masks = Masks(layers.translator.era, notes)
+
+    def model(self, old: Old, outermost: bool = True) -> NewModel:
+        """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
+        config = old.entry.config
+        name = spelled(old.name or old.kind.lower())
+        if old.kind == "Sequential" and old.inside and old.inside[0].kind == "Merge":
+            raise refuse(name, "a Sequential that begins with a Merge", "it joins several models", "Build it as a Model in the old "
+                         "Keras, and save that.")  # fmt: skip
+        known = {"name", "trainable", "layers", "input_layers", "output_layers", "build_input_shape", "dtype"}
+        for key in sorted(set(config) - known):
+            raise refuse(name, f"{key!r} of the model's configuration", "what it changes is not known")
+        made = self._sequential(old, name, outermost) if old.kind == "Sequential" else self._graph(old, name)
+        made.config["trainable"] = bool(config.get("trainable", True))
+        return made
+
+    def _sequential(self, old: Old, name: str, outermost: bool) -> NewModel:
+        taken: set[str] = set()
+        made = NewModel(name, "Sequential", {"name": name})
+        inside = list(old.inside)
+        start = self._input(inside.pop(0), taken) if inside and inside[0].kind == "InputLayer" else None
+        shape = start.config["batch_shape"] if start is not None else shape_of(old, inside)
+        if not inside:
+            raise refuse(name, "a Sequential without layers", "it computes nothing")
+        if start is None and shape is not None and not inside[0].is_model:
+            first = inside[0]
+            label = spelled(f"{first.name}_input")
+            config = {"name": label, "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}
+            start = New(label, "InputLayer", config)
+            taken.add(start.name)
+        if outermost and start is None and not inside[0].is_model:
+            raise refuse(name, "a Sequential model without the shape of its input", "Keras 3 builds its weights from that shape", "Give "
+                         "its first layer an input_shape in the old Keras, and save it again.")  # fmt: skip
+        for child in inside:
+            made.layers += self._inner(child, taken, shape[0] if shape else None)
+        self.masks.leaving[id(old)] = self.masks.line(old)
+        made.config["layers"] = [one.serialised() for one in [*([start] if start else []), *made.layers]]
+        if shape is not None:
+            made.config["build_input_shape"] = list(shape)
+        return made
+
+    def _inner(
+        self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None
+    ) -> list[New | NewModel]:
+        """Return what becomes of a layer: usually one, under its own name."""
+        name = spelled(old.name or old.kind.lower(), taken)
+        taken.add(name)
+        if name != old.name:
+            self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
+        if old.is_model:
+            return [model or self.model(old, outermost=False)]
+        made = self.layers.new(old, name, batch)
+        if old.kind == "TimeDistributed" and old.inside[0].is_model:
+            raise refuse(old.name, "a model in a TimeDistributed", "the places of its weights are unknown")
+        if not made.softens:
+            return [made]
+        self.notes.change(name, "the old hard_sigmoid is written out: Rescaling(0.2, 0.5), then ReLU(max_value=1)")
+        if made.class_name != "Activation":
+            raise refuse(old.name, "the old hard_sigmoid", f"a {made.class_name} has no weights that could be scaled")
+        first, last = rewritten(made.config, name)
+        taken.add(first.name)
+        return [first, last]
+
+    def _input(self, old: Old, taken: set[str]) -> New:
+        """Return an InputLayer."""
+        config = old.entry.config
+        name = spelled(old.name or "input", taken)
+        taken.add(name)
+        if name != old.name:
+            self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
+        shape = config.get("batch_input_shape", config.get("batch_shape"))
+        if not is_shape(shape):
+            raise refuse(name, f"an input of shape {shape!r}", "Keras 3 needs a list of sizes")
+        for key in ("sparse", "ragged", "optional"):
+            if config.get(key):
+                raise refuse(name, f"an input with {key} = true", "its layers would get other tensors there")
+        known = {
+            "batch_input_shape",
+            "batch_shape",
+            "dtype",
+            "input_dtype",
+            "name",
+            "sparse",
+            "ragged",
+            "optional",
+            "trainable",
+        }
+        for key in sorted(set(config) - known):
+            raise refuse(name, f"{key!r} of an input", "what it changes is not known")
+        made = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
+        return New(name, "InputLayer", made)
+
+    def _input_type(self, old: Old) -> str:
+        config = old.entry.config
+        value = config.get("input_dtype") or config.get("dtype")
+        dtype = self.layers.translator.type_of(old.name, value)
+        return "float16" if dtype == "mixed_float16" else "bfloat16" if dtype == "mixed_bfloat16" else dtype
+
+    def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:
+        """Return the result of a merge as operations, which read no masks."""
+        self.notes.change(
+            old.name,
+            f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps",
+        )
+        self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
+        result = call.reads[0]
+        for other in call.reads[1:]:
+            name = spelled(f"{old.name}_values", taken)
+            taken.add(name)
+            operations.append(Operation(name, old.kind, (result, other), {}))
+            result = Ref(name, 0, 0)
+        return result
+
+    def _graph(self, old: Old, name: str) -> NewModel:
+        """Return a model whose layers read one another as its configuration says."""
+        config = old.entry.config
+        ends, starts = references(name, config.get("output_layers")), references(name, config.get("input_layers"))
+        olds = {one.name: one for one in old.inside}
+        if len(olds) != len(old.inside):
+            raise UnreadableError("the configuration", f"two layers of {name!r} have one name")
+        calls: dict[str, list[Call]] = {}
+        for one in old.inside:
+            rule = tables.LAYERS.get(one.kind, tables.Rule(""))
+            calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.entry, rule.takes)
+        base = bases(calls, [one.name for one in old.inside if one.is_model], [*ends, *starts])
+        for several in calls.values():
+            for call in several:
+                call.reads, call.states = ([counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
+        starts, ends = ([counted(ref, base) for ref in refs] for refs in (starts, ends))
+        taken = {spelled(one) for one in olds}
+        inner = {one.name: self.model(one, outermost=False) for one in old.inside if one.is_model}
+        masked = self.masks.graph(olds, calls, ends, taken)
+        self.masks.leaving[id(old)] = masked.last
+        for (name_, number), given in masked.given.items():
+            calls[name_][number].masks = given
+        operations, steps_of = list(masked.operations), dict[tuple[str, int], Ref]()
+        for merge in sorted(masked.merges):
+            for number, call in enumerate(calls[merge]):
+                steps_of[merge, number] = self._written_out(olds[merge], call, operations, taken)
+        taken = {one.name for one in operations}
+        batch = batch_of(old)
+        chains: dict[str, list[New | NewModel]] = {}
+        kept = [one for one in old.inside if one.name not in masked.merges]
+        for one in kept:
+            if one.kind == "InputLayer":
+                chains[one.name] = [self._input(one, taken)]
+            else:
+                chains[one.name] = self._inner(one, taken, batch, inner.get(one.name))
+        final = {one: chain[-1].name for one, chain in chains.items()} | {one.name: one.name for one in operations}
+
+        def moved(refs: Sequence[Ref | None]) -> list[Any]:
+            found = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
+            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in found]
+
+        made: dict[str, New | NewModel] = {}
+        new_calls = {one.name: [Call(moved(one.reads))] for one in operations}
+        lists: dict[str, bool] = {}
+        for one in kept:
+            own = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[one.name]]
+            for layer in chains[one.name]:
+                made[layer.name], new_calls[layer.name] = layer, own
+                lists[layer.name] = _takes_list(one)
+                own = [Call([Ref(layer.name, number, 0)]) for number in range(len(own))]
+        starts, ends = moved(starts), moved(ends)
+        listed = order(new_calls, ends, starts)
+        if unread := sorted(set(made) - set(listed)):
+            raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
+        dtype = self.layers.translator.dtype
+        model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed if one in made])
+        steps = {
+            one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations
+        }
+        model.config["layers"] = [
+            steps[one] if one in steps
+            else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
+            for one in listed
+        ]  # fmt: skip
+        from_one = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
+        model.config["input_layers"] = _ends(starts, from_one)
+        model.config["output_layers"] = _ends(ends, from_one)
+        return model
+
+
+def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
+    """Return the calls of a layer as Keras 3 writes them."""
+    found = []
+    for call in calls:
+        if not call.reads:
+            continue
+        tensors = [referred(ref, dtype) for ref in call.reads]
+        if len(tensors) > 1 and not several:
+            raise refuse(name, f"a call on {len(tensors)} inputs", "the layer takes one")
+        kwargs: dict[str, Any] = {}
+        if call.states:
+            kwargs["initial_state"] = [referred(ref, dtype) for ref in call.states]
+        masks = [ref and referred(ref, "bool") for ref in call.masks]
+        if any(masks):
+            kwargs["mask"] = masks if several else masks[0]
+        found.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
+    return found
+
+
+def _ends(refs: Sequence[Ref], from_one: set[str]) -> list[Any]:
+    """Return a model's inputs or outputs: there Keras counts the calls of a graph inside it from one."""
+    listed = [[ref.layer, ref.call + (ref.layer in from_one), ref.index] for ref in refs]
+    return listed[0] if len(listed) == 1 else listed
+
+
+def _takes_list(old: Old) -> bool:
+    """Return whether a layer takes its inputs as one list."""
+    if old.is_model:
+        return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1
+    return tables.LAYERS.get(old.kind, tables.Rule("")).takes == "list"

@@ -1,0 +1,127 @@
+"""The proof of an upgrade: the old file in tf_keras and the new one in Keras, on the same inputs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.files import move
+from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import proved as claimed
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
+from rnnconvert.core.verdict import Verdict, Word
+from rnnconvert.formats.keras.upgrade import run as upgrade_run
+from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
+from rnnconvert.running.registry import executors
+
+_PATIENCE = 600
+"""How many seconds a model may take."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What two runs gave.
+
+    comparisons  of each output
+    """
+
+    comparisons: tuple[Comparison, ...]
+
+    exit_code = 1
+
+    @property
+    def conclusion(self) -> Verdict:
+        """Equal only if every output agrees, and there was one."""
+        return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=bool(self.comparisons))
+
+    @property
+    def verdict(self) -> Word:
+        """The verdict in a word."""
+        return self.conclusion.word
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.comparisons))
+
+
+def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
+    """Write the new file, keep it only if it gives what the old one gives, and return the proof in words.
+
+    Raises MissingPackageError without tf_keras or Keras, ExecutorError where one of them cannot run its file, NotEqualError
+    where the outputs differ.
+    """
+    if not target.parent.is_dir():
+        raise UsageError(f"{target}: the folder {target.parent} does not exist. Create it first")
+    with new_folder(target) as folder:
+        made = folder / target.name
+        show_as(made, target)
+        write(made)
+        proof = compared(source, made, folder)
+        if not proof.conclusion:
+            raise NotEqualError(target, proof)
+        move(made, target)
+    outputs = f"all {len(proof.comparisons)} outputs" if len(proof.comparisons) > 1 else "the output"
+    errors = [one.error for one in proof.comparisons]
+    return claimed(errors, f"tf_keras on the old file and Keras on the new one agree in {outputs}")
+
+
+def compared(source: Path, made: Path, folder: Path) -> Proof:
+    """Return what both runs gave."""
+    _python("tf_keras")
+    _run("keras", made, folder)
+    _run("tf_keras", source, folder)
+    found, truth = _kept(folder / "keras.npz"), _kept(folder / "tf_keras.npz")
+    shaken = [_kept(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
+    if len(found) != len(truth):
+        raise NotEqualError(made, Proof((unlike("random inputs", "outputs", (len(found),), (len(truth),)),)))
+    comparisons = []
+    for number, (one, two) in enumerate(zip(found, truth, strict=True)):
+        name = "output" if len(found) == 1 else f"output {number}"
+        if one.shape != two.shape:
+            comparisons.append(unlike("random inputs", name, one.shape, two.shape))
+            continue
+        allowance = Allowance([two + (moved[number] - one) for moved in shaken], np.dtype(np.float32))
+        output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(two.ndim)))
+        comparisons.append(compare(output, one, two, allowance))
+    return Proof(tuple(comparisons))
+
+
+def _kept(path: Path) -> list[Array]:
+    with np.load(path) as kept:
+        return [kept[f"y{number}"] for number in range(len(kept.files))]
+
+
+def _python(framework: str) -> str:
+    """Return the Python that has a framework: this one, unless an executor of that name has its own."""
+    python = next((one.python for name, one in executors().items() if name.startswith(framework)), sys.executable)
+    if python == sys.executable and importlib.util.find_spec(framework) is None:
+        raise MissingPackageError(framework, "prove an upgrade by running both files")
+    return python
+
+
+def _run(framework: str, model: Path, folder: Path) -> None:
+    """Run a model in a process of its own."""
+    command = [_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder)]
+    environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ExecutorError(framework, str(error)) from None
+    answer: dict[str, str] = {}
+    with contextlib.suppress(ValueError, IndexError):
+        answer = json.loads(done.stdout.splitlines()[-1])
+    if "absent" in answer:
+        raise MissingPackageError(framework, "prove an upgrade by running both files")
+    if answer.get("failed") or done.returncode:
+        raise ExecutorError(
+            framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:]
+        )

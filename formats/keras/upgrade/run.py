@@ -1,0 +1,107 @@
+"""A whole model run by tf_keras or by Keras, in a process of its own: python run.py FRAMEWORK MODEL FOLDER.
+
+Inputs are drawn by Keras, which knows their shapes, and kept in FOLDER/x.npz; outputs go to FOLDER/FRAMEWORK.npz, those with
+every weight about one unit in the last place off to keras_1.npz and so on. Imports numpy and the framework alone.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SHAKES = 3
+BATCH, TIME = 4, 7
+
+
+def main(framework: str, model: str, folder: str) -> dict[str, str]:
+    """Run a file; return what went wrong, if anything did."""
+    if importlib.util.find_spec(framework) is None:
+        return {"absent": framework}
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import numpy as np
+
+    keras = __import__(framework)
+    try:
+        live = keras.models.load_model(model, compile=False)
+        if framework == "keras":
+            np.savez(Path(folder, "x.npz"), **{f"x{n}": one for n, one in enumerate(inputs(keras, live))})
+        with np.load(Path(folder, "x.npz")) as kept:
+            given = [kept[f"x{n}"] for n in range(len(kept.files))]
+        save(Path(folder, f"{framework}.npz"), run(live, given))
+        for seed in range(SHAKES if framework == "keras" else 0):
+            shake(live, seed)
+            save(Path(folder, f"keras_{seed}.npz"), run(live, given))
+    except Exception as error:  # a framework raises what it likes
+        return {"failed": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"}
+    return {}
+
+
+def leaves(model: Any) -> Iterator[Any]:
+    """Yield every layer, those inside others among them."""
+    for layer in getattr(model, "layers", []):
+        yield layer
+        yield from leaves(layer)
+        inner = getattr(layer, "layer", None)
+        if inner is not None:
+            yield inner
+            yield from leaves(inner)
+
+
+def inputs(keras: Any, model: Any) -> list[Any]:
+    """Return random inputs; whole numbers where a model embeds them, and steps to skip where it masks."""
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    found, layers = [], list(leaves(model))
+    sizes = [layer.input_dim for layer in layers if isinstance(layer, keras.layers.Embedding)]
+    skipped = [layer.mask_value for layer in layers if isinstance(layer, keras.layers.Masking)]
+    for tensor in model.inputs:
+        free = iter([BATCH])
+        shape = [one or next(free, TIME) for one in tensor.shape]
+        whole = sizes and (len(shape) == 2 or "int" in str(tensor.dtype))
+        x = random.integers(1 if min(sizes) > 1 else 0, min(sizes), shape) if whole else random.standard_normal(shape)
+        if len(shape) > 1 and shape[1] > 2 and (whole or (skipped and len(shape) > 2)):
+            x[0, -2:] = 0 if whole else skipped[0]
+            x[-1, 1] = 0 if whole else skipped[0]
+        found.append(x.astype(str(tensor.dtype)))
+    return found
+
+
+def run(model: Any, given: list[Any]) -> list[Any]:
+    """Return the outputs, and reset the states of stateful layers."""
+    import numpy as np
+
+    outputs = model(given if len(given) > 1 else given[0], training=False)
+    several = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    for layer in leaves(model):
+        if getattr(layer, "stateful", False) and hasattr(layer, "reset_states"):
+            layer.reset_states()
+    return [np.asarray(one, dtype="float64") for one in several]
+
+
+def shake(model: Any, seed: int) -> None:
+    """Move every weight by about one unit in the last place."""
+    import numpy as np
+
+    random = np.random.default_rng(seed)
+    for weight in model.weights:
+        values = np.asarray(weight)
+        if values.dtype.kind == "f":
+            step = np.where(random.random(values.shape) < 0.5, -0.5, 0.5) * np.finfo(values.dtype).eps
+            weight.assign((values.astype("float64") * (1 + step)).astype(values.dtype))
+
+
+def save(path: Path, outputs: list[Any]) -> None:
+    """Keep outputs in order."""
+    import numpy as np
+
+    np.savez(path, **{f"y{number}": one for number, one in enumerate(outputs)})
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

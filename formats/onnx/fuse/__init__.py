@@ -1,0 +1,1 @@
+"""Recognition of layers in other operators, which replaces them by recurrent nodes."""

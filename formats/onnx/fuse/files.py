@@ -1,0 +1,314 @@
+"""Recurrent layers that an exporter wrote out in other operators, given back as one RNN, GRU or LSTM each.
+
+A layer is recognised by what its steps compute. Each is replaced only once onnxruntime has given the same numbers for the old
+operators and the new one, alone and in the whole model; all others stay unchanged, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.claims import proved as claimed
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.onnx.computed import ODD
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
+from rnnconvert.formats.onnx.fuse.inputs import region, whole_inputs
+from rnnconvert.formats.onnx.fuse.loops import loops
+from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
+from rnnconvert.formats.onnx.fuse.recognised import Found
+from rnnconvert.formats.onnx.fuse.shapes import Shapes
+from rnnconvert.formats.onnx.fuse.steps import steps
+from rnnconvert.formats.onnx.hoisted import hoist
+from rnnconvert.formats.onnx.proto import file as onnx_file
+from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
+from rnnconvert.formats.onnx.proto.scopes import Scope, walk
+from rnnconvert.formats.onnx.proto.spread import everywhere
+
+_OPSETS = 7
+
+
+@dataclass(frozen=True)
+class Layered:
+    """A layer that is one node now.
+
+    name    what it was called: the node, or the first product of its steps
+    was     the operators that it was made of
+    cell    what it is, in words
+    error   how far the new node is from the old operators on random inputs
+    """
+
+    name: str
+    was: str
+    cell: str
+    error: float
+
+
+@dataclass(frozen=True)
+class Fused:
+    """What `fuse` did.
+
+    source   the model that was read
+    target   the model that was written, or would be
+    layers   the layers that are one node now
+    left     what looks like a layer and stays unchanged, with the reason
+    nodes    how many nodes the model had, and has
+    error    how far the whole model's outputs are from what they were; None where nothing was replaced
+    """
+
+    source: str
+    target: str
+    layers: tuple[Layered, ...]
+    left: tuple[tuple[str, str], ...]
+    nodes: tuple[int, int]
+    error: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        left = [{"name": name, "reason": reason} for name, reason in self.left]
+        layers = [vars(one) for one in self.layers]
+        return {**vars(self), "layers": layers, "left": left, "nodes": list(self.nodes)}
+
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
+        lines = [f"  {one.name}: {one.was} -> {one.cell}; {claimed([one.error])}" for one in self.layers]
+        lines += [f"  {name}: left unchanged: {reason}" for name, reason in self.left]
+        lines.append(f"nodes: {self.nodes[0]} -> {self.nodes[1]}")
+        if self.error is not None:
+            lines.append(claimed([self.error], "the whole model gives what it gave", "in onnxruntime"))
+        return lines
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def fuse(
+    model: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False,
+    watch: Callable[[str], None] | None = None,
+) -> Fused:  # fmt: skip
+    """Write an ONNX model in which each recurrent layer is one node RNN, GRU or LSTM.
+
+    model    a model with layers as Loop, Scan or written-out steps
+    target   the model to write
+    force    replace the target if it exists
+    dry_run  write nothing, but still make the proof
+    watch    is called with what is being done, in words
+
+    Raises RefusedError if no layer can be replaced, MissingPackageError without onnxruntime, UnreadableError for a damaged
+    file, UsageError for wrong use.
+    """
+    source, path = Path(model), Path(target)
+    if path.suffix.lower() != ".onnx":
+        raise UsageError(f"{path}: the new file is an ONNX model. Give it a name that ends in .onnx")
+    if source.resolve() == path.resolve():
+        raise UsageError(f"{source} is both the model and the new file. Choose another name for the new one")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
+    if not dry_run:
+        only_replace(path, force)
+    tell = watch or (lambda what: None)
+    tell("looking for layers")
+    try:
+        work = _Work(onnx_file.read(source), source, tell)
+        with new_folder() as folder:
+            graph, done = work.fused(folder, str(path))
+    except ODD as error:
+        if isinstance(error, RnnConvertError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({what})") from None
+    if not done.layers:
+        raise _nothing(source, done)
+    if not dry_run:
+        onnx_write.write(path, graph.model, graph.arrays, check=False)
+    return done
+
+
+def _nothing(source: Path, done: Fused) -> RefusedError:
+    if not done.left:
+        return RefusedError(
+            f"the model {source}", "ONNX's RNN, GRU and LSTM",
+            "it has no recurrent layer in a Loop, in a Scan or in written-out steps, apart from nodes RNN, GRU and LSTM",
+            "Leave it as it is.",
+        )  # fmt: skip
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in done.left)
+    return RefusedError(f"every layer of {source}", "ONNX's RNN, GRU and LSTM", reasons, "Nothing was written.")
+
+
+class _Work:
+    """A model on its way."""
+
+    def __init__(self, file: OnnxFile, source: Path, tell: Callable[[str], None]) -> None:
+        self.file, self.source, self.tell = file, source, tell
+        self.old = _copied(file)
+        hoist(file.model.graph)
+        self.scope: Scope = next(iter(walk(file)))
+        self.opset = self.scope.opsets.get("", self.scope.opsets.get("ai.onnx", 1))
+        self.left: list[tuple[str, str]] = []
+        if self.opset < _OPSETS:
+            raise RefusedError(
+                f"the operator set {self.opset}", "fuse", "the operators RNN, GRU and LSTM are of today's form from 7 on",
+                "Convert the model with onnx.version_converter first.",
+            )  # fmt: skip
+        self.shapes = Shapes(file.model)
+
+    def candidates(self) -> list[list[Found]]:
+        """Return every layer that is recognised, in one form or several; the others go to `left`."""
+        used = {one.name for one in self.scope.graph.output}
+        used |= {name for node in self.scope.nodes for name in reads(node)}
+        found: list[list[Found]] = []
+        for node, one in loops(self.scope, self.shapes, used):
+            self._note(found, node.name or node.output[0] or node.op_type, one)
+        for label, forms in steps(self.scope, self.shapes):
+            self._note(found, label, forms)
+        return found
+
+    def _note(self, found: list[list[Found]], label: str, one: Found | list[Found] | UnmatchedError) -> None:
+        if isinstance(one, UnmatchedError):
+            self.left.append((label, str(one)))
+        else:
+            found.append([one] if isinstance(one, Found) else one)
+
+    def fused(self, folder: Path, target: str) -> tuple[Graph, Fused]:
+        """Return the model with every layer that is proved as one node."""
+        pairs: list[tuple[int, Found, Pair]] = []
+        reasons: dict[int, tuple[str, str]] = {}
+        candidates = self.candidates()
+        for number, forms in enumerate(candidates):
+            for one in forms:
+                try:
+                    pairs.append((number, one, region(self.old, self.scope, self.shapes, one, self.opset)))
+                except UnmatchedError as problem:
+                    reasons[number] = one.label, str(problem)
+        proved: dict[int, tuple[Found, float]] = {}
+        self.tell(f"proving {len(candidates)} layers")
+        verdicts = prove([pair for _, _, pair in pairs], _inside(folder, "alone")) if pairs else []
+        for (number, one, _), verdict in zip(pairs, verdicts, strict=True):
+            if verdict.equal:
+                proved.setdefault(number, (one, verdict.error))
+            else:
+                reasons[number] = one.label, f"recognized as {_cell(one)}, but not proved: {verdict.reason}"
+        self.left += [reason for number, reason in sorted(reasons.items()) if number not in proved]
+        graph, error = self.old, None
+        kept = list(proved.values())
+        if kept:
+            graph, kept, error = self._whole(kept, folder)
+        layers = tuple(Layered(one.label, one.what, _cell(one), off) for one, off in kept)
+        self.left += [(f"the step before those of {one.label}", one.partly) for one, _ in kept if one.partly]
+        counts = (_count(self.old.model.graph), _count(graph.model.graph))
+        return graph, Fused(str(self.source), target, layers, tuple(self.left), counts, error)
+
+    def _whole(
+        self, proved: list[tuple[Found, float]], folder: Path
+    ) -> tuple[Graph, list[tuple[Found, float]], float | None]:
+        """Return the new model, once it gives what the old one gave; without the layers that prevent it."""
+        try:
+            inputs = whole_inputs(self.old.model.graph, self.scope)
+        except UnmatchedError as problem:
+            raise RefusedError("the whole model", "a proof", str(problem)) from None
+        self.tell("proving the whole model")
+        outputs = [one.name for one in self.old.model.graph.output]
+        graph = self._with([one for one, _ in proved])
+        pair = Pair("the whole model", self.old, graph, outputs, inputs)
+        (verdict,) = prove([pair], _inside(folder, "whole"), least=2)
+        if verdict.equal:
+            return graph, proved, verdict.error
+        if len(proved) == 1:
+            self.left.append((proved[0][0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
+            return self.old, [], None
+        kept: list[tuple[Found, float]] = []
+        error: float | None = None
+        for number, one in enumerate(proved):  # one after another: those that are proved stay
+            graph = self._with([each for each, _ in [*kept, one]])
+            pair = Pair("the whole model", self.old, graph, outputs, inputs)
+            (verdict,) = prove([pair], _inside(folder, f"whole{number}"), least=2)
+            if verdict.equal:
+                kept.append(one)
+                error = verdict.error
+            else:
+                self.left.append((one[0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
+        return self._with([each for each, _ in kept]) if kept else self.old, kept, error
+
+    def _with(self, layers: Sequence[Found]) -> Graph:
+        """Return the model with some layers as one node each."""
+        model = onnx.ModelProto()
+        model.CopyFrom(self.old.model)
+        arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
+        model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
+        names = Names(names_in(model.graph) | set(arrays))
+        nodes: list[onnx.NodeProto] = []
+        given: list[str] = []
+        for one in layers:
+            states = {letter: name for letter, name in one.states.items() if everywhere(self.scope, name) != 0}
+            new, numbers = made(one, names.free(one.label), self.opset, states)
+            nodes += new
+            arrays.update(numbers)
+            given += [use.value for use in one.uses]
+        replaced(model.graph, nodes, given)
+        met: set[str] = set()
+        for node in model.graph.node:  # a name of a node is not to be given twice
+            node.name = unique(node.name, met)
+            met |= {node.name} - {""}
+        used = {name for node in model.graph.node for name in reads(node)} | {one.name for one in model.graph.output}
+        arrays = {name: array for name, array in arrays.items() if name in used}
+        known = {one.name for one in model.graph.initializer}
+        for name, array in arrays.items():
+            if name not in known:
+                code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
+                model.graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
+        return Graph(model, arrays)
+
+
+def _cell(found: Found) -> str:
+    single = Recurrent(found.label, (Layer((found.direction,)),))
+    way = ", from the end" if found.direction.reverse else ""
+    after = {True: " (reset after)", False: " (reset before)", None: ""}[found.direction.cell.reset_after]
+    mask = "" if found.mask is None else f", at the steps that {found.mask.value!r} counts"
+    return f"{found.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}{mask}"
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.mkdir()
+    return path
+
+
+def _count(graph: onnx.GraphProto) -> int:
+    """Return how many nodes a graph has, those in its nodes among them; constants do not count."""
+    count = 0
+    for node in graph.node:
+        count += node.op_type != "Constant"
+        count += sum(_count(one.g) for one in node.attribute if one.HasField("g"))
+    return count
+
+
+def _copied(file: OnnxFile) -> Graph:
+    """Return a model with the numbers of its initializers apart, and all others in it."""
+    model = onnx.ModelProto()
+    model.CopyFrom(file.model)
+    arrays: dict[str, Array | Pieced] = {}
+    kept = list(onnx_write.tensors(file.model))  # their identities hold while they are held
+    graph = {id(tensor) for tensor in file.model.graph.initializer}
+    for own, copy in zip(kept, onnx_write.tensors(model), strict=True):
+        if id(own) in graph and own.data_type in DTYPES:
+            onnx_write.clear(copy)
+            arrays[own.name] = file.tensor(own)
+        elif own.data_location == onnx.TensorProto.EXTERNAL:
+            onnx_write.put(copy, file.tensor(own))
+        else:
+            file.restore(copy)
+    return Graph(model, arrays)

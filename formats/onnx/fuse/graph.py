@@ -1,0 +1,290 @@
+"""The node for a layer that was found, and the graph with it in place."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.formats.onnx.fuse.recognised import Found, Mask, Read
+from rnnconvert.formats.onnx.graph import attributes
+from rnnconvert.formats.onnx.masked_steps import Steps, steps
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+
+Made = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
+
+
+class _Nodes:
+    """Nodes under construction, for an operator set."""
+
+    def __init__(self, prefix: str, opset: int, dtype: np.dtype) -> None:
+        self.prefix, self.opset, self.dtype = prefix, opset, dtype.newbyteorder("=")
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: dict[str, Array | Pieced] = {}
+
+    def constant(self, wanted: str, array: Array | Pieced) -> str:
+        self.arrays[f"{self.prefix}/{wanted}"] = array
+        return f"{self.prefix}/{wanted}"
+
+    def add(self, operator: str, inputs: Sequence[str], wanted: str = "", output: str = "", **attributes: Any) -> str:
+        name = output or f"{self.prefix}/{wanted}"
+        label = f"{self.prefix}/{wanted or operator}"
+        self.nodes.append(helper.make_node(operator, inputs, [name], label, **attributes))
+        return name
+
+    def axes(self, operator: str, value: str, axes: Sequence[int], local: str = "", output: str = "") -> str:
+        """Add Squeeze or Unsqueeze, whose axes are an attribute before operator set 13."""
+        if self.opset < 13:
+            return self.add(operator, [value], local, output, axes=list(axes))
+        name = self.constant("axes_" + "_".join(map(str, axes)), np.array(axes, np.int64))
+        return self.add(operator, [value, name], local, output)
+
+    def cut(self, value: str, bounds: tuple[int, int, int, int], local: str) -> str:
+        """Add a Slice: first, end, axis, step."""
+        if self.opset < 10:
+            return self.add("Slice", [value], local, starts=[bounds[0]], ends=[bounds[1]], axes=[bounds[2]])
+        given = [self.constant(f"{local}_{n}", np.array([one], np.int64)) for n, one in enumerate(bounds)]
+        return self.add("Slice", [value, *given], local)
+
+    def integers(self, *values: int) -> str:
+        """Return a list of whole numbers."""
+        return self.constant("axes_" + "_".join(map(str, values)), np.array(values, np.int64))
+
+    def zero(self) -> str:
+        """Return the number zero, of the layer's type."""
+        return self.constant("zero", np.zeros((), self.dtype))
+
+
+def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Made:
+    """Return the nodes that give everything that is used of a layer, and their numbers.
+
+    prefix  what their names begin with
+    states  initial states to give; those that are not here are zero
+    """
+    own = _Nodes(prefix, opset, found.direction.dtype)
+    x = [_sequence(own, read, number) for number, read in enumerate(found.reads)]
+    given = x[0] if len(x) == 1 else own.add("Concat", x, "x", axis=2)
+    counting = None if found.mask is None else _counting(own, found.mask, given)
+    if counting is not None:
+        batch_first = own.add("Transpose", [given], "x_by_sequence", perm=[1, 0, 2])
+        given = own.add("Transpose", [counting.front(own, "x", batch_first)], "x_in_front", perm=[1, 0, 2])
+    single = Recurrent(found.label, (Layer((found.direction,)),))
+    cell = found.direction.cell
+    packed = pack(registry.layout("onnx", cell.kind, cell.reset_after), single)
+    values: dict[str, str] = {name: own.constant(name, array) for name, array in packed.items()}
+    for letter, name in states.items():
+        values[f"initial_{letter}"] = own.axes("Unsqueeze", name, [0], f"initial_{letter}") if found.rank == 2 else name
+    slots = ["W", "R", "B", "", "initial_h", "initial_c", "P"][: 7 if cell.kind == "lstm" else 5]
+    values[""] = "" if counting is None else counting.lengths(own, "lengths")
+    inputs = [given, *(values.get(slot, "") for slot in slots)]
+    while not inputs[-1]:
+        inputs.pop()
+    outputs = [f"{prefix}/Y", f"{prefix}/Y_h", *([f"{prefix}/Y_c"] if cell.kind == "lstm" else [])]
+    own.nodes.append(helper.make_node(found.operator, inputs, outputs, prefix, **attributes(single)))
+    if counting is None:
+        _give(own, found, outputs)
+    else:
+        _give_masked(own, found, counting, outputs, states)
+    return own.nodes, own.arrays
+
+
+def _counting(own: _Nodes, mask: Mask, x: str) -> Steps:
+    """Add which steps of each sequence count."""
+    if own.opset < 13:
+        raise UnmatchedError(f"its mask {mask.value!r} needs operators of set 13 or later")
+    if mask.rank == 1:
+        size = own.add("Shape", [x], "size")
+        steps_ = own.add("Squeeze", [own.add("Slice", [size, own.integers(0), own.integers(1)], "steps")], "count")
+        bounds = [own.constant(word, np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1))]
+        number = own.add("Range", [bounds[0], steps_, bounds[1]], "number")
+        lengths = own.add("Cast", [mask.value], "given_lengths", to=onnx.TensorProto.INT64)
+        truths = own.add("Less", [number, own.axes("Unsqueeze", lengths, [1], "each_length")], "counts")
+        return steps(own, truths, "mask")
+    truths = mask.value
+    if mask.negated:
+        truths = own.add("Not", [truths], "mask_counts")
+    if mask.rank == 3:
+        truths = own.axes("Squeeze", truths, [2], "mask_narrow")
+    if mask.axis == 0:
+        truths = own.add("Transpose", [truths], "mask_by_sequence", perm=[1, 0])
+    return steps(own, truths, "mask")
+
+
+def _give_masked(own: _Nodes, found: Found, counting: Steps, outputs: Sequence[str], states: Mapping[str, str]) -> None:
+    """Add what turns the operator's outputs into the values that are used, with what stands for steps that do not count."""
+    every = own.add("Transpose", [own.axes("Squeeze", outputs[0], [1], "states")], "states_by_sequence", perm=[1, 0, 2])
+    for number, use in enumerate(found.uses):
+        name = f"use_{number}"
+        if use.kind == "sequence":
+            first = states.get("h", "") if use.fill == "state" else ""
+            first = own.axes("Unsqueeze", first, [1], f"{name}_first") if first else ""
+            value = counting.spread(own, name, every, False, use.fill == "zero", first)
+            order = [0, 1, 2] if use.axis else [1, 0, 2]
+            own.add("Transpose", [value], f"{name}_in_time", use.value, perm=order)
+            continue
+        last = own.axes("Squeeze", outputs[1 if use.kind == "hidden" else 2], [0], f"{name}_last")
+        first = states.get("h" if use.kind == "hidden" else "c", "") if use.fill == "state" else ""
+        own.add("Identity", [counting.ended(own, name, last, first or own.zero())], f"{name}_given", use.value)
+
+
+def _sequence(own: _Nodes, read: Read, number: int) -> str:
+    """Return a sequence (time, batch, features) of what the steps read."""
+    if read.steps:
+        parts = [own.axes("Unsqueeze", step, [0], f"x{number}_{n}") for n, step in enumerate(read.steps)]
+        return parts[0] if len(parts) == 1 else own.add("Concat", parts, f"x{number}", axis=0)
+    value = read.value
+    if read.axis == 1:
+        value = own.add("Transpose", [value], f"x{number}", perm=[1, 0, 2])
+    if read.window is not None:
+        value = own.cut(value, (*read.window, 0, 1), f"x{number}_window")
+    return value
+
+
+def _give(own: _Nodes, found: Found, outputs: Sequence[str]) -> None:
+    """Add what turns the operator's outputs into the values that are used."""
+    states = ""
+    for use in found.uses:
+        if use.kind == "sequence" and use.rank == 3 and use.axis == 0 and not found.processing:
+            own.add("Identity", [outputs[0]], f"sequence_{len(own.nodes)}", use.value)
+            continue
+        if use.kind in ("sequence", "step") and not states:
+            states = own.axes("Squeeze", outputs[0], [1], "states")
+            if found.processing:
+                states = own.cut(states, (-1, np.iinfo(np.int64).min + 1, 0, -1), "states_in_processing_order")
+        if use.kind == "sequence":
+            where = states
+            if use.rank == 3:
+                where = own.axes("Unsqueeze", where, [1], f"states_{len(own.nodes)}")
+            order = [0, 1, 2] if use.rank == 2 else [0, 1, 2, 3]
+            if use.axis:
+                order.insert(use.axis, order.pop(0))
+                own.add("Transpose", [where], f"sequence_{len(own.nodes)}", use.value, perm=order)
+            else:
+                own.add("Identity", [where], f"sequence_{len(own.nodes)}", use.value)
+        elif use.kind == "step":
+            index = own.constant(f"step_{use.step}", np.array(use.step, np.int64))
+            value = own.add("Gather", [states, index], f"state_{use.step}", "" if use.rank == 3 else use.value, axis=0)
+            if use.rank == 3:
+                own.axes("Unsqueeze", value, [0], f"out_{use.step}", use.value)
+        else:
+            last = outputs[1 if use.kind == "hidden" else 2]
+            if use.rank == 3:
+                own.add("Identity", [last], f"last_{use.kind}_{len(own.nodes)}", use.value)
+            else:
+                own.axes("Squeeze", last, [0], f"last_{use.kind}_{len(own.nodes)}", use.value)
+
+
+def replaced(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
+    """Put nodes into a graph in place of those that gave the same values, and remove what nobody needs any more."""
+    gone = set(values)
+    kept = [node for node in graph.node if not gone & set(node.output)]
+    nodes = _needed([*kept, *new], {one.name for one in graph.output})
+    ordered = _ordered(nodes)
+    del graph.node[:]
+    graph.node.extend(ordered)
+    used = {name for node in graph.node for name in reads(node)} | {one.name for one in graph.output}
+    stored = {one.name for one in graph.initializer}
+    given = {one.name for one in graph.input} - stored  # a number that is stored and an input goes as a whole
+    for field in (graph.input, graph.initializer, graph.value_info):
+        left = [one for one in field if one.name in used or one.name in given]
+        del field[:]
+        field.extend(left)
+
+
+def reads(node: onnx.NodeProto) -> set[str]:
+    """Return the values that a node reads, those that graphs inside it take from around them among them."""
+    found = {name for name in node.input if name}
+    for attribute in node.attribute:
+        for graph in (attribute.g,) if attribute.HasField("g") else attribute.graphs:
+            found |= free(graph)
+    return found
+
+
+def bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
+    """Return the graphs in some nodes."""
+    return [one.g for node in nodes for one in node.attribute if one.HasField("g")]
+
+
+def names_in(graph: onnx.GraphProto) -> set[str]:
+    """Return every name of a value in a graph and in those inside it."""
+    names = {one.name for one in (*graph.input, *graph.initializer, *graph.output)}
+    for node in graph.node:
+        names.update(node.input, node.output)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= names_in(inner)
+    return names
+
+
+class Names:
+    """Names of values, in which a name stands for what lies below it, too: "a" is among them where "a/b" is."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._sorted = sorted(set(names))
+
+    def __contains__(self, name: object) -> bool:
+        return self._first(f"{name}/").startswith(f"{name}/") or self._first(str(name)) == name
+
+    def _first(self, name: str) -> str:
+        at = bisect.bisect_left(self._sorted, name)
+        return self._sorted[at] if at < len(self._sorted) else ""
+
+    def free(self, name: str) -> str:
+        """Add a name that is not among them: this one, or with a number after it."""
+        name = unique(name, self)
+        bisect.insort(self._sorted, name)
+        return name
+
+
+def free(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that a graph in a node takes from around it."""
+    own = {one.name for one in (*graph.input, *graph.initializer)}
+    own |= {name for node in graph.node for name in node.output}
+    found = {name for node in graph.node for name in reads(node)} | {one.name for one in graph.output}
+    return found - own
+
+
+def _needed(nodes: Sequence[onnx.NodeProto], outputs: set[str]) -> list[onnx.NodeProto]:
+    """Return the nodes that the outputs depend on, in the same order."""
+    places = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    waiting, found = list(outputs), set()
+    while waiting:
+        index = places.get(waiting.pop())
+        if index is not None and index not in found:
+            found.add(index)
+            waiting += reads(nodes[index])
+    return [node for index, node in enumerate(nodes) if index in found]
+
+
+def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Return nodes in an order in which they can run, as near to the given one as that allows."""
+    places = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    done: set[int] = set()
+    open_: set[int] = set()
+    found: list[onnx.NodeProto] = []
+    for start in range(len(nodes)):
+        waiting = [(start, False)]
+        while waiting:
+            index, ready = waiting.pop()
+            if index in done:
+                continue
+            if ready:
+                done.add(index)
+                found.append(nodes[index])
+                continue
+            if index in open_:
+                raise UnmatchedError("what it reads depends on what it gives")
+            open_.add(index)
+            waiting.append((index, True))
+            waiting += [(places[name], False) for name in sorted(reads(nodes[index]))
+                        if name in places and places[name] not in done]  # fmt: skip
+    return found

@@ -1,0 +1,181 @@
+"""Where the numbers of constant values are stored, and how new numbers get there through the nodes that move them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.proto.file import OnnxFile
+from rnnconvert.formats.onnx.proto.scopes import Scope
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Where a constant value is stored.
+
+    tensors  the tensors that hold its numbers
+    index    for each of its numbers, in C order, where it stands in the tensors laid end to end; None if the
+             value is the first tensor itself
+    """
+
+    tensors: tuple[onnx.TensorProto, ...]
+    index: Array | None = None
+
+    def key(self) -> tuple[object, ...]:
+        """Return what two places share that are the same: the tensors, and the order of their numbers."""
+        index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
+        return tuple(map(id, self.tensors)), index.astype(np.int64).tobytes()
+
+
+def place(scope: Scope, name: str) -> Place | None:
+    """Return where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""
+    scope, name = scope.resolve(name)
+    tensor = scope.stored(name)
+    if tensor is not None:
+        return Place((tensor,))
+    starts: dict[int, int] = {}
+    tensors: list[onnx.TensorProto] = []
+
+    def numbered(one: onnx.TensorProto) -> Array:
+        if id(one) not in starts:
+            starts[id(one)] = sum(_size(before) for before in tensors)
+            tensors.append(one)
+        start = starts[id(one)]
+        return np.arange(start, start + _size(one)).reshape(tuple(one.dims))
+
+    found = scope.moved(name, numbered)
+    if found is None or np.unique(found).size != found.size:
+        return None
+    return Place(tuple(tensors), found.reshape(-1))
+
+
+def _size(tensor: onnx.TensorProto) -> int:
+    return math.prod(tensor.dims)
+
+
+def sources(scope: Scope, name: str) -> list[onnx.TensorProto]:
+    """Return every stored tensor that a value depends on."""
+    waiting, seen = [scope.resolve(name)], set()
+    found = []
+    while waiting:
+        where, value = waiting.pop()
+        if (id(where), value) in seen:
+            continue
+        seen.add((id(where), value))
+        tensor, producer = where.stored(value), where.producer(value)
+        if tensor is not None:
+            found.append(tensor)
+        elif producer is not None:
+            waiting += [where.resolve(given) for given in producer[0].input if given]
+    return found
+
+
+@dataclass
+class Scattered:
+    """Numbers on their way into stored tensors.
+
+    tensors   each tensor that changes, and all of its new numbers
+    problems  what does not fit, in words
+    """
+
+    tensors: list[tuple[onnx.TensorProto, Array]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def scatter(file: OnnxFile, new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
+    """Return the stored tensors with new numbers for some values.
+
+    Two values that share a stored number but need different ones are a problem.
+    """
+    done = Scattered()
+    written: dict[int, list[str]] = {}
+    for name in new:
+        for tensor in places[name].tensors:
+            written.setdefault(id(tensor), []).append(name)
+    held: dict[int, _Held] = {}
+    for owner, name in enumerate(new):
+        values = np.asarray(new[name]).reshape(-1)
+        where = places[name]
+        first = where.tensors[0]
+        if where.index is None and written[id(first)] == [name]:
+            done.tensors.append((first, values.reshape(tuple(first.dims))))
+            continue
+        start = 0
+        for tensor in where.tensors:
+            size = _size(tensor)
+            if id(tensor) not in held:
+                held[id(tensor)] = _Held(tensor, file.tensor(tensor).reshape(-1).copy(), np.full(size, -1))
+            index = np.arange(size) if where.index is None else where.index - start
+            inside = (index >= 0) & (index < size)
+            other = held[id(tensor)].put(index[inside], values[inside], owner)
+            if other is not None:
+                done.problems.append(
+                    f"{name!r} and {list(new)[other]!r} are one array in the target ({tensor.name!r}), but the source "
+                    "has two that differ; untie them in the target"
+                )
+            start += size
+    done.tensors += [(one.tensor, one.numbers.reshape(tuple(one.tensor.dims))) for one in held.values()]
+    return done
+
+
+@dataclass(eq=False)
+class _Held:
+    """A tensor's numbers while several values write them, and which value wrote each; -1 for none yet."""
+
+    tensor: onnx.TensorProto
+    numbers: Array
+    owners: Array
+
+    def put(self, at: Array, values: Array, owner: int) -> int | None:
+        """Put some numbers; return a value that wrote others there before, or None."""
+        same = (self.numbers[at] == values) | ((self.numbers[at] != self.numbers[at]) & (values != values))
+        before = self.owners[at][~same & (self.owners[at] >= 0)]
+        self.numbers[at], self.owners[at] = values, owner
+        return int(before[0]) if before.size else None
+
+
+class Readers:
+    """Which nodes read a stored tensor."""
+
+    def __init__(self, scopes: Sequence[Scope]) -> None:
+        self._starts: dict[int, list[tuple[Scope, str]]] = {}
+        self._reads: dict[tuple[int, str], list[tuple[Scope, onnx.NodeProto, int]]] = {}
+        self._outputs: set[tuple[int, str]] = set()
+        for scope in scopes:
+            names = [tensor.name for tensor in getattr(scope.graph, "initializer", ())]
+            names += [node.output[0] for node in scope.nodes if node.op_type == "Constant" and node.output]
+            for name in names:
+                tensor = scope.stored(name)
+                if tensor is not None:
+                    self._starts.setdefault(id(tensor), []).append((scope, name))
+            for node in scope.nodes:
+                for index, given in enumerate(node.input):
+                    where, value = scope.resolve(given)
+                    self._reads.setdefault((id(where), value), []).append((scope, node, index))
+            for output in scope.graph.output:
+                where, value = scope.resolve(output if isinstance(output, str) else output.name)
+                self._outputs.add((id(where), value))
+
+    def other(self, tensor: onnx.TensorProto, own: Iterable[tuple[onnx.NodeProto, int]]) -> str:
+        """Return in words a node that reads a tensor's numbers and is not among `own` (nodes and which input), or ""."""
+        mine = {(id(node), index) for node, index in own}
+        waiting, seen = list(self._starts.get(id(tensor), ())), set()
+        while waiting:
+            scope, name = waiting.pop()
+            if (id(scope), name) in seen:
+                continue
+            seen.add((id(scope), name))
+            if (id(scope), name) in self._outputs:
+                return f"it is an output of {scope.path}"
+            for where, node, index in self._reads.get((id(scope), name), ()):
+                if (id(node), index) in mine or node.op_type in ("Shape", "Size") or where.calls(node):
+                    continue
+                if not where.moves(node, index):
+                    return f"a node {node.op_type} {node.name!r} reads it too"
+                waiting += [(where, output) for output in node.output]
+        return ""

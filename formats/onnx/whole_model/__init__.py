@@ -1,0 +1,1 @@
+"""What lies around the recurrent nodes of a model: its other layers, by name."""

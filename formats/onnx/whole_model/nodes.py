@@ -1,0 +1,103 @@
+"""Nodes of ONNX graphs for finding layers among them: their readers, the inputs that are weights, their attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.formats.onnx.proto.scopes import Scope
+
+ONNX = ("", "ai.onnx")
+"""The names of ONNX's own domain."""
+
+
+@dataclass(frozen=True, eq=False)
+class GraphLayer:
+    """One layer in a graph.
+
+    operator  what it is, by the name that the layouts have for its class
+    scope     the graph that it is in
+    nodes     its nodes: the one that its weights belong to, then the others in the order of the data
+    values    the layout's names of its arrays, and the values that these are
+    inputs    the nodes' inputs that are its arrays
+    data      the value that it reads
+    facts     what is set beside the weights, by the operator's attributes
+    """
+
+    operator: str
+    scope: Scope
+    nodes: tuple[onnx.NodeProto, ...]
+    values: Mapping[str, str]
+    inputs: tuple[tuple[onnx.NodeProto, int], ...]
+    data: str
+    facts: Mapping[str, Any]
+
+
+class Uses:
+    """Which nodes of a graph read each value, and how many axes a value has where the graph says it."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in scope.nodes:
+            for name in read_by(node):
+                self._readers.setdefault(name, []).append(node)
+        for output in scope.graph.output:
+            self._readers.setdefault(output if isinstance(output, str) else output.name, []).append(onnx.NodeProto())
+
+        graph = scope.graph
+        known = [*graph.value_info, *graph.input, *graph.output] if isinstance(graph, onnx.GraphProto) else []
+        self._ranks = {one.name: len(one.type.tensor_type.shape.dim) for one in known
+                       if one.type.tensor_type.HasField("shape")}  # fmt: skip
+
+    def rank(self, value: str) -> int:
+        """Return how many axes a value has; -1 where the graph does not show it."""
+        return self._ranks.get(value, -1)
+
+    def only(self, value: str) -> onnx.NodeProto | None:
+        """Return the one node that reads a value; None if there are more, or it is an output of the graph."""
+        readers = self._readers.get(value, [])
+        return readers[0] if len(readers) == 1 else None
+
+
+def read_by(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the values that a node reads, including those that the graphs in it read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
+            for inner in graph.node:
+                yield from read_by(inner)
+            yield from (output.name for output in graph.output)
+
+
+def operand(scope: Scope, uses: Uses, node: onnx.NodeProto, operator: str) -> tuple[onnx.NodeProto, int] | None:
+    """Return the only node that reads another's output, if it is of that operator with a constant; and which input that
+    is.
+    """
+    behind = uses.only(node.output[0])
+    if behind is None or behind.op_type != operator or behind.domain not in ONNX or len(behind.input) != 2:
+        return None
+    index = 0 if behind.input[1] == node.output[0] else 1
+    return (behind, index) if is_weight(scope, behind.input[index]) else None
+
+
+def is_weight(scope: Scope, value: str) -> bool:
+    """Return whether a value is a constant array of floating-point numbers."""
+    array = scope.constant(value)
+    return array is not None and array.dtype.kind not in "iub" and array.ndim > 0
+
+
+def number(attributes: Mapping[str, onnx.AttributeProto], name: str, default: float) -> float:
+    """Return a number among a node's attributes, or the default."""
+    if name not in attributes:
+        return default
+    value = attributes[name]
+    return float(value.f if value.type == onnx.AttributeProto.FLOAT else value.i)
+
+
+def single(value: float) -> float:
+    """Return a number that the file holds in single precision, as the decimal number that was meant."""
+    return float(str(np.float32(value)))

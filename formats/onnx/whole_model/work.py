@@ -1,0 +1,321 @@
+"""An ONNX model on its way to a transplant's view of it: its layers, their arrays, and where these are stored."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.onnx import quantised
+from rnnconvert.formats.onnx.fuse.graph import bodies, reads
+from rnnconvert.formats.onnx.node import Home, Read
+from rnnconvert.formats.onnx.proto.places import Place, Readers, Scattered, place, scatter, sources
+from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.formats.onnx.whole_model.flow import flattened, in_line
+from rnnconvert.formats.onnx.whole_model.layers import layers
+from rnnconvert.formats.onnx.whole_model.names import made_up, module_path
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer
+from rnnconvert.language import registry
+from rnnconvert.language.packing import pack
+from rnnconvert.language.surroundings import equal
+from rnnconvert.models.model import Group, Model, Owner, Unit, loose_units, plain_units
+
+Changed = list[tuple[onnx.TensorProto, Array]]
+"""Stored tensors, and their new numbers."""
+
+
+@dataclass(eq=False)
+class Work:
+    """A model on its way, and where its arrays are stored.
+
+    checkpoint  what the adapter read
+    arrays      every array by its name in the model: its tensor's, where it is stored as one
+    values      the graph's value that each of them is
+    inputs      the nodes' inputs that read each array of a layer
+    """
+
+    checkpoint: Checkpoint
+    arrays: dict[str, Array] = field(default_factory=dict)
+    values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
+    inputs: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
+    _places: dict[str, Place | None] = field(default_factory=dict)
+    _stuck: dict[str, str] = field(default_factory=dict)
+    _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
+
+    @property
+    def read(self) -> Read:
+        """The model as its adapter read it."""
+        return self.checkpoint.read_as(Read)
+
+    def model(self, title: str) -> Model:
+        """Return the layers in the order of the nodes, and the arrays of no layer."""
+        homes = self.read.homes
+        units: list[Unit] = []
+        steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
+        paths = self._paths(homes)
+        seen: dict[object, str] = {}
+        taken: set[str] = set()
+        twice = False
+        inside = {id(node): node for one in self.read.computed.values() for node in one.nodes}
+        within = set(map(id, bodies(inside.values())))
+        for scope in self.read.scopes:
+            if id(scope.graph) in within:
+                continue
+            recurrent = {id(home.node): name for name, home in homes.items() if home.scope is scope}
+            plain = {id(found.nodes[0]): found for found in layers(scope) if id(found.nodes[0]) not in inside}
+            last = (
+                {id(one.nodes[-1]): name for name, one in self.read.computed.items()}
+                if scope is self.read.scopes[0]
+                else {}
+            )
+            for node in scope.nodes:
+                unit: Unit | None = None
+                step: tuple[Scope, Sequence[onnx.NodeProto], str]
+                if id(node) in last:
+                    unit = self._computed(last[id(node)])
+                    step = (
+                        scope,
+                        self.read.computed[last[id(node)]].nodes,
+                        self.read.computed[last[id(node)]].reads[0],
+                    )
+                elif id(node) in recurrent:
+                    name = recurrent[id(node)]
+                    unit = self._recurrent(name, homes[name], paths.get(name, ""))
+                    step = (scope, [node], node.input[0])
+                elif id(node) in plain:
+                    unit = self._plain(plain[id(node)])
+                    step = (scope, plain[id(node)].nodes, plain[id(node)].data)
+                if unit is None:
+                    continue
+                first = seen.get(_what(unit))
+                unit = unit.replace(name=unique(unit.name, taken))
+                taken.add(unit.name)
+                if first is not None:
+                    twice = True  # a layer that is called twice is one, with two names
+                    units.append(unit.replace(alias=first))
+                    continue
+                seen[_what(unit)] = unit.name
+                units.append(unit)
+                steps.append(step)
+        main = self.read.scopes[0]
+        flow = not twice and all(scope is main for scope, _, _ in steps)
+        flow = flow and in_line(main, [(nodes, data) for _, nodes, data in steps])
+        aside = self._others(units, homes)
+        units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
+        return Model(
+            "onnx", title, tuple(units), self.arrays, flow, False, aside, hinders=self.hinders,
+            notes=self.checkpoint.warnings, questions=self.checkpoint.questions,
+        )  # fmt: skip
+
+    def _paths(self, homes: Mapping[str, Home]) -> dict[str, str]:
+        """Return the modules that recurrent nodes were made from; for several layers of one module, with their numbers."""
+        paths = {name: module_path(home.node, [tensor.name for tensor in sources(home.scope, home.values["W"])])
+                 for name, home in homes.items()}  # fmt: skip
+        of_path: dict[str, list[str]] = {}
+        for name, path in paths.items():
+            if path:
+                of_path.setdefault(path, []).append(name)
+        return {
+            name: path if len(names) == 1 else f"{path}[{number}]"
+            for path, names in of_path.items()
+            for number, name in enumerate(names)
+        }
+
+    def _recurrent(self, name: str, home: Home, path: str) -> Unit:
+        stack = self.checkpoint.layers[name]
+        places = {"W": 1, "R": 2, "B": 3, "P": 7}
+        names = {local: self._add(home.scope, value, [(home.node, places[local])])
+                 for local, value in home.values.items() if local in places}  # fmt: skip
+        for local, number in (("initial_h", 5), ("initial_c", 6)):
+            if local in home.values and (
+                state := self._add_state(home, home.values[local], number, stack.num_directions)
+            ):
+                names[local] = state
+        if stack.unconvertible or not set(home.values) <= set(names):
+            self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
+        if quantised.is_one(home.node):
+            self._stuck |= dict.fromkeys(names.values(), f"the layer {name!r} is stored as integers with scales")
+        group = Group(home.layout, tuple(range(stack.num_directions)), names)
+        return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
+
+    def _computed(self, name: str) -> Unit:
+        """Return a layer that other operators compute: its arrays are those that the node would have."""
+        stack = self.checkpoint.layers[name]
+        layout = registry.layout("onnx", stack.cell.kind, stack.cell.reset_after)
+        states = [key for key in stack.first.arrays if key[0].startswith("initial")]
+        bare = stack.first.with_arrays(dict.fromkeys(states))
+        packed = pack(layout, Recurrent(name, (Layer((bare,)),)))
+        names = {local: f"{name}/{local}" for local in packed}
+        self.arrays.update({names[local]: np.asarray(array) for local, array in packed.items()})
+        group = Group(layout, (0,), names)
+        return Unit(name, stack=stack, groups=(group,), made=stack.describe())
+
+    def _add_state(self, home: Home, value: str, number: int, directions: int) -> str:
+        """Note a learned state, which nodes may spread over the batch; "" for one that is not stored as one array."""
+        inputs = [(home.node, number)]
+        shapes = (directions, 1), (1, directions)
+        while (found := home.scope.constant(value)) is None or found.shape[:-1] not in shapes:
+            producer = home.scope.producer(value)
+            if producer is None or producer[0].op_type not in ("Expand", "Gather"):
+                return ""
+            inputs.append((producer[0], 0))
+            value = producer[0].input[0]
+        name = self._add(home.scope, value, inputs)
+        self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
+        return name
+
+    def _plain(self, found: GraphLayer) -> Unit | None:
+        node = found.nodes[0]
+        tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
+        path = module_path(node, tensors) or node.name or node.output[0]
+        shapes: dict[str, Array] = {}
+        for local, value in found.values.items():
+            array = found.scope.constant(value)
+            assert array is not None
+            shapes[local] = array
+        made = f"{found.operator} {node.name}".strip()
+        owner = Owner(path, found.operator, {local: local for local in shapes}, found.facts.get, made)
+        units = plain_units("onnx", owner, shapes)
+        if not units:
+            return None
+        names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
+        unit = units[0].replace(names=names, stated=True)
+        return unit.replace(reads=flattened(found.scope, found.data))
+
+    def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
+        """Note an array of a layer; return the name that it has in the model."""
+        where, own = scope.resolve(value)
+        array = where.constant(own)
+        assert array is not None
+        inputs = list(inputs)
+        stored = place(where, own)
+        if stored is not None:
+            # Two values that nodes make of the same stored numbers, in the same way, are one array.
+            same = self._same.setdefault((*stored.key(), array.shape), (where, own))
+            where, own = same
+        label = where.label(own)
+        names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].op_type})"]
+        if where.stored(own) is None:
+            whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
+            names = [*(whole if len(whole) == 1 else []), *names]
+        more = (f"{label} ({number})" for number in itertools.count(2))  # calls of one function may bear one name
+        free = (name for name in itertools.chain(names, more) if self.values.get(name, (where, own)) == (where, own))
+        name = next(free)
+        self.arrays.setdefault(name, array)
+        self.values.setdefault(name, (where, own))
+        self.inputs.setdefault(name, []).extend(inputs)
+        return name
+
+    def _others(self, units: Sequence[Unit], homes: Mapping[str, Home]) -> dict[str, str]:
+        """Add the tensors of no layer, and say which of them are not weights."""
+        used = {id(tensor): tensor for where, value in self.values.values() for tensor in sources(where, value)}
+        main = self.read.scopes[0]
+        nodes = [node for one in self.read.computed.values() for node in one.nodes]
+        inside = {value for node in nodes for value in reads(node)}
+        within = set(map(id, bodies(nodes)))
+        used |= {
+            id(tensor): tensor
+            for value in inside
+            if main.constant(value) is not None
+            for tensor in sources(main, value)
+        }
+        states = {id(tensor): tensor for home in homes.values() for value in home.node.input[4:]
+                  for tensor in sources(home.scope, value) if value}  # fmt: skip
+        aside = {}
+        for scope in self.read.scopes:
+            for value, tensor in scope.weights() if id(scope.graph) not in within else ():
+                if id(tensor) in used:
+                    continue
+                name = scope.label(value)
+                if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
+                    name = unique(name, self.values)  # graphs may bear one name
+                array = self.read.file.tensor(tensor)
+                if array.dtype.kind in "iub":
+                    aside[name] = "integers, not weights"
+                elif id(tensor) in states and not array.any():
+                    aside[name] = "the zeros that a recurrent layer begins with"
+                elif array.size and (array == array.flat[0]).all() and made_up(value):
+                    aside[name] = "a constant of the computation"
+                self.arrays.setdefault(name, array)
+                self.values.setdefault(name, (scope, value))
+        return aside
+
+    def _place(self, name: str) -> Place | None:
+        if name not in self._places:
+            self._places[name] = place(*self.values[name]) if name in self.values else None
+        return self._places[name]
+
+    def hinders(self, new: Mapping[str, Array]) -> list[str]:
+        """Return why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
+        readers = Readers(self.read.scopes)
+        own = [one for inputs in self.inputs.values() for one in inputs]
+        problems = []
+        for name, array in new.items():
+            where = self._place(name)
+            if name not in self.values:
+                why = (
+                    f"{name!r} cannot be written: other operators compute its layer. Make one node of it first: rnnconvert fuse "
+                    "MODEL.onnx -o FAST.onnx"
+                )
+            elif where is None:
+                why = (
+                    f"{name!r} cannot be written: nodes of the model compute it from others. Export the model with its "
+                    "constants folded"
+                )
+            elif name in self._stuck:
+                why = f"{name!r} cannot be written alone: {self._stuck[name]}"
+            else:
+                others = [other for tensor in where.tensors if (other := readers.other(tensor, own))]
+                why = f"{name!r} cannot be written alone: {others[0]}" if others and name in self.inputs else ""
+            if why and not equal(array, self.arrays[name]):
+                problems.append(why)
+        scattered = self._scattered(new)
+        return problems + scattered.problems + self._dragged(new, scattered)
+
+    def _dragged(self, new: Mapping[str, Array], scattered: Scattered) -> list[str]:
+        """Return arrays of layers that should stay unchanged but would change with the stored numbers of others."""
+        changed = {id(tensor): (tensor, numbers) for tensor, numbers in scattered.tensors}
+        problems = []
+        for name in self.inputs:
+            where = self._place(name)
+            if name in new or where is None:
+                continue
+            shared = [tensor for tensor in where.tensors if id(tensor) in changed]
+            if not shared:
+                continue
+            ends = [changed.get(id(t), (t, self.read.file.tensor(t)))[1].reshape(-1) for t in where.tensors]
+            numbers = np.concatenate(ends)
+            after = numbers if where.index is None else numbers[where.index]
+            if not equal(after.reshape(self.arrays[name].shape), self.arrays[name]):
+                others = [
+                    other
+                    for other in new
+                    if (own := self._place(other)) and set(map(id, own.tensors)) & set(map(id, shared))
+                ]
+                problems.append(
+                    f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both from the stored "
+                    f"tensor {shared[0].name!r}; fill both from layers that agree, or give each a tensor of its own"
+                )
+        return problems
+
+    def _scattered(self, new: Mapping[str, Array]) -> Scattered:
+        places = {name: where for name in new if (where := self._place(name)) is not None}
+        return scatter(self.read.file, {name: new[name] for name in places}, places)
+
+    def changed(self, new: Mapping[str, Array]) -> Changed:
+        """Return the stored tensors that get other numbers, for arrays that nothing hinders."""
+        return self._scattered(new).tensors
+
+
+def _what(unit: Unit) -> object:
+    """Return what two nodes share that are one layer: the same arrays, used alike."""
+    layouts = [group.layout.name for group in unit.groups]
+    return unit.kinds, unit.arrays, tuple(layouts), tuple((word, str(value)) for word, value in unit.facts.items())

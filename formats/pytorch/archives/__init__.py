@@ -1,0 +1,1 @@
+"""The files that torch.save, torch.jit.save and torch.export write, read without running them."""

@@ -1,0 +1,1 @@
+"""Programs of torch.export and TorchScript in one form, and the layers in them."""

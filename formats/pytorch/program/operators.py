@@ -1,0 +1,99 @@
+"""Calls of PyTorch's operators, as its archives and exported programs write them, in the form of the dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.program.program import Argument, Program, Ref, Several, refs
+from rnnconvert.graphs import SAME
+
+_SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
+
+
+def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
+    """Note a call of an operator, and return what it gives: a Ref, Several, or a list of Refs.
+
+    name  its name in aten, without an overload; an underscore at its end for one in place
+    """
+    if isinstance(keywords.get("out"), Ref | list):
+        # What is handed over to be filled is changed, whatever else the operator does.
+        operation = program.apply(f"{name} into a given tensor", [*inputs, *keywords.values()])
+        program.change(operation, [keywords["out"]])
+        return program.output(operation)
+    kind = _SIZES.get(name, name)
+    plain = kind.rstrip("_")
+    if plain == "_pack_padded_sequence" and len(inputs) == 3 and isinstance(inputs[2], bool):
+        packing = {"batch_first": inputs[2], "lengths": inputs[1]}
+        return [_one(program, "pack", inputs[:1], packing), _one(program, "batches", inputs[:1], packing)]
+    if plain == "_pad_packed_sequence" and len(inputs) >= 4 and isinstance(inputs[2], bool) and _is_longest(inputs):
+        padded = _one(program, "padded", inputs[:2], {"batch_first": inputs[2]})
+        return [padded, _one(program, "the lengths of packed sequences", inputs[1:2])]
+    if plain == "size" and len(inputs) > 1:
+        return _one(
+            program,
+            "size" if isinstance(inputs[1], int) else "a size that is computed",
+            inputs[:1],
+            {"axes": inputs[1:2]},
+        )
+    if plain in aten.CASTS:
+        return _cast(program, kind, [*inputs, *keywords.values()])
+    if aten.DIALECT.get(plain) is SAME:
+        return _one(program, kind, inputs[:1])
+    if plain in aten.PARAMETERS:
+        return _by_name(program, kind, inputs, keywords)
+    operation = program.apply(kind, inputs if plain in aten.DIALECT else [*inputs, *keywords.values()])
+    return program.output(operation)
+
+
+def _is_longest(inputs: Sequence[Argument]) -> bool:
+    """Return whether packed data are padded to the length of the longest, and to no other."""
+    length = inputs[4] if len(inputs) > 4 else None
+    while isinstance(length, Ref) and length.operation is not None and length.operation.kind in ("int", "NumToTensor"):
+        length = length.operation.inputs[0]
+    if not isinstance(length, Ref):
+        return length in (None, -1)
+    return length.operation is not None and length.operation.kind == "size" and length.operation.inputs[0] is inputs[1]
+
+
+def _one(program: Program, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None) -> Ref:
+    return program.output(program.apply(kind, inputs, attributes))
+
+
+def _cast(program: Program, kind: str, arguments: Sequence[Argument]) -> Ref:
+    """Return a value in another element type; only on another device, if none is named."""
+    dtype = next((one for one in arguments[1:] if isinstance(one, np.dtype)), None)
+    computed = kind == "type_as" or any(
+        isinstance(one, Ref) or (isinstance(one, str) and "dtype" in one) for one in arguments[1:]
+    )
+    if dtype is None and not computed:
+        return _one(program, "same", arguments[:1])
+    return _one(program, kind, arguments[:1], {"dtype": dtype})
+
+
+def _by_name(program: Program, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
+    """Return what an operator gives whose parameters are known by name."""
+    plain = kind.rstrip("_")
+    names = aten.PARAMETERS[plain].split()
+    stars = [name for name in names if name.endswith("*")]
+    bare = [name.rstrip("*") for name in names]
+    values = dict(zip(bare, inputs, strict=False)) | {name: value for name, value in keywords.items() if name in bare}
+    attributes = {name: value for name, value in values.items() if isinstance(value, str)}
+    if not stars:
+        given = [None if name in attributes else values.get(name) for name in bare]
+        while given and given[-1] is None:
+            given.pop()
+        operation = program.apply(kind, given, attributes)
+        return Several(operation) if plain in aten.SPLITS else program.output(operation)
+    place = names.index(stars[0])
+    tensors = values.get(bare[place])
+    attributes |= {name: values[name] for name in bare[place + 1 :] if name in values}
+    if isinstance(tensors, Several) and f"{plain} of {tensors.operation.kind}" in aten.DIALECT:
+        split = tensors.operation
+        return _one(program, f"{plain} of {split.kind}", split.inputs, attributes)
+    if not isinstance(tensors, list) or not all(isinstance(one, Ref | None) for one in tensors):
+        return _one(program, f"{plain} of a list that is computed", list(refs([*inputs, *keywords.values()])))
+    return _one(program, kind, [*(values.get(name) for name in bare[:place]), *tensors], attributes)

@@ -1,0 +1,1 @@
+"""TorchScript's code: parsed, evaluated, and what it does between layers."""

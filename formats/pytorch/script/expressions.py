@@ -1,0 +1,299 @@
+"""Expressions of a TorchScript archive's code: what is known without a run is decided, every operator is noted.
+
+Source: torch/csrc/jit/runtime/register_prim_ops.cpp for what works on numbers and lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.program.cells import APART, LOOP
+from rnnconvert.formats.pytorch.program.operators import operator
+from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.text import Class, Expression, Function
+from rnnconvert.formats.pytorch.script.values import (
+    DTYPES,
+    STATIC,
+    Archive,
+    Bound,
+    Frame,
+    Items,
+    Module,
+    Name,
+    RaisedError,
+    static,
+)
+
+MAX_STATEMENTS = 1 << 16
+"""The most statements that are followed."""
+UNKNOWN = "what is not followed"
+_NUMBERS = frozenset({"size", aten.LIST, "slice_list", "list", "list_add", "list_mul"})
+"""Operators that give lists of numbers."""
+
+
+_CHANGES = frozenset(
+    {
+        "append",
+        "insert",
+        "extend",
+        "pop",
+        "popitem",
+        "clear",
+        "reverse",
+        "sort",
+        "remove",
+        "update",
+        "setdefault",
+        "Delete",
+    }
+)
+"""Operators that change a list or a dictionary."""
+_ON_LISTS = ("len", "slice", "list", "add")
+GRAD_MODE = Name("a mode of gradients")
+A_LOOP = "a loop"
+A_BRANCH = "a branch that the code chooses when it runs"
+
+
+class Expressions:
+    """What expressions give. What follows statements derives from it and follows calls of functions."""
+
+    def __init__(self, archive: Archive) -> None:
+        self.program = Program()
+        self.archive = archive
+        self.left = MAX_STATEMENTS
+        # The branches and loops around, each with how many functions are called there.
+        self.within: list[tuple[str, int]] = []
+
+    @property
+    def level(self) -> int:
+        """In how many branches and loops that are not decided here the code stands."""
+        return len(self.within)
+
+    def call(self, function: Function, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Return what a function gives."""
+        raise NotImplementedError
+
+    def spend(self) -> None:
+        """Count one more statement or value. Raises TooLongError."""
+        self.left -= 1
+        if self.left < 0:
+            raise TooLongError(f"it has more than {MAX_STATEMENTS} statements")
+
+    def argument(self, value: Any) -> Any:
+        """Return a value as an operator reads it."""
+        if isinstance(value, Items):
+            self.left -= len(value.values) // 8
+            self.spend()
+            items = [self.argument(one) for one in value.values]
+            return items if value.known else [*items, "more items"]
+        if isinstance(value, dict):
+            return [self.argument(one) for one in value.values()]
+        return None if isinstance(value, Module | Name | Bound) else value
+
+    def _is_static(self, value: Any) -> bool:
+        if isinstance(value, Items):
+            self.spend()
+            return value.known and len(value.values) < 1 << 8 and all(map(self._is_static, value.values))
+        return value is None or isinstance(value, bool | int | float | str)
+
+    # Expressions -----------------------------------------------------------------------------------------
+
+    def evaluate(self, expression: Expression, frame: Frame) -> Any:
+        """Return the value of an expression."""
+        kind = expression[0]
+        if kind == "constant":
+            return expression[1]
+        if kind == "name":
+            return frame.values[expression[1]] if expression[1] in frame.values else Name(expression[1])
+        if kind in ("list", "tuple"):
+            return Items([self.evaluate(one, frame) for one in expression[1]], self.level)
+        if kind == "attribute":
+            return self._attribute(self.evaluate(expression[1], frame), expression[2])
+        if kind == "index":
+            of = self.evaluate(expression[1], frame)
+            places = [self.evaluate(one, frame) for one in expression[2]]
+            if len(places) == 1:
+                return self.item(of, places[0])
+            if isinstance(of, Items) and of.known and all(one is None or isinstance(one, int) for one in places):
+                return Items(of.values[slice(*places)], self.level)
+            return self.unknown([of, *places], "a part of a tuple")
+        if kind == "dict":
+            return {
+                self.evaluate(key, frame): self.evaluate(value, frame)
+                for key, value in expression[1]
+                if key[0] == "constant"
+            }
+        return self._called(expression, frame)
+
+    def _attribute(self, of: Any, name: str) -> Any:
+        if isinstance(of, Name):
+            if of.text == "CONSTANTS":
+                return self.program.kept(f"CONSTANTS.{name}")
+            return Name(f"{of.text}.{name}")
+        if isinstance(of, Module):
+            kind = self.archive.module(of.path)
+            if kind is not None and name in kind.methods:
+                return Bound(of, kind.methods[name])
+            try:
+                return self.archive.attribute(self.program, of.path, name)
+            except KeyError:
+                return self.unknown([], f"the attribute {name}")
+        if isinstance(of, Items) and name in of.names:
+            return of.values[of.names.index(name)]
+        return self.unknown([of], f"the attribute {name}")
+
+    def item(self, of: Any, index: Any) -> Any:
+        """Return an item of a list, or of what an operator gives."""
+        if isinstance(of, Items) and of.known and isinstance(index, int) and -len(of.values) <= index < len(of.values):
+            return of.values[index]
+        if isinstance(of, dict):
+            return (
+                of[index]
+                if isinstance(index, str | int) and index in of
+                else self.unknown([*of.values()], "a dictionary")
+            )
+        if isinstance(of, Several) and isinstance(index, int):
+            count = of.operation.inputs[1] if of.operation.kind.endswith("chunk") else None
+            if index < 0 and isinstance(count, int):
+                index += count
+            if 0 <= index < 1 << 12:
+                return self.program.output(of.operation, index)
+        if isinstance(of, Several) and isinstance(index, Ref) and of.operation.kind in APART:
+            base, axis, *_ = [*of.operation.inputs, 0]
+            return self._operator("select", [base, axis, index], {})
+        if isinstance(of, Ref) and of.operation is not None and isinstance(index, int):
+            if of.operation.kind in _NUMBERS:
+                return self.output(aten.ITEM, [of, index])
+            if (
+                0 <= index < 1 << 12
+                and of is of.operation.outputs.get(0)
+                and of.operation.kind not in (aten.BRANCH, LOOP)
+            ):
+                return self.program.output(of.operation, index)
+        return self.unknown([of, index], "an item of a list")
+
+    def _called(self, expression: Expression, frame: Frame) -> Any:
+        name = expression[1]
+        if name in (("name", "annotate"), ("name", "unchecked_cast")) and len(expression[2]) == 2:
+            return self.evaluate(expression[2][1], frame)
+        if name == ("name", "isinstance") and len(expression[2]) == 2:
+            return self._is_a(self.evaluate(expression[2][0], frame), expression[2][1])
+        if name == ("name", "uninitialized"):
+            return self.unknown([], "what is not set")
+        of = self.evaluate(name, frame)
+        arguments = [self.evaluate(one, frame) for one in expression[2]]
+        keywords = {key: self.evaluate(one, frame) for key, one in expression[3].items()}
+        if isinstance(of, Bound):
+            return self.call(of.function, [of.module, *arguments], keywords)
+        if not isinstance(of, Name):
+            return self.unknown([of, *arguments, *keywords.values()], "a call", changes=True)
+        if of.text == "getattr" and len(arguments) == 2 and isinstance(arguments[1], str):
+            return self._attribute(arguments[0], arguments[1])
+        if of.text.startswith("__torch__."):
+            return self._own(of.text, arguments, keywords)
+        space, _, function = of.text.rpartition(".")
+        if space in ("torch", "ops.aten", "ops.prim", ""):
+            return self._operator(function, arguments, keywords)
+        return self.unknown([*arguments, *keywords.values()], of.text.removeprefix("ops."), changes=True)
+
+    def _is_a(self, value: Any, kind: Expression) -> Any:
+        """Return whether a value is of a type."""
+        if isinstance(value, Ref) and value.operation is None:
+            return kind == ("name", "Tensor")
+        if isinstance(value, Items) and not value.names:
+            return kind[0] == "index" and kind[1] in (("name", "List"), ("name", "Tuple"))
+        return self.unknown([value], "isinstance")
+
+    def _own(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Return what a function of the archive gives, or an object of one of its classes of tuples."""
+        if name.startswith("__torch__.torch.autograd.grad_mode.") and name.endswith(".__new__"):
+            return GRAD_MODE
+        found = self.archive.function(name)
+        if isinstance(found, Function):
+            return self.call(found, arguments, keywords)
+        if isinstance(found, Class) and found.base == "NamedTuple" and len(found.fields) == len(arguments):
+            return Items([*arguments], self.level, found.fields)
+        return self.unknown([*arguments, *keywords.values()], name.rpartition(".")[2], changes=True)
+
+    # Operators -------------------------------------------------------------------------------------------
+
+    def _operator(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        if name == "RaiseException":
+            raise RaisedError
+        plain = name.strip("_") if name.startswith("__") else name
+        values = [*arguments, *keywords.values()]
+        if plain in ("is", "isnot") and len(arguments) == 2 and None in arguments:
+            other = next((one for one in arguments if one is not None), None)
+            if not (isinstance(other, Ref) and other.operation is not None and other.operation.kind == UNKNOWN):
+                return (other is None) == (plain == "is")
+        if plain in STATIC and not keywords and all(map(self._is_static, values)):
+            try:
+                return STATIC[plain](*map(static, arguments))
+            except (TypeError, ValueError, ArithmeticError, IndexError):
+                return self.unknown(values, plain)
+        on_list = bool(arguments) and isinstance(arguments[0], Items | dict)
+        if plain == "_set_item" or (on_list and (plain in _CHANGES or plain in _ON_LISTS or plain.endswith("_"))):
+            return self._on_list(plain, arguments)
+        if plain in ("dtype", "device", "layout", "is_cuda", "format", "warn", "requires_grad"):
+            return f"the {plain} of a value"
+        if plain in ("to", "_to_copy", "type", "type_as"):
+            arguments = [DTYPES.get(one, one) if type(one) is int else one for one in arguments]
+            keywords = {key: DTYPES.get(one, one) if type(one) is int else one for key, one in keywords.items()}
+        if self.level and name in (*RECURRENT, *CELLS) and arguments:
+            loop = self.within[-1][0] == A_LOOP and name in CELLS
+            if not loop:
+                arguments = [self.unknown([arguments[0]], self.within[-1][0]), *arguments[1:]]
+        given = [self.argument(one) for one in arguments]
+        of_numbers = bool(arguments) and isinstance(arguments[0], Ref) and arguments[0].operation is not None and (
+            arguments[0].operation.kind in _NUMBERS
+        )  # fmt: skip
+        if plain == "slice" and of_numbers:
+            plain = "slice_list"
+        if plain in ("add", "mul") and (of_numbers or isinstance(arguments[0], Items)):
+            plain = f"list_{plain}"
+        given_back = operator(self.program, plain, given, {key: self.argument(one) for key, one in keywords.items()})
+        return Items(given_back, self.level) if isinstance(given_back, list) else given_back
+
+    def _on_list(self, name: str, arguments: Sequence[Any]) -> Any:
+        """Do what an operator does with a list that is known, or note that it is known no longer."""
+        of = arguments[0] if arguments else None
+        if name == "_set_item" and isinstance(of, dict) and isinstance(arguments[1], str | int) and self.level == 0:
+            of[arguments[1]] = arguments[2]
+            return None
+        if not isinstance(of, Items):
+            given_back = self.unknown(arguments, name)
+            if isinstance(of, dict) and name not in _ON_LISTS:
+                of |= dict.fromkeys(of, given_back)
+            return given_back
+        if name == "append" and of.known and of.level == self.level:
+            of.values.append(arguments[1])
+        elif name == "len" and of.known:
+            return len(of.values)
+        elif name == "slice" and of.known and all(one is None or isinstance(one, int) for one in arguments[1:]):
+            return Items(of.values[slice(*(*arguments[1:], None, None)[:3])], self.level)
+        elif name == "list" and of.known:
+            return Items([*of.values], self.level)
+        elif name == "add" and of.known and isinstance(arguments[1], Items) and arguments[1].known:
+            return Items([*of.values, *arguments[1].values], self.level)
+        else:
+            of.known = False
+            of.values += [one for one in arguments[1:] if one is not None]
+            return self.unknown([of], name)
+        return of
+
+    def output(self, kind: str, inputs: Sequence[Any], label: str = "") -> Ref:
+        """Note an operator, and return what it gives."""
+        return self.program.output(self.program.apply(kind, [self.argument(one) for one in inputs], label=label))
+
+    def unknown(self, values: Iterable[Any], label: str, changes: bool = False) -> Ref:
+        """Return a value that is computed from others in a way that is not followed.
+
+        changes  whether that may change them in place
+        """
+        arguments = list(refs([self.argument(one) for one in values]))
+        operation = self.program.apply(UNKNOWN, arguments, label=label)
+        if changes:
+            self.program.change(operation, operation.inputs)
+        return self.program.output(operation)

@@ -1,0 +1,245 @@
+"""What the code of a TorchScript archive computes: its statements are followed, calls and all, and every operator is noted.
+
+What no input decides is decided here: conditions on attributes, on None and on numbers, and loops of so many steps. A loop whose
+steps are not known is gone through once; what a condition that is not known decides is noted as its choice.
+
+Source: torch/csrc/jit/serialization/python_print.cpp for the code, torch/csrc/jit/runtime/register_prim_ops.cpp for what works on
+numbers and lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.program.cells import LOOP
+from rnnconvert.formats.pytorch.program.program import Program, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, MAX_STATEMENTS, Expressions
+from rnnconvert.formats.pytorch.script.text import Function, Statement, UnreadError, statements
+from rnnconvert.formats.pytorch.script.values import Archive, Frame, Items, Loop, Module, RaisedError
+
+MAX_CALLS = 40
+"""The most calls of functions within one another."""
+
+
+def follow(archive: Archive) -> Program:
+    """Return what the forward of an archive's module computes.
+
+    Raises TooLongError or UnreadError where it cannot be followed.
+    """
+    kind = archive.module("")
+    if kind is None or "forward" not in kind.methods:
+        raise UnreadError("its module has no forward in its code")
+    run = _Run(archive)
+    method = kind.methods["forward"]
+    inputs = [run.program.input(name) for name, default in method.parameters[1:] if default is None]
+    try:
+        run.call(method, [Module(""), *inputs], {})
+    except RecursionError:
+        raise TooLongError("its functions call one another too often") from None
+    except RaisedError:
+        raise UnreadError("its forward raises an exception") from None
+    return run.program
+
+
+class _Run(Expressions):
+    """One way through the code."""
+
+    def __init__(self, archive: Archive) -> None:
+        super().__init__(archive)
+        self._depth = 0
+        self._parsed: dict[Function, list[Statement]] = {}
+
+    # Functions ---------------------------------------------------------------------------------------
+
+    def call(self, function: Function, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Return what a function gives."""
+        if self._depth >= MAX_CALLS:
+            raise TooLongError(f"more than {MAX_CALLS} of its functions call one another")
+        values = dict(zip((name for name, _ in function.parameters), arguments, strict=False))
+        for name, default in function.parameters:
+            if name in keywords:
+                values[name] = keywords[name]
+            elif name not in values:
+                if default is None:
+                    raise UnreadError(f"a call of {function.name} without {name}")
+                values[name] = self.evaluate(default, Frame())
+        if function not in self._parsed:
+            self._parsed[function] = statements(function.lines)
+        self._depth += 1
+        returned, value = self._body(self._parsed[function], Frame(values))
+        self._depth -= 1
+        return value if returned else None
+
+    def _body(self, body: Sequence[Statement], frame: Frame) -> tuple[bool, Any]:
+        """Follow statements; return whether they return, and what."""
+        for statement in body:
+            self.spend()
+            if statement.kind == "return":
+                if self.within and self._depth == self.within[-1][1]:
+                    raise UnreadError("a return within a branch")
+                return True, self.evaluate(statement.value, frame)
+            if statement.kind in ("if", "with"):
+                follow_block = self._if if statement.kind == "if" else self._with
+                returned, value = follow_block(statement, frame)
+                if returned:
+                    return True, value
+            elif statement.kind in ("for", "while"):
+                self._loop(statement, frame)
+            else:
+                self._plain(statement, frame)
+        return False, None
+
+    def _with(self, statement: Statement, frame: Frame) -> tuple[bool, Any]:
+        """Follow a block in which gradients are on or off, which changes no value."""
+        if self.evaluate(statement.value, frame) != GRAD_MODE:
+            raise UnreadError("a block with something else than a mode of gradients")
+        return self._body(statement.body, frame)
+
+    def _plain(self, statement: Statement, frame: Frame) -> None:
+        if statement.kind == "set":
+            self.evaluate(statement.value[1], frame)
+        elif statement.kind == "do":
+            self.evaluate(statement.value, frame)
+        elif statement.kind == "assign":
+            frame.values[statement.targets[0]] = self.evaluate(statement.value, frame)
+        elif statement.kind == "unpack":
+            value = self.evaluate(statement.value, frame)
+            if isinstance(value, Several):
+                value.operation.attributes["count"] = len(statement.targets)
+            parts = [self.item(value, number) for number in range(len(statement.targets))]
+            frame.values.update(zip(statement.targets, parts, strict=True))
+
+    # Branches and loops --------------------------------------------------------------------------------
+
+    def _if(self, statement: Statement, frame: Frame) -> tuple[bool, Any]:
+        condition = self.evaluate(statement.value, frame)
+        if not isinstance(condition, Ref):
+            return self._body(statement.body if condition else statement.orelse, frame)
+        ends: list[dict[str, Any] | None] = []
+        for body in (statement.body, statement.orelse):
+            own = Frame(dict(frame.values))
+            self.within.append((A_BRANCH, self._depth))
+            try:
+                self._body(body, own)
+                ends.append(own.values)
+            except RaisedError:
+                ends.append(None)
+            finally:
+                self.within.pop()
+        yes, no = ends
+        if yes is not None and no is not None:
+            condition = self._of_axes(condition)
+        if yes is None and no is None:
+            raise RaisedError
+        if yes is None or no is None:
+            frame.values = yes or no or {}
+            return False, None
+        frame.values = {name: self._either(condition, yes[name], no[name]) for name in yes if name in no}
+        return False, None
+
+    def _of_axes(self, condition: Ref) -> Ref:
+        """Return a condition; where lengths decide it, one that nobody knows, since those of a run are not those of another."""
+        waiting, seen = [condition], {condition}
+        while waiting:
+            self.spend()
+            one = waiting.pop()
+            if one.operation is not None and one.operation.kind in ("size", "numel", "len", "batches"):
+                return self.unknown([condition], "a condition on lengths")
+            fresh = [ref for ref in refs(one.operation.inputs if one.operation is not None else ()) if ref not in seen]
+            seen |= set(fresh)
+            waiting += fresh if one.operation is not None and one.operation.kind != "dim" else []
+        return condition
+
+    def _either(self, condition: Ref, yes: Any, no: Any) -> Any:
+        """Return a value that is one of two."""
+        if yes is no or (type(yes) is type(no) and not isinstance(yes, Ref | Items | Several) and yes == no):
+            return yes
+        if (
+            isinstance(yes, Items)
+            and isinstance(no, Items)
+            and len(yes.values) == len(no.values)
+            and yes.names == no.names
+        ):
+            return Items(
+                [self._either(condition, *pair) for pair in zip(yes.values, no.values, strict=True)],
+                self.level,
+                yes.names,
+            )
+        if all(isinstance(one, Ref | bool | int | float) for one in (yes, no)):
+            return self.output(aten.BRANCH, [condition, no, yes])
+        return self.unknown([condition, yes, no], "a branch of the code")
+
+    def _loop(self, statement: Statement, frame: Frame) -> None:
+        count: Any = None
+        if statement.kind == "for":
+            function = statement.value
+            if function[0] != "call" or function[1] != ("name", "range") or len(function[2]) != 1:
+                raise UnreadError("a loop over something else than range")
+            count = self.evaluate(function[2][0], frame)
+            if isinstance(count, int):
+                for number in range(min(count, MAX_STATEMENTS)):
+                    self.spend()
+                    frame.values[statement.targets[0]] = number
+                    if self._body(statement.body, frame)[0]:
+                        raise UnreadError("a return within a loop")
+                return
+        self._undecided(statement, frame, count)
+
+    def _undecided(self, statement: Statement, frame: Frame, count: Any) -> None:
+        """Go once through a loop whose steps are not known."""
+        carried = sorted({*_assigned(statement.body)} & frame.values.keys())
+        before = {name: frame.values[name] for name in carried}
+        handed = {name: self._handed(value) for name, value in before.items()}
+        outer, loop = self.program.loop, Loop()
+        self.program.loop = loop
+        if statement.targets:
+            loop.index = self.output("the number of a loop's step", [count])
+        own = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
+        self.within.append((A_LOOP, self._depth))
+        try:
+            if statement.kind == "while":
+                self.evaluate(statement.value, own)
+            self._body(statement.body, own)
+        finally:
+            self.within.pop()
+            self.program.loop = outer
+        for name in carried:
+            self._close(handed[name], own.values[name])
+            frame.values[name] = self._left_by(before[name], own.values[name])
+        for name in _assigned(statement.body):
+            if name not in frame.values:
+                frame.values[name] = self.unknown([own.values.get(name)], "a loop")
+
+    def _handed(self, value: Any) -> Any:
+        """Return what a step of a loop begins with, in place of a value."""
+        self.spend()
+        if isinstance(value, Items) and value.known:
+            return (
+                Items([self._handed(one) for one in value.values], self.level, value.names) if value.values else value
+            )
+        return self.output(LOOP, [self.argument(value)], label="a loop")
+
+    def _close(self, handed: Any, left: Any) -> None:
+        """Note what a step of a loop leaves to the next."""
+        if isinstance(handed, Items):
+            for number, one in enumerate(handed.values):
+                self._close(one, self.item(left, number))
+        elif isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP:
+            handed.operation.inputs.append(self.argument(left))
+
+    def _left_by(self, before: Any, after: Any) -> Any:
+        if before is after:
+            return before
+        if isinstance(before, Items) and before.values:
+            parts = [self._left_by(one, self.item(after, number)) for number, one in enumerate(before.values)]
+            return Items(parts, self.level, before.names)
+        return self.output(LOOP, [self.argument(before), self.argument(after)], label="a loop")
+
+
+def _assigned(body: Iterable[Statement]) -> Iterable[str]:
+    for statement in body:
+        yield from statement.targets
+        yield from _assigned(statement.body)
+        yield from _assigned(statement.orelse)
