@@ -368,6 +368,7 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
     if quiet:
         return
     from rnnconvert.files.options import assumptions
+    from rnnconvert.language import registry
 
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
@@ -391,7 +392,8 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
     if summary.recipe and target != STREAM:
-        say("# to load it in Python:")
+        language = registry.systems()[summary.target_format].language
+        say("# to load it in Python:" if language == "Python" else f"// to run it in {language}:")
         for line in summary.recipe:
             put(line, err=True, wrap=False)
 

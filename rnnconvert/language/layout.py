@@ -411,6 +411,7 @@ class System:
     own_layer what makes a layer of ours in it, for the cells that it lacks
     unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
     recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
+    language  in which what it writes is loaded, and the lines that do so: a file's recipe
     family    where its files are met, one of FAMILIES
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
@@ -432,6 +433,7 @@ class System:
     own_layer: str = ""
     unstated: tuple[str, ...] = ()
     recipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    language: str = "Python"
     family: str = "training"
     heads: tuple[tuple[int, bytes, str], ...] = ()
 

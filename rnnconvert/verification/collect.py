@@ -118,7 +118,8 @@ def proceed(
                 for limit in handed_apart(model, subject.stack):
                     results.layers[subject.stack.name].limits.append(replace(limit, layer=subject.stack.name))
                 if not identical(model, subject.stack):
-                    weigh(results.layers[subject.stack.name], model, subject.stack)
+                    narrow = set(subject.pieces) <= subject.checkpoint.int8
+                    weigh(results.layers[subject.stack.name], model, subject.stack, narrow)
                 if plan.given is None:
                     _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
         lanes.begin(results)
