@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import subprocess
@@ -62,7 +61,8 @@ def compiler() -> None:
 
 
 CASES = [
-    (of(Cell("rnn")), {}), (of(Cell("rnn").replace(activation=RELU)), {}), (of(GRU), {}), (of(Cell("gru", False)), {}), (of(Cell("lstm")), {}),
+    (of(Cell("rnn")), {}), (of(Cell("rnn").replace(activation=RELU)), {}),
+    (of(GRU), {}), (of(Cell("gru", False)), {}), (of(Cell("lstm")), {}),
     (of(Cell("lstm"), FULL), {}), (of(Cell("lstm"), FULL, 3), {}), (of(GRU, layers=2), {}), (of(Cell("lstm"), FULL, 1, np.float64), {}),
     (of(GRU.replace(activation=Activation("softsign"))), {}), (of(GRU, layers=2), {"layout": "gru_columns"}),
 ]  # fmt: skip
@@ -152,9 +152,12 @@ def test_int8_is_proved_as_what_it_stands_for_and_its_cost_is_named(tmp_path: Pa
 
 
 EDITS = [
-    ("tanhf", "sinhf"), ("#include <math.h>", "#include <math.h>\n#include <stdlib.h>"), ("state->h[j];\n}", "state->h[j];\n    system(\"id\");\n}"),
-    ("/* rnn:", "/* mine:"), ("#endif\n", "static int more(void) { return 1; }\n#endif\n"), ("    a[j] = sum;", "    a[j] = sum; // \\"),
-    ("#define RNN_INPUT 3", "#define RNN_INPUT 3\n#define exp sin"), (" * x[i]", "*x[i]"), ("#ifndef RNNCONVERT_M_H", "#ifndef RNNCONVERT_M_Q"),
+    ("tanhf", "sinhf"), ("#include <math.h>", "#include <math.h>\n#include <stdlib.h>"),
+    ("state->h[j];\n}", "state->h[j];\n    system(\"id\");\n}"),
+    ("/* rnn:", "/* mine:"), ("#endif\n", "static int more(void) { return 1; }\n#endif\n"), 
+    ("    a[j] = sum;", "    a[j] = sum; // \\"),
+    ("#define RNN_INPUT 3", "#define RNN_INPUT 3\n#define exp sin"), (" * x[i]", "*x[i]"),
+    ("#ifndef RNNCONVERT_M_H", "#ifndef RNNCONVERT_M_Q"),
     ("/* Written", "int written;\n/* Written"),
 ]  # fmt: skip
 
@@ -258,5 +261,5 @@ def test_nothing_is_left_in_the_folders(tmp_path: Path) -> None:
     compiler()
     model = saved(tmp_path / "m.onnx", of(GRU))
     assert call("convert", model, tmp_path / "m.h", "--verify").exit_code == 0
-    assert sorted(os.listdir(tmp_path)) == ["m.h", "m.onnx"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.h", "m.onnx"]
     assert {"c-cc"} <= {line.split()[0] for line in call("executors").output.splitlines() if line.split()}
