@@ -210,7 +210,7 @@ def convert(
             else:
                 summary = convert_file(read, source_format, wanted, Options(settings=settings))
             # What was left out is read from the source, which is gone afterwards if it came from stdin.
-            return {**_document(summary), **proof} if as_json else _tell(summary, source, target, quiet, verbose)
+            return {**_document(summary), **proof} if as_json else tell(summary, source, target, quiet, verbose)
 
     if out_dir is None:
         document = one(*pairs[0])
@@ -364,7 +364,8 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
 
 
-def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
+def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
+    """Print what a conversion did."""
     if quiet:
         return
     from rnnconvert.files.options import assumptions

@@ -154,7 +154,7 @@ def test_int8_is_proved_as_what_it_stands_for_and_its_cost_is_named(tmp_path: Pa
 EDITS = [
     ("tanhf", "sinhf"), ("#include <math.h>", "#include <math.h>\n#include <stdlib.h>"),
     ("state->h[j];\n}", "state->h[j];\n    system(\"id\");\n}"),
-    ("/* rnn:", "/* mine:"), ("#endif\n", "static int more(void) { return 1; }\n#endif\n"), 
+    ("/* rnn:", "/* mine:"), ("#endif\n", "static int more(void) { return 1; }\n#endif\n"),
     ("    a[j] = sum;", "    a[j] = sum; // \\"),
     ("#define RNN_INPUT 3", "#define RNN_INPUT 3\n#define exp sin"), (" * x[i]", "*x[i]"),
     ("#ifndef RNNCONVERT_M_H", "#ifndef RNNCONVERT_M_Q"),

@@ -270,9 +270,10 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
     from rnnconvert.files.finder import ArrayFiles  # it imports this module
 
     card = registry.cards().get(name)
-    room = vars(importlib.import_module(card.part("layouts"))).values() if card else registry.added()
+    room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.added()
     written = next((one.separator for one in room if isinstance(one, System) and one.name == name), "/")
-    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""))
+    cuts = next((one.cuts for one in room if isinstance(one, System) and one.name == name), ())
+    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
     return found  # type: ignore[no-any-return]
 
 
