@@ -40,7 +40,7 @@ Examples:
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert model.h5 stream.onnx --stateful
-  rnnconvert convert model.keras model.onnx --whole
+  rnnconvert convert model.keras model.onnx --whole --verify
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
@@ -156,17 +156,18 @@ def convert(
             dtype,
             stateful,
             strict,
-            verified,
             on,
             timeout,
             reports,
         )
         if any(others) or len(paths) != 2 or STREAM in paths:
             raise UsageError(
-                "--whole takes one SOURCE and one TARGET, and of the options only --force, --dry-run, --sync, --json and -q"
+                "--whole takes one SOURCE and one TARGET, and of the options only --verify, --force, --dry-run, --sync, --json and -q"
             )
         with _synced(sync):
-            _whole(paths, force, dry_run, as_json, quiet)
+            if verified and dry_run:
+                raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+            _whole(paths, force, dry_run, as_json, quiet, verified)
         return
     wish = Wish.of(target_format)
     pairs = _pairs(paths, out_dir, wish, force)
@@ -238,11 +239,11 @@ def convert(
         click.get_current_context().exit(max(codes))
 
 
-def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool, verified: bool) -> None:
     """Write a whole model."""
     from rnnconvert.formats.keras.whole_onnx import export_model
 
-    done = export_model(*paths, force=force, dry_run=dry_run)
+    done = export_model(*paths, force=force, dry_run=dry_run, verify=verified)
     if as_json:
         emit(done.as_dict())
         return

@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
 from rnnconvert.formats.keras import upgrade
 from rnnconvert.formats.keras.live import numbers

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.core.verdict import Verdict
+from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
@@ -45,6 +45,16 @@ class WholeModels:
         """Equal only if everything that was compared agrees, and passing proves something of the models' own outputs."""
         own = [one for one in self.comparisons if one.output.partition(" ")[0] == "output"]
         return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=any(one.telling for one in own))
+
+    @property
+    def verdict(self) -> Word:
+        """The verdict in a word."""
+        return self.conclusion.word
+
+    @property
+    def exit_code(self) -> int:
+        """What a command returns: 0 equal, 1 not equal, 5 where nothing was compared that tells anything."""
+        return self.conclusion.exit_code()
 
     @property
     def equal(self) -> bool:
