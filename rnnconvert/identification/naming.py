@@ -139,7 +139,7 @@ def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "foun
     """
     if reading.structure.sizes.skip_input:
         return ""
-    cuts = []
+    cuts: list[Cut] = []
     if reading.structure.layout.letters or reading.structure.layout.flat:
         layout, cuts = cut_apart(reading, arrays, name)
         if not cuts:

@@ -153,7 +153,9 @@ def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
     model = model_of(source)
     if not isinstance(source, (str, Path)):
         return model, ()
-    loaded = _runner(model, apply).open_file(Path(source))
+    runner = _runner(model, apply)
+    assert not isinstance(runner, Program)  # what was just read is a file, and no function
+    loaded = runner.open_file(Path(source))
     if isinstance(loaded.live, Program):
         return replace(model, live=loaded.live), loaded.notes
     return model_of(loaded.live), loaded.notes
