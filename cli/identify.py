@@ -117,7 +117,7 @@ def identify(
 def _converted(
     weights: str, found: Identification, io: str, wanted: tuple[str, str | None, bool], as_json: bool
 ) -> tuple[dict[str, Any], int]:
-    """Write the layer that was found; return what machines are told, and the exit code."""
+    """Write the layer that was found; return the verdict as JSON has it, and the exit code."""
     from rnnconvert.core.errors import not_written
     from rnnconvert.files.convert import Target
     from rnnconvert.verification.identified import convert_identified

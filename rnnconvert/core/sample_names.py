@@ -36,7 +36,7 @@ def canonical(given: Mapping[str, Value], what: str = "the sample") -> dict[str,
         own = _OURS.get(name.lower())
         if own is None:
             raise UsageError(
-                f"{what} has an array {name!r}, which is no known name of an input, output or state. Name them "
+                f"{what} has an array {name!r}, which is not a known name of an input, output or state. Name them "
                 f"{', '.join(NAMES)}, or as your framework does"
             )
         if own in found:

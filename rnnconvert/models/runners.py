@@ -77,7 +77,7 @@ class Program:
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Raise UsageError: a function cannot be copied with other weights."""
-        raise UsageError(f"{self.title} is a function, whose weights stay as they are")
+        raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
 
 
 class Runner(Protocol):

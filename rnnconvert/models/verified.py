@@ -22,7 +22,7 @@ Written = TypeVar("Written")
 def kept_if_equal(
     target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels]
 ) -> tuple[Written, WholeModels]:
-    """Write a file, with those beside it, and put it in its place once it is proved.
+    """Write a file, and those that belong to it, and put it in its place once it is proved.
 
     Raises NotEqualError where it gives something else, and what writing and running raise; nothing is written then.
     """
