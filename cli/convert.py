@@ -40,7 +40,7 @@ Examples:
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert model.h5 stream.onnx --stateful
-  rnnconvert convert model.keras model.onnx --whole
+  rnnconvert convert model.keras model.onnx --whole --verify
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
@@ -156,17 +156,18 @@ def convert(
             dtype,
             stateful,
             strict,
-            verified,
             on,
             timeout,
             reports,
         )
         if any(others) or len(paths) != 2 or STREAM in paths:
             raise UsageError(
-                "--whole takes one SOURCE and one TARGET, and of the options only --force, --dry-run, --sync, --json and -q"
+                "--whole takes one SOURCE and one TARGET, and of the options only --verify, --force, --dry-run, --sync, --json and -q"
             )
         with _synced(sync):
-            _whole(paths, force, dry_run, as_json, quiet)
+            if verified and dry_run:
+                raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+            _whole(paths, force, dry_run, as_json, quiet, verified)
         return
     wish = Wish.of(target_format)
     pairs = _pairs(paths, out_dir, wish, force)
@@ -210,7 +211,7 @@ def convert(
             else:
                 summary = convert_file(read, source_format, wanted, Options(settings=settings))
             # What was left out is read from the source, which is gone afterwards if it came from stdin.
-            return {**_document(summary), **proof} if as_json else _tell(summary, source, target, quiet, verbose)
+            return {**_document(summary), **proof} if as_json else tell(summary, source, target, quiet, verbose)
 
     if out_dir is None:
         document = one(*pairs[0])
@@ -238,11 +239,11 @@ def convert(
         click.get_current_context().exit(max(codes))
 
 
-def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool, verified: bool) -> None:
     """Write a whole model."""
     from rnnconvert.formats.keras.export.files import export_model
 
-    done = export_model(*paths, force=force, dry_run=dry_run)
+    done = export_model(*paths, force=force, dry_run=dry_run, verify=verified)
     if as_json:
         emit(done.as_dict())
         return
@@ -364,10 +365,12 @@ def _document(summary: Summary) -> dict[str, Any]:
     return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
 
 
-def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool) -> None:
+def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
+    """Print what a conversion did."""
     if quiet:
         return
     from rnnconvert.files.options import assumptions
+    from rnnconvert.language import registry
 
     verb = "wrote" if summary.written else "would write"
     say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
@@ -391,7 +394,8 @@ def _tell(summary: Summary, source: str, target: str, quiet: bool, verbose: bool
     for warning in summary.warnings:
         say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
     if summary.recipe and target != STREAM:
-        say("# to load it in Python:")
+        language = registry.systems()[summary.target_format].language
+        say("# to load it in Python:" if language == "Python" else f"// to run it in {language}:")
         for line in summary.recipe:
             put(line, err=True, wrap=False)
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from rnnconvert.cli.convert import tell
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import emit, put, say
+from rnnconvert.cli.terminal import emit, finish, format_option, put, say, watching
+
+if TYPE_CHECKING:
+    from rnnconvert.identification.identify import Identification
 
 _EPILOG = """\b
 Examples:
   rnnconvert identify weights.npz
   rnnconvert identify weights.npz --io sample.npz
+  rnnconvert identify weights.npz --io sample.npz --convert model.pt
   rnnconvert identify buffer.npy --io sample.npz --json
   rnnconvert identify weights.npz --io sample.npz -o found.toml
   rnnconvert convert weights.npz model.onnx --layout found.toml
@@ -29,49 +35,99 @@ Exit codes: 0 identified, or candidates listed where no sample was given; 1 ambi
     "sample",
     metavar="SAMPLE.npz",
     type=click.Path(),
-    help="An input of the layer and what it gave: the arrays input and output, and where known h0, c0, h_n, c_n, lengths.",
+    help="An input of the layer and what it gave: the arrays x and y, and where known h_0, c_0, h_n, c_n, lengths; or in your "
+    "framework's words: input, output, hidden ...",
 )
 @click.option(
     "-o", "--output", type=click.Path(), metavar="FILE.toml", help="Write the layout that was found, for --layout."
 )
 @click.option(
+    "--convert",
+    "target",
+    type=click.Path(),
+    metavar="TARGET",
+    help="Write the layer that was found, and prove it on the sample.",
+)
+@format_option("--to", "target_format", "With --convert: write this format; by default TARGET's ending decides.")
+@click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
+@click.option(
     "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long the search may take."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
-def identify(weights: str, sample: str | None, output: str | None, seconds: float, as_json: bool) -> None:
+def identify(
+    weights: str,
+    sample: str | None,
+    output: str | None,
+    target: str | None,
+    target_format: str | None,
+    force: bool,
+    seconds: float,
+    as_json: bool,
+) -> None:
     """Find out what the arrays in WEIGHTS are, whatever they are called: which part and gate each is, and what the cell computes.
 
     With a sample, the conventions of all known layouts and their mixtures are searched for those that give its output. Without
     one, names, shapes and numbers are weighed, and nothing is decided. WEIGHTS may be a flat buffer (.npy) without sizes.
     """
-    from rnnconvert.containers.files import replacing
+    from rnnconvert.containers.files import check_target, replacing
     from rnnconvert.core.errors import UsageError
     from rnnconvert.identification import identify as room
 
     if output is not None and sample is None:
         raise UsageError("-o writes a layout that a sample has shown to be right. Give one with --io")
+    if target is not None and sample is None:
+        raise UsageError("--convert writes a layer that a sample has shown to be right. Give one with --io")
+    if (target_format or force) and target is None:
+        raise UsageError("--to and --force belong to --convert TARGET")
+    if target is not None:
+        check_target(Path(target), force)
     with incoming(weights) as (path,):
         found = room.identify(path, io=sample, seconds=seconds)
-    if output is not None and found.verdict == "identified":
-        if not found.functions[0].layout:
-            names = " or ".join(found.functions[0].names[:3]) or "none that is known"
-            raise UsageError(
-                f"no layout file describes these arrays: one of them is several gates at once, or the input is read unweighted. "
-                f"Read them with --from; they have the layout {names}"
-            )
-        with replacing(Path(output)) as file:
-            file.write(found.functions[0].layout.encode())
+        identified = found.verdict == "identified"
+        if output is not None and identified:
+            if not found.functions[0].layout:
+                names = " or ".join(found.functions[0].names[:3]) or "none that is known"
+                raise UsageError(
+                    "no layout file describes these arrays: the input is read unweighted. Read them with --from; they have the "
+                    f"layout {names}"
+                )
+            with replacing(Path(output)) as file:
+                file.write(found.functions[0].layout.encode())
+        if not as_json:
+            for line in found.lines():
+                put(line)
+        proof: dict[str, Any] = {}
+        code = 0 if found.verdict in ("identified", "candidates") else 1
+        if target is not None and identified:
+            assert sample is not None
+            proof, code = _converted(path, found, sample, (target, target_format, force), as_json)
+        elif target is not None:
+            say(f"{target} was not written: the weights are not identified")
     if as_json:
-        emit(found.as_dict())
-    else:
-        for line in found.lines():
-            put(line)
-        if (
-            output is None
-            and found.verdict == "identified"
-            and not found.functions[0].names
-            and found.functions[0].layout
-        ):
-            say("a layout file that --layout accepts:")
-            put(found.functions[0].layout, wrap=False)
-    click.get_current_context().exit(0 if found.verdict in ("identified", "candidates") else 1)
+        emit({**found.as_dict(), **proof})
+    elif (
+        output is None and target is None and identified and not found.functions[0].names and found.functions[0].layout
+    ):
+        say("a layout file that --layout accepts (-o writes it):")
+        for line in found.functions[0].layout.splitlines():
+            put(line, wrap=False)
+    click.get_current_context().exit(code)
+
+
+def _converted(
+    weights: str, found: Identification, io: str, wanted: tuple[str, str | None, bool], as_json: bool
+) -> tuple[dict[str, Any], int]:
+    """Write the layer that was found; return the verdict as JSON has it, and the exit code."""
+    from rnnconvert.core.errors import not_written
+    from rnnconvert.files.convert import Target
+    from rnnconvert.verification.identified import convert_identified
+
+    target, target_format, force = wanted
+    with watching(as_json) as watch:
+        summary, report = convert_identified(weights, found, io, Target(target, target_format, force=force), watch)
+    if as_json:
+        return {"written": summary.written, "verification": report.conclusion.as_dict()}, report.exit_code
+    finish(report, (), False, not_written(target, report) if report.exit_code else "")
+    tell(summary, weights, target)
+    say(f"what was found gives the outputs in {io}, and {target} gives the same for their input")
+    return {}, report.exit_code

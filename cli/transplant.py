@@ -16,6 +16,7 @@ Examples:
   rnnconvert transplant model.onnx --into mine.keras -o filled.keras --mapping mapping.yaml
   rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten target=channels_first
   rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
+  rnnconvert transplant old.h5 --into mine.keras -o filled.keras --verify inputs.npy
   rnnconvert transplant - --into mine.pt -o - < model.h5 > filled.pt
 
 \b
@@ -44,6 +45,13 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 )
 @click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in order.")
 @click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest unchanged.")
+@click.option(
+    "--verify",
+    "inputs",
+    type=click.Path(),
+    metavar="INPUTS.npy",
+    help="Run both whole models on these inputs (several in an .npz), and keep the output only if they agree.",
+)
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
@@ -60,6 +68,7 @@ def transplant(
     flatten: tuple[str, ...],
     trust_order: bool,
     partial: bool,
+    inputs: str | None,
     force: bool,
     dry_run: bool,
     as_json: bool,
@@ -70,13 +79,15 @@ def transplant(
 
     if as_json and output == STREAM and not dry_run:
         raise UsageError("--json prints on stdout, where the file would go, too. Give the output a name")
+    if inputs is not None and STREAM in (source, output):
+        raise UsageError("--verify runs both files, which stdin and stdout are not. Give them names")
     name = f"stdout{''.join(Path(target).suffixes[-2:])}"
     with incoming(source) as (read,), outgoing(output, name, dry_run) as written:
         with watching(quiet or as_json) as watch:
             report = transplant_file(
                 read, target, written, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None,
                 trust_order=trust_order, force=force, dry_run=dry_run, source_format=source_format,
-                target_format=target_format, settings=settings, watch=watch,
+                target_format=target_format, settings=settings, watch=watch, inputs=inputs,
             )  # fmt: skip
         if as_json:
             emit({**report.as_dict(), "output": output, "written": not dry_run})

@@ -42,7 +42,7 @@ _SHARED: list[Callable[[Command], Command]] = [
                  help="Only this layer. Repeatable."),
     click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
                  help="Run this case, or all. Repeatable; by default the usual six."),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); hidden, cell and lengths are optional."),
+    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); h_0, c_0 and lengths are optional."),
     click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
     click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
     click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs, states and lengths."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
@@ -38,7 +39,9 @@ def source(kind: str, name: str) -> rc.Checkpoint:
 
 
 def statements(summary: rc.Summary) -> list[str]:
-    """The kinds of all parts of the Python that a summary shows."""
+    """The kinds of all parts of the Python that a summary shows; of C, the lines without what is named in them."""
+    if registry.systems()[summary.target_format].language == "C":
+        return [re.sub(r"[A-Za-z0-9_]*_|(?:\d+|plain)\.h", "", line) for line in summary.recipe]
     return [type(node).__name__ for node in ast.walk(ast.parse("\n".join(summary.recipe)))]
 
 

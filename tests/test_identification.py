@@ -281,9 +281,9 @@ def test_without_a_sample_nothing_is_decided() -> None:
 @pytest.mark.parametrize(
     ("io", "says"),
     [
-        ({"input": np.ones((3, 2))}, "one of 'output' and 'h_n'"),
+        ({"input": np.ones((3, 2))}, "outputs y or final states h_n"),
         ({"input": np.ones((3, 2)), "output": np.ones((4, 5))}, "do not fit together"),
-        ({"input": np.ones((3, 2)), "output": np.ones((3, 5)), "hidden": np.ones(3)}, "no array 'hidden'"),
+        ({"input": np.ones((3, 2)), "output": np.ones((3, 5)), "hiden": np.ones(3)}, "has an array 'hiden'"),
         (
             {"input": np.ones((3, 2, 4)), "output": np.ones((3, 2, 5)), "lengths": np.array([9, 9])},
             "do not fit together",

@@ -293,7 +293,7 @@ def test_convert_verify_keeps_what_is_proved_and_nothing_else(
     bad.parent.mkdir()
     assert call("convert", model, good, "--verify", "--report", tmp_path / "proof.json").exit_code == 0
     assert json.loads((tmp_path / "proof.json").read_text())["verdict"] == "equal"
-    assert list(rc.load(good).layers) == ["l0", "l1"]
+    assert list(rc.load(good).layers) == ["gru_l0", "gru_l1"]
     assert [path.name for path in good.parent.iterdir()] == ["model.onnx"]
     assert call("convert", model, good, "--verify").exit_code == 2
 

@@ -19,7 +19,7 @@ from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
-_LARGEST = 512 << 20
+LARGEST = 512 << 20
 _MOST_FILES = 256
 _DEEPEST = 8
 """The most braces within braces."""
@@ -77,7 +77,7 @@ def read(path: Path) -> Source:
         if len(source.files) >= _MOST_FILES:
             raise UnreadableError(path, f"it includes more than {_MOST_FILES} files")
         source.files.append(one)
-        content = read_small(one, _LARGEST)
+        content = read_small(one, LARGEST)
         reading = charging(len(content))
         reading.work(len(content) // 4, path)
         reading.memory(4 * len(content), path)

@@ -21,7 +21,8 @@ from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header import c_text
 from rnnconvert.formats.c_header.c_text import Source
-from rnnconvert.formats.c_header.write import TAG, text
+from rnnconvert.formats.c_header.own import compared, edited, runnable
+from rnnconvert.formats.c_header.write import TAG, Stored, Written, text
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -29,6 +30,8 @@ from rnnconvert.language.packing import assemble, unpack
 
 NAME = "c_header"
 SUFFIXES = registry.endings(NAME)
+
+__all__ = ["NAME", "SUFFIXES", "layouts", "read", "recognise", "runnable", "write"]
 
 _GATES = ("input", "forget", "cell", "output")
 _RNNOISE = {"ACTIVATION_TANH": "tanh", "ACTIVATION_SIGMOID": "sigmoid", "ACTIVATION_RELU": "relu"}
@@ -38,6 +41,9 @@ _STEP = 256
 """RNNoise's weights are so many times as large as what they stand for."""
 _EVEN = 1e-4
 """How far the factors of a cell may be from 1: they are kept in 31 bits."""
+_MOST = 1e30
+"""Constants of functions are smaller."""
+_PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _STATED = frozenset(
     {"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"}
 )
@@ -72,7 +78,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[str] = []
     used: set[str] = set()
-    for name, layout, own, cell, told in (
+    written: list[Written] = []
+    for name, layout, own, cell, told, stored in (
         *_ours(path, source, options),
         *_rnnoise(path, source, options),
         *_cmsis(path, source, options),
@@ -86,20 +93,28 @@ def read(path: Path, options: Options) -> Checkpoint:
         if sizes is None:
             raise UnreadableError(path, f"the arrays of {name!r} do not fit together: {misfit([layout], shapes)}")
         layers[called] = assemble(called, cell, unpack(layout, sizes, own), 1)
+        if stored is not None:
+            prefix, dtype, numbers = stored
+            written.append(Written(prefix, layout, layers[called].replace(name=name), dtype, numbers))
         arrays |= {f"{called}/{local}": array for local, array in own.items()}
         used |= set(told["arrays"])
         warnings += [f"{called}: {one}" for one in told["warnings"]]
     plain = source.arrays if layers else {**dict(c_text.tables(source.text)), **source.arrays}
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
+    known = compared(path, written) if written else None
+    if known is not None and known.line:
+        warnings.insert(0, f"only its numbers and its description are read: {edited(known.line)}")
     return Checkpoint(
-        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {}, {**arrays, **others},
+        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {}, {**arrays, **others}, known,
         unread=tuple(unread), beside=tuple(str(one) for one in source.files[1:]),
+        int8=frozenset(name for name, one in zip(layers, written, strict=False) if one.stored.scales),
     )  # fmt: skip
 
 
-Found = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]]]
-"""A layer's name, layout, arrays and cell; the arrays of the source that it takes, and warnings, or without arrays why it is not read."""
+Found = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]], "tuple[str, np.dtype[Any], Stored] | None"]
+"""A layer's name, layout, arrays and cell; the arrays of the source that it takes, and warnings, or without arrays why it is not read.
+Of a header of our own also its name in C, its element type, and its arrays as they are stored."""
 
 
 def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
@@ -119,6 +134,7 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         layout = own.get(str(one.get("layout")))
         if (
             not isinstance(prefix, str)
+            or not _PREFIX.fullmatch(prefix)
             or not isinstance(name, str)
             or layout is None
             or not isinstance(one.get("shapes"), dict)
@@ -127,16 +143,30 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         facts = options.facts(name, "its description", one)
         facts.take(*_STATED)
         found, taken = {}, []
+        stored = Stored({}, {})
         narrow = one.get("storage") == "int8"
-        for local, shape in one["shapes"].items():
+        order = [tensor.name for tensor in layout.tensors]
+        for local in sorted(one["shapes"], key=lambda each: order.index(each) if each in order else len(order)):
+            shape = one["shapes"][local]
             found[local], names = _stored(path, source, f"{prefix}_{local}", shape, one, narrow)
             taken += names
+            stored.numbers[local] = found[local]
+            if len(names) > 1:
+                stored.numbers[local] = source.arrays[names[0]].reshape(shape)
+                stored.scales[local] = source.arrays[names[1]]
         warnings = (
             ["its matrices are stored as int8, and are read as the float numbers that these stand for"]
             if narrow
             else []
         )
-        yield name, layout, found, _cell(path, layout, one), {"arrays": taken, "warnings": warnings}
+        yield (
+            name,
+            layout,
+            found,
+            _cell(path, layout, one),
+            {"arrays": taken, "warnings": warnings},
+            (prefix, FLOATS[one["dtype"]], stored),
+        )
 
 
 def _stored(
@@ -176,7 +206,7 @@ def _cell(path: Path, layout: Layout, one: Mapping[str, Any]) -> Cell:
         numbers = (
             isinstance(said, list)
             and len(said) == 3
-            and all(value is None or type(value) in (int, float) for value in said[1:])
+            and all(value is None or (type(value) in (int, float) and abs(value) < _MOST) for value in said[1:])
         )
         if not numbers or said[0] not in ACTIVATION_DEFAULTS:
             raise UnreadableError(
@@ -212,6 +242,7 @@ def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
             found,
             layout.cell.replace(activation=Activation(function)),
             {"arrays": words[:3], "warnings": []},
+            None,
         )
 
 
@@ -249,7 +280,7 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         if abs(kept - 1) > _EVEN or abs(added - 1) > _EVEN:
             # Its cell's scale is no power of two, but tanh takes it for one.
             what = f"c' = {kept:.4g} f c + {added:.4g} i g, with factors that no other system here has"
-            yield name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"]}
+            yield name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"]}, None
             continue
         found, taken = {}, []
         for gate in _GATES:
@@ -275,7 +306,7 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
             "gates, so that its outputs are not exactly those of this layer; its state stands for multiples of "
             f"{state:.6g}, and the integer {-defined('INPUT_ZERO_POINT')} of its input for 0"
         )
-        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}
+        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}, None
 
 
 def write(path: Path, job: Job) -> list[str]:

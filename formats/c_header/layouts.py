@@ -20,7 +20,7 @@ SYSTEM = System(
         Option("storage", ("float", "int8"), "how matrices are stored: in their own type (the default), or in int8 with scales", "write"),
         Option("input_scale", (), "what one step of a quantized input stands for; 1 by default: the layer reads integers", number="real"),
     ),
-    family="microcontrollers",
+    family="microcontrollers", language="C",
 )  # fmt: skip
 
 _FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,40 +20,105 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, c_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
+from rnnconvert.rewrites import split_stack
 
 TAG = "rnnconvert-layers:"
-_MATRICES = ("W", "R", "projection")
+MATRICES = ("W", "R", "projection")
 _PER_LINE = 8
 
 
 def text(path: Path, job: Job) -> tuple[str, list[str]]:
     """Return the header, and what a user should know."""
-    stacks = job.stacks()
-    names = c_names(stack.name or stack.cell.kind for _, stack in stacks)
-    described: list[dict[str, Any]] = []
-    body: list[str] = []
+    stacks = [(part.layout, part.stack.name, split_stack(part.stack)) for part in job.parts]
+    called = [_called(one, pieces, path) for _, one, pieces in stacks]
+    names = c_names(name for several in called for name in several)
+    layers: list[Written] = []
     notes: list[str] = []
     narrow = job.options.get("storage") == "int8"
-    for layout, stack in stacks:
-        name = names[stack.name or stack.cell.kind]
-        packed = {local: np.asarray(array) for local, array in pack(layout, stack, job.dtype, job.watch).items()}
-        layer = _Layer(name, layout, stack, packed, narrow)
-        body += [*layer.arrays(), *layer.function()]
-        described.append(layer.described(stack.name))
-        notes.append(
-            f"{name}_step(x, &state, y) computes a step of {stack.name or 'the layer'}; a state of zeros begins a sequence"
-        )
-        if narrow:
-            notes.append(
-                f"{name}: in int8 a weight changes by up to {layer.lost:.3g}, of weights of up to {layer.largest:.3g}"
-            )
+    for (layout, _, pieces), several in zip(stacks, called, strict=True):
+        for stack, name in zip(pieces, several, strict=True):
+            packed = {local: np.asarray(array) for local, array in pack(layout, stack, job.dtype, job.watch).items()}
+            stored = as_bytes(packed, layout) if narrow else Stored(packed, {})
+            layers.append(Written(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
+            if narrow:
+                lost, largest = _lost(packed, stored, layout)
+                notes.append(
+                    f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}"
+                )
     guard = "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
-    half = any('"float16"' in json.dumps(one) for one in described)
+    job.recipe.extend(_recipe(path, layers[: len(called[0])]))
+    return rendered(layers, guard), notes
+
+
+def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
+    """Return what the layers of a stack are called in C: where it has no name, as the header is."""
+    if name:
+        return [one.name for one in pieces]
+    return [path.stem] if len(pieces) == 1 else [f"{path.stem}_l{index}" for index in range(len(pieces))]
+
+
+def _recipe(path: Path, layers: Sequence[Written]) -> list[str]:
+    """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name
+    the file.
+    """
+    if not re.fullmatch(r'[^"\\\x00-\x1f]+', path.name):
+        return []
+    reads = f"x + t * {layers[0].name.upper()}_INPUT"
+    lines, calls = [f'#include "{path.name}"'], []
+    for one in layers:
+        lines.append(f"{one.name}_state {one.name}_s = {{0}};  // zeros, where a sequence begins")
+        lines.append(f"{one.real} {one.name}_y[{one.name.upper()}_OUTPUT];")
+        calls.append(f"    {one.name}_step({reads}, &{one.name}_s, {one.name}_y);")
+        reads = f"{one.name}_y"
+    return [*lines, "for (int t = 0; t < steps; t++) {", *calls, "}"]
+
+
+def rendered(layers: Sequence[Written], guard: str) -> str:
+    """Return the text of a header."""
+    described = json.dumps([one.described() for one in layers], sort_keys=True)
+    half = any(one.dtype == np.float16 for one in layers)
     head = [
-        _comment(f"Written by rnnconvert. {TAG} {json.dumps(described, sort_keys=True)}"),
+        _comment(f"Written by rnnconvert. {TAG} {described}"),
         f"#ifndef {guard}", f"#define {guard}", "", "#include <math.h>", "#include <stdint.h>", "", *_HELPERS, *(_HALF if half else []),
     ]  # fmt: skip
-    return "\n".join([*head, *body, "#endif", ""]), notes
+    body = [line for one in layers for line in (*one.arrays(), *one.function())]
+    return "\n".join([*head, *body, "#endif", ""])
+
+
+class Stored(NamedTuple):
+    """The arrays of a layer as a header holds them: numbers, or integers of 8 bits and a scale for each of their rows.
+
+    scales  of the arrays that are integers, by their names
+    """
+
+    numbers: dict[str, Array]
+    scales: dict[str, Array]
+
+
+def as_bytes(packed: Mapping[str, Array], layout: Layout) -> Stored:
+    """Return arrays with their matrices in int8, and a scale for each row that acts on a gate's unit."""
+    numbers, scales = dict(packed), dict[str, Array]()
+    for local in filter(packed.__contains__, MATRICES):
+        rows = _rows(packed[local], layout).astype(np.float64)
+        largest = np.abs(rows).max(axis=1) / 127
+        scales[local] = np.where(largest > 0, largest, 1).astype(np.float32)
+        numbers[local] = _rows(np.clip(np.round(rows / scales[local][:, None]), -127, 127).astype(np.int8), layout)
+    return Stored(numbers, scales)
+
+
+def _rows(array: Array, layout: Layout) -> Array:
+    """Return a matrix by rows, or a matrix by rows as the layout has it."""
+    return array.T if layout.name.endswith("_columns") else array
+
+
+def _lost(packed: Mapping[str, Array], stored: Stored, layout: Layout) -> tuple[float, float]:
+    """Return the largest change of a number in int8, and the largest number."""
+    lost = largest = 0.0
+    for local, scales in stored.scales.items():
+        exact, codes = (_rows(one[local], layout).astype(np.float64) for one in (packed, stored.numbers))
+        lost = max(lost, float(np.abs(codes * scales[:, None].astype(np.float64) - exact).max(initial=0)))
+        largest = max(largest, float(np.abs(exact).max(initial=0)))
+    return lost, largest
 
 
 _HELPERS = [
@@ -79,67 +144,68 @@ def _comment(content: str) -> str:
     return "/* " + re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a") + " */"
 
 
-class _Layer:
-    """One layer as C."""
+class Written:
+    """One layer as C.
 
-    def __init__(self, name: str, layout: Layout, stack: Recurrent, packed: dict[str, Array], narrow: bool) -> None:
-        self.name, self.layout, self.stack, self.packed = name, layout, stack, packed
+    name    what its arrays and its function are called
+    stack   its cell, its sizes and its own name; its weights are those in `stored`
+    """
+
+    def __init__(self, name: str, layout: Layout, stack: Recurrent, dtype: np.dtype[Any], stored: Stored) -> None:
+        self.name, self.layout, self.stack, self.dtype, self.stored = name, layout, stack, dtype, stored
         self.first = stack.first
-        self.dtype = next(iter(packed.values())).dtype
-        self.real = "double" if self.dtype == np.float64 else "float"
+        self.real = "double" if dtype == np.float64 else "float"
         self.columns = layout.name.endswith("_columns")
-        self.narrow = narrow
-        self.lost = self.largest = 0.0
 
-    def described(self, called: str) -> dict[str, Any]:
+    def described(self) -> dict[str, Any]:
         """Return what a reader has to know."""
         cell = self.stack.cell
         functions = {"activation": cell.activation}
         functions |= {"gate_activation": cell.gate_activation} if cell.kind != "rnn" else {}
         functions |= {"output_activation": cell.output_activation} if cell.kind == "lstm" else {}
         return {
-            "name": called, "prefix": self.name, "layout": self.layout.name, "storage": "int8" if self.narrow else str(self.dtype),
-            "dtype": str(self.dtype), "shapes": {local: list(array.shape) for local, array in self.packed.items()},
+            "name": self.stack.name, "prefix": self.name, "layout": self.layout.name,
+            "storage": "int8" if self.stored.scales else str(self.dtype), "dtype": str(self.dtype),
+            "shapes": {local: list(array.shape) for local, array in self.stored.numbers.items()},
             **{key: [one.name, one.alpha, one.beta] for key, one in functions.items()},
         }  # fmt: skip
 
     def arrays(self) -> Iterator[str]:
         """Yield the definitions of the sizes and the arrays."""
         upper, first = self.name.upper(), self.first
-        yield _comment(f"{self.name}: {self.stack.describe()}")
+        yield _comment(f"{self.name}: {self._about()}")
         yield f"#define {upper}_INPUT {first.input_size}"
         yield f"#define {upper}_HIDDEN {first.hidden_size}"
         yield f"#define {upper}_OUTPUT {first.output_size}"
-        for local, array in self.packed.items():
-            if self.narrow and local in _MATRICES:
-                yield from self._bytes(local, array)
+        for local, array in self.stored.numbers.items():
+            full, numbers = f"{self.name}_{local}", array.reshape(-1)
+            if local in self.stored.scales:
+                yield from _array("int8_t", full, (f"{one:.0f}" for one in numbers.tolist()))
+                yield from _array(self.real, f"{full}_scale", self._numbers(self.stored.scales[local]))
             elif self.dtype == np.float16:
-                yield from _array(
-                    "uint16_t", f"{self.name}_{local}", [str(one) for one in array.view(np.uint16).reshape(-1)]
-                )
+                yield from _array("uint16_t", full, map(str, numbers.view(np.uint16).tolist()))
             else:
-                yield from _array(
-                    self.real, f"{self.name}_{local}", [_number(one, self.real) for one in array.reshape(-1).tolist()]
-                )
+                yield from _array(self.real, full, self._numbers(numbers))
         yield ""
 
-    def _bytes(self, local: str, array: Array) -> Iterator[str]:
-        """Yield a matrix in int8, with a scale for each row that acts on a gate's unit."""
-        rows = (array.T if self.columns else array).astype(np.float64)
-        scales = np.abs(rows).max(axis=1) / 127
-        scales = np.where(scales > 0, scales, 1).astype(np.float32)
-        codes = np.clip(np.round(rows / scales[:, None]), -127, 127).astype(np.int8)
-        self.lost = max(self.lost, float(np.abs(codes * scales[:, None].astype(np.float64) - rows).max(initial=0)))
-        self.largest = max(self.largest, float(np.abs(rows).max(initial=0)))
-        stored = codes.T if self.columns else codes
-        yield from _array("int8_t", f"{self.name}_{local}", [str(one) for one in stored.reshape(-1)])
-        yield from _array(self.real, f"{self.name}_{local}_scale", [_number(one, self.real) for one in scales.tolist()])
+    def _about(self) -> str:
+        """Return cell, sizes, element type and the order of gates in words."""
+        first, gates = self.first, f"; gates {' '.join(gate for gate, _ in self.layout.order)}"
+        kind = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[first.cell.kind]
+        kind += {True: " (reset after)", False: " (reset before)", None: ""}[first.cell.reset_after]
+        sizes = f"{first.input_size} -> {first.hidden_size}"
+        sizes += f", projected to {first.projection_size}" if first.projection_size else ""
+        own = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
+        return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{own}"
+
+    def _numbers(self, array: Array) -> Iterator[str]:
+        return (_number(one, self.real) for one in array.tolist())
 
     def _get(self, local: str, row: str, column: str, rows: int, columns: int) -> str:
         """Return the C of one number of a matrix."""
         place = f"({column}) * {rows} + {row}" if self.columns else f"({row}) * {columns} + {column}"
         value = f"{self.name}_{local}[{place}]"
-        if self.narrow:
+        if local in self.stored.scales:
             return f"{value} * {self.name}_{local}_scale[{row}]"
         return f"rnnconvert_half({value})" if self.dtype == np.float16 else value
 
@@ -200,7 +266,7 @@ class _Layer:
     def _lstm(self, units: int, rows: int) -> Iterator[str]:
         """Yield an LSTM's step: rows i, f, g, o."""
         cell, real = self.stack.cell, self.real
-        peeping = "P" in self.packed
+        peeping = "P" in self.stored.numbers
         peep = {
             gate: f" + {self._vector('P', f'{place * units} + j')} * " if peeping else ""
             for place, gate in enumerate("ifo")
@@ -251,7 +317,8 @@ def _number(value: float, real: str) -> str:
     return digits + ("" if real == "double" else "f")
 
 
-def _array(kind: str, name: str, numbers: list[str]) -> Iterator[str]:
+def _array(kind: str, name: str, words: Iterable[str]) -> Iterator[str]:
+    numbers = list(words)
     yield f"static const {kind} {name}[{len(numbers)}] = {{"
     for start in range(0, len(numbers), _PER_LINE):
         yield "    " + ", ".join(numbers[start : start + _PER_LINE]) + ","

@@ -9,31 +9,87 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
+from rnnconvert.formats.keras import upgrade
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
 
 NAME = "keras"
 
 
-def open_file(path: Path) -> Any:
-    """Load a whole model's file by Keras itself, in safe mode.
+def open_file(path: Path) -> Loaded:
+    """Load a whole model's file by Keras itself, in safe mode; a SavedModel by TensorFlow, as a function.
+
+    What Keras 1 or 2 wrote is brought up first (formats/keras/upgrade.py): Keras 3 refuses some of it, and computes something
+    else of some. Where tf_keras is there, the old file runs in it, too.
 
     Raises UsageError for weights without a model, MissingPackageError without Keras.
     """
+    if path.is_dir():
+        return Loaded(_signature(path))
+    if path.name.endswith(".weights.h5"):
+        raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
+    if upgrade.written_before_keras_3(path):
+        with new_folder() as folder:
+            made = Path(folder) / "upgraded.keras"
+            note = _upgraded(path, made)
+            return Loaded(_loaded(made, path), (note,))
+    return Loaded(_loaded(path, path))
+
+
+def _loaded(path: Path, called: Path) -> Any:
     try:
         import keras
     except ImportError:
-        raise MissingPackageError("keras", f"run {path}") from None
-    if path.name.endswith(".weights.h5"):
-        raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
+        raise MissingPackageError("keras", f"run {called}") from None
     try:
         return keras.models.load_model(path, compile=False)
     except Exception as error:  # Keras raises what it likes for a file of another version
         text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"Keras {keras.__version__} cannot load {path} as a model: {text}") from None
+        raise UsageError(f"Keras {keras.__version__} cannot load {called} as a model: {text}") from None
+
+
+def _upgraded(path: Path, made: Path) -> str:
+    """Write a file of Keras 1 or 2 as one of Keras 3, and say how that was proved."""
+    why = "tf_keras is not installed"
+    try:
+        done = upgrade.upgrade(path, made, verify=True)
+        return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it. {done.proof}"
+    except MissingPackageError:
+        pass
+    except ExecutorError as error:
+        why = error.problem
+    upgrade.upgrade(path, made, force=True)
+    return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it, which Keras 2 itself did not confirm ({why})"
+
+
+def _signature(path: Path) -> Program:
+    """Return what a SavedModel serves, as a function.
+
+    Raises UsageError for a SavedModel that serves nothing, MissingPackageError without TensorFlow.
+    """
+    try:
+        import tensorflow as tf
+    except ImportError:
+        raise MissingPackageError("tensorflow", f"run {path}") from None
+    loaded = tf.saved_model.load(str(path))
+    served = loaded.signatures.get("serving_default") or next(iter(loaded.signatures.values()), None)
+    if served is None:
+        raise UsageError(f"{path} has no signature: nothing says which of its functions is the model")
+    names = sorted(served.structured_input_signature[1])
+
+    def call(*inputs: Array, kept: Any = loaded) -> list[Array]:
+        if len(inputs) != len(names):
+            raise UsageError(f"{path} has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} were given")
+        kinds = served.structured_input_signature[1]
+        given = {name: tf.cast(tf.constant(one), kinds[name].dtype) for name, one in zip(names, inputs, strict=True)}
+        found = served(**given)
+        return [found[name].numpy() for name in sorted(found)]
+
+    return Program(call, str(path))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:

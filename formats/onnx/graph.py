@@ -288,8 +288,8 @@ class _Stack:
             outputs.append(self.name(f"{label}/Y_c"))
             finals["c"].append(outputs[2])
         told = attributes(single)
-        # Readers name a layer after its node.
-        name = "_".join(word for word in (self.stack.name, label if len(self.units) > 1 else "") if word) or label
+        # Readers name a layer after its node, and programs in other languages what is made of it.
+        name = "_".join([self.stack.name or layout.kind, *([label] if len(self.units) > 1 else [])])
         node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
         self.graph.nodes.append(node)
         return outputs[0]

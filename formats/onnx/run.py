@@ -35,6 +35,8 @@ OPSET = 14
 _INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 _OPERATORS = ("RNN", "GRU", "LSTM")
 _STATES = {"initial_h": "hidden", "initial_c": "cell"}
+_MOVING = frozenset({"Gather", "Identity", "Slice", "Split", "Squeeze", "Unsqueeze"})
+"""Operators through which zeros stay zeros, and nothing is added."""
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
 _AS_INPUTS = 1 << 24
 """Weights larger than this many bytes are passed as inputs: to write them into a model of one node takes longer than to run it."""
@@ -313,6 +315,8 @@ class _Constants:
         if name in self._initializers:
             return np.asarray(self._to_array(self._initializers[name]))
         nodes, inputs, by_value = self._above(name)
+        if by_value and part in _STATES and {node.op_type for node in nodes} <= _MOVING:
+            return None  # its caller passes it: where nobody does, a sequence begins with zeros
         if by_value:
             raise NotImplementedError(
                 f"{self.name}: its {part} is computed from {by_value!r}, which is given at run time"

@@ -12,7 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, Ran, Tap, moved
 
 if TYPE_CHECKING:
     import onnx
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 NAME = "onnx"
 
 
-def open_file(path: Path) -> onnx.ModelProto:
+def open_file(path: Path) -> Loaded:
     """Return the model of a file, with its external data."""
     import onnx
 
-    return onnx.load(path)
+    return Loaded(onnx.load(path))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:

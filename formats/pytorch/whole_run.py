@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +12,41 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
 
 NAME = "pytorch"
 
 
-def open_file(path: Path) -> Any:
-    """Raise UsageError: a state dictionary holds no code."""
-    raise UsageError(
-        f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)"
-    )
+def open_file(path: Path) -> Loaded:
+    """Load a program that torch.jit.save or torch.export.save wrote.
+
+    Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
+    """
+    names = zipfile.ZipFile(path).namelist() if path.is_file() and zipfile.is_zipfile(path) else []
+    scripted = any(re.fullmatch(r"[^/]+/code/.+\.py", name) for name in names)
+    exported = any(re.search(r"(^|/)(serialized_exported_program|models/[^/]+)\.json$", name) for name in names)
+    if not scripted and not exported:
+        raise UsageError(
+            f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)"
+        )
+    try:
+        import torch
+    except ImportError:
+        raise MissingPackageError("torch", f"run {path}") from None
+    try:
+        module: Any = torch.jit.load(path, map_location="cpu").eval() if scripted else torch.export.load(path).module()
+    except Exception as error:  # torch raises what it likes
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"torch {torch.__version__} cannot load {path}: {text}") from None
+
+    def call(*inputs: Array) -> list[Array]:
+        with torch.no_grad():
+            return [numbers(one) for one in _tensors(module(*[_tensor(module, one) for one in inputs]))]
+
+    return Loaded(Program(call, str(path)))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:

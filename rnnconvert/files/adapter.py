@@ -10,6 +10,8 @@ A module here is an adapter. It has
     write(path, job)       stacks in the form of these layouts, into a file
     about(checkpoint)      where it has this: what a file states about itself, such as versions, producer and epoch, in words
     companions(path)       where it has this: the other files that it writes, next to one of that name
+    runnable(checkpoint, folder)  where its files are code: write what a file says again into a folder, for an executor, and return that
+                           path, or None for a file without code; raise NotImplementedError for code that it did not write
     silent(path)           where it has this: whether a file of that name states no functions of its layers
 
 or several such objects under the name ADAPTERS (rnnconvert.files.finder has a class to make them of), and
@@ -268,9 +270,10 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
     from rnnconvert.files.finder import ArrayFiles  # it imports this module
 
     card = registry.cards().get(name)
-    room = vars(importlib.import_module(card.part("layouts"))).values() if card else registry.added()
+    room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.added()
     written = next((one.separator for one in room if isinstance(one, System) and one.name == name), "/")
-    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""))
+    cuts = next((one.cuts for one in room if isinstance(one, System) and one.name == name), ())
+    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
     return found  # type: ignore[no-any-return]
 
 

@@ -56,6 +56,7 @@ class Checkpoint:
     sources    the files that it was read from, which must stay unchanged while it is written
     beside     the other files that it was read from: external data, the parts of an index, a graph
     recorded   what the file holds of its own model's outputs
+    int8       the layers whose matrices the file holds as integers of 8 bits, with a scale for each row
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 
@@ -77,6 +78,7 @@ class Checkpoint:
     sources: Reading | None = None
     beside: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+    int8: frozenset[str] = frozenset()
 
     @property
     def file(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnconvert.containers import archives
+from rnnconvert.containers import archives, npy
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
@@ -22,13 +22,14 @@ from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
+from rnnconvert.files.cuts import cut
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import as_wide, fits, misfit, names_of, pattern
-from rnnconvert.language.layout import Layout
+from rnnconvert.language.layout import Cut, Layout
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
@@ -64,6 +65,7 @@ class ArrayFiles:
     SUFFIXES   the endings of its files, the one written by default first
     separators characters that may stand between a layer's name and those of its arrays; the first is written
     beside_vectors  the endings of arrays' names that accompany a flat vector and change nothing: states of the last call
+    cuts       where its arrays lie in those of a file that calls them otherwise, as a user's layout describes it
     training   parts of the names of what training left under an array's own name: gradients
     """
 
@@ -72,6 +74,7 @@ class ArrayFiles:
     separators: str = "/."
     beside_vectors: tuple[str, ...] = ()
     training: tuple[str, ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize arrays named and shaped as those of one of its layouts."""
@@ -324,11 +327,12 @@ class ArrayFiles:
 
     def kind(self, file: Opened) -> str:
         """Return what sort of file this is, in words; "" if it does not belong to this framework."""
-        return file.archive
+        return file.archive or ("a bare array of numpy's" if self.cuts and "npy" in file.kinds else "")
 
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file. Raises UnreadableError."""
-        return file.once(archives.reader(file.path, file.head))
+        reader = npy.read_row if self.cuts and "npy" in file.kinds else archives.reader(file.path, file.head)
+        return cut(file.path, file.once(reader), self.cuts)
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write everything into a file."""

@@ -179,8 +179,8 @@ def identify(
     arrays   a file, arrays by name, or one flat array
     inputs   an input, (time, batch, in), (batch, time, in) or (time, in); outputs what the layer gave for it, at every step
              or at the last
-    io       a sample as `--io` takes it: an .npz, or a dictionary with `input` and what is known of `output`, `h0`, `c0`,
-             `h_n`, `c_n` and `lengths`; in place of inputs and outputs
+    io       a sample as `--io` takes it: an .npz, or a dictionary with `x` and what is known of `y`, `h_0`, `c_0`, `h_n`, `c_n`
+             and `lengths`, or the frameworks' own words for these (input, output, hidden, initial_h ...); in place of inputs and outputs
     seconds  how long the search may take
 
     Raises UnreadableError for a file that holds no arrays, UsageError for a sample whose shapes do not fit together.
@@ -194,7 +194,7 @@ def identify(
     if isinstance(io, str | os.PathLike):
         samples = sample.read(Path(io))
     else:
-        samples = sample.samples({"input": inputs, "output": outputs} if io is None else io)
+        samples = sample.samples({"x": inputs, "y": outputs} if io is None else io)
     return identified(source, Search(found, samples, seconds))
 
 
@@ -323,7 +323,7 @@ def _function(group: Sequence[Reading], search: Search, error: float) -> Functio
     axes = {one.axes for one in group}
     said = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
     return Function(
-        names, naming.layout_file(first), tuple(stacks), tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
+        names, naming.layout_file(first, search.given), tuple(stacks), tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
         error,
     )  # fmt: skip
 
@@ -341,7 +341,7 @@ def _left_open(
         if len(first.x) < 3:
             yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
         if first.zero_state:
-            yield "a sample that starts at states that are not zero (h0, c0)"
+            yield "a sample that starts at states that are not zero (h_0, c_0)"
         yield "inputs that are random and large enough to reach every part of the functions"
     elif verdict == "near":
         yield "the outputs in the element type of the program, neither rounded to decimals nor computed in a shorter type"
@@ -354,7 +354,7 @@ def _left_open(
 
 def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield what would decide between candidates."""
-    yield "one input and what the layer gave for it: --io sample.npz with the arrays input and output"
+    yield "one input and what the layer gave for it: --io sample.npz with the arrays x and y"
     kinds = {name.partition(".")[2] for one in candidates for name in one.names}
     if any("gru" in kind for kind in kinds):
         yield "of a GRU: whether its reset gate stands before or after the recurrent product"

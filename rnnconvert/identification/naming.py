@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +12,12 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
-from rnnconvert.core.printable import in_toml, printable
+from rnnconvert.core.printable import in_toml
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.structures import Structure
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Layout, Slot, Tensor
+from rnnconvert.language.layout import UNUSED, Cut, Layout, Slot, Tensor
 from rnnconvert.language.places import shapes, slots
 
 _SMALL = {"input_size": 5, "hidden_size": 3}
@@ -130,14 +131,22 @@ def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Readin
     return True
 
 
-def layout_file(reading: Reading, name: str = "found") -> str:
+def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "found") -> str:
     """Return a layout file that `--layout` accepts and that describes this reading, with the arrays' own names.
 
-    It is "" for what no layout file describes: an array that is several gates at once, an input that is read unweighted.
+    Where names do not count layers and directions, and where one array holds several, it says what lies where. It is "" for an
+    input that is read unweighted, which no layout file describes.
     """
-    if reading.structure.layout.letters or reading.structure.sizes.skip_input:
+    if reading.structure.sizes.skip_input:
         return ""
-    layout, renamed = described(reading, name)
+    cuts: list[Cut] = []
+    if reading.structure.layout.letters or reading.structure.layout.flat:
+        layout, cuts = cut_apart(reading, arrays, name)
+        if not cuts:
+            return ""
+    else:
+        layout, renamed = described(reading, name)
+        cuts = [Cut(new, old) for new, old in renamed.items()]
     cell, sizes = reading.cell, reading.structure.sizes
     modes = {part for part, _ in layout.keys} & set(BIAS_PARTS)
     biases = "both" if len(modes) == 2 else ("input" if "input_bias" in modes else ("recurrent" if modes else "none"))
@@ -153,9 +162,6 @@ def layout_file(reading: Reading, name: str = "found") -> str:
     holds += ["initial_states = true"] if "initial_hidden" in layout.part_names else []
     holds += [f'merges = ["{reading.merge}"]'] if reading.merge != "concat" else []
     lines = []
-    if renamed:
-        lines += ["# These arrays have no names that count layers or directions. Rename them first:"]
-        lines += [f"#   {printable(old)} -> {printable(new)}" for new, old in renamed.items()]
     if reading.reverse:
         lines.append("# The layer reads from the end: add --set go_backwards=true")
     lines += ["[[layout]]", f'name = "{layout.name}"', f'kind = "{layout.kind}"', f'gates = "{layout.gates}"']
@@ -171,7 +177,57 @@ def layout_file(reading: Reading, name: str = "found") -> str:
             f'    {{ name = {in_toml(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},'
         )
     lines += ["]", f"holds = {{ {', '.join(holds)} }}"]
+    for cut in cuts:
+        lines += ["[[array]]", f"name = {in_toml(cut.name)}", f"from = {in_toml(cut.source)}"]
+        if cut.shape:
+            lines += [f"start = {cut.start}", f"shape = {[*cut.shape]}", f"steps = {[*cut.steps]}"]
     return "\n".join(lines) + "\n"
+
+
+def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple[Layout, list[Cut]]:
+    """Return a layout with an array for each gate of each part, and where these lie in the file's arrays; no cuts where the
+    elements of a gate are not at equal distances.
+    """
+    own, sizes = reading.structure.layout, reading.structure.sizes
+    ids, starts, count = {}, [], 0
+    for source in dict.fromkeys(reading.structure.binding.values()):
+        shape = np.shape(arrays[source])
+        ids[source] = np.arange(count, count + math.prod(shape), dtype=np.float64).reshape(shape) + 1
+        starts.append((count, source))
+        count += math.prod(shape)
+    tensors: dict[str, Tensor] = {}
+    cuts = []
+    for (layer, way), blocks in sorted(blocks_of(reading.structure, ids).items()):
+        for (part, gate), numbered in reading.direction(blocks, False).arrays.items():
+            places = np.abs(np.asarray(numbered)) - 1
+            if (gate and gate == reading.cell.coupled) or (places < 0).any():
+                continue  # what no array holds is zero
+            stem = f"{part}_{gate}" if gate else part
+            pattern = (
+                stem
+                + ("_l{layer}" if sizes.num_layers > 1 else "")
+                + ("{direction}" if sizes.num_directions > 1 else "")
+            )
+            axes = "hidden in" if places.ndim == 2 else "hidden"
+            tensors[pattern] = Tensor(pattern, f"{part}[{gate}]" if gate else part, axes)
+            first, steps = int(places.flat[0]), tuple(_step(places, axis) for axis in range(places.ndim))
+            expected = first + sum(np.indices(places.shape)[axis] * step for axis, step in enumerate(steps))
+            start, source = max(one for one in starts if one[0] <= first)
+            if not np.array_equal(places, expected) or min(steps) < 0:
+                return own, []
+            spelt = pattern.format(layer=layer, direction=("", "_reverse")[way])
+            cuts.append(Cut(spelt, source, first - start, places.shape, steps))
+    gates = [gate for gate in gates_of(own.kind, "input") if gate != reading.cell.coupled]
+    signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
+    return replace(
+        own, name=f"{name}.{own.kind}", gates=signed, tensors=tuple(tensors.values()), letters="", spelling=("", "_reverse"),
+        reset_after=reading.cell.reset_after,
+    ), cuts  # fmt: skip
+
+
+def _step(places: Array, axis: int) -> int:
+    """Return the distance between neighbours along an axis; 0 where there is only one."""
+    return int(np.diff(places.take([0, 1], axis=axis), axis=axis).flat[0]) if places.shape[axis] > 1 else 0
 
 
 def _function(function: Activation) -> str:

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.npz_file import read as read_npz
+from rnnconvert.core import sample_names
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
-
-NAMES = ("input", "output", "h0", "c0", "h_n", "c_n", "lengths")
-"""The arrays of a sample."""
 
 _MOST = 1 << 26
 """The most numbers that one array of a sample may have."""
@@ -106,19 +104,17 @@ def samples(given: Mapping[str, Any]) -> list[Sample]:
 
     Raises UsageError if an array is missing, or their shapes do not fit together.
     """
-    arrays = {name: _numbers(name, value) for name, value in given.items() if value is not None}
-    odd = sorted(set(arrays) - set(NAMES))
-    if odd:
-        raise UsageError(f"a sample has no array {odd[0]!r}. Name them {', '.join(NAMES)}")
-    if "input" not in arrays or not {"output", "h_n"} & arrays.keys():
+    named = sample_names.canonical({str(name): value for name, value in given.items() if value is not None})
+    arrays = {name: _numbers(name, value) for name, value in named.items()}
+    if "x" not in arrays or not {"y", "h_n"} & arrays.keys():
         raise UsageError(
-            "a sample needs 'input', and one of 'output' and 'h_n'. Add them: np.savez(path, input=x, output=y)"
+            "a sample needs an input x, and outputs y or final states h_n. Add them: np.savez(path, x=x, y=y)"
         )
     made = list(_readings(arrays))
     if not made:
         shown = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
         raise UsageError(
-            f"the sample's shapes do not fit together: {shown}. Expected input (time, batch, in) or (batch, time, in), output "
+            f"the sample's shapes do not fit together: {shown}. Expected x (time, batch, in) or (batch, time, in), y "
             "likewise or (batch, out), states (layers * directions, batch, width), lengths (batch,)"
         )
     return made
@@ -146,7 +142,7 @@ def _numbers(name: str, value: Any) -> Array:
 
 
 def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
-    x = arrays["input"]
+    x = arrays["x"]
     ways = {2: ("time, in",), 3: ("time, batch, in", "batch, time, in")}.get(x.ndim, ())
     for axes in ways:
         first = x[:, None] if axes == "time, in" else (x if axes.startswith("time") else x.swapaxes(0, 1))
@@ -155,16 +151,16 @@ def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
         if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 1 or lengths.max() > steps):
             continue
         y, last = None, None
-        if "output" in arrays:
-            found = _output(arrays["output"], axes, steps, batch)
+        if "y" in arrays:
+            found = _output(arrays["y"], axes, steps, batch)
             if found is None:
                 continue
             y, last = found
-        states = {name: _states(arrays[name], batch) for name in ("h0", "c0", "h_n", "c_n") if name in arrays}
+        states = {name: _states(arrays[name], batch) for name in ("h_0", "c_0", "h_n", "c_n") if name in arrays}
         if any(one is None for one in states.values()):
             continue
         yield Sample(
-            first, y, last, states.get("h0"), states.get("c0"), states.get("h_n"), states.get("c_n"), lengths, axes
+            first, y, last, states.get("h_0"), states.get("c_0"), states.get("h_n"), states.get("c_n"), lengths, axes
         )  # fmt: skip
 
 

@@ -387,6 +387,24 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
+class Cut:
+    """Where an array lies in one of a file that has another name, or that holds several.
+
+    name    the array's name, as the layouts have it
+    source  the file's array
+    start   its first element there, in C order
+    shape   its lengths; none for all of the file's array, as it is
+    steps   from one element to the next along each of its axes, in elements
+    """
+
+    name: str
+    source: str
+    start: int = 0
+    shape: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class System:
     """A framework, or a library or file that holds weights: the facts that its layouts do not state.
 
@@ -411,7 +429,9 @@ class System:
     own_layer what makes a layer of ours in it, for the cells that it lacks
     unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
     recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
+    language  in which what it writes is loaded, and the lines that do so: a file's recipe
     family    where its files are met, one of FAMILIES
+    cuts      where the arrays of its layouts lie in those of a file that calls or arranges them otherwise
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """
 
@@ -432,8 +452,10 @@ class System:
     own_layer: str = ""
     unstated: tuple[str, ...] = ()
     recipes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    language: str = "Python"
     family: str = "training"
     heads: tuple[tuple[int, bytes, str], ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
 
 def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:

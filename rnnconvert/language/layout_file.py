@@ -15,7 +15,11 @@
     ]
     holds = { biases = ["input"], constants = { f = 1.0 }, layers = false, directions = 1 }
 
-The fields are those of rnnconvert.language.layout: Layout, Tensor, Holds and System.
+    [[array]]                               # optional: arrays that the file calls otherwise, or has in one vector
+    name = "kernel"
+    from = "arr_0"
+
+The fields are those of rnnconvert.language.layout: Layout, Tensor, Holds, System and Cut.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from rnnconvert.core.names import first_twice
 from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, System, Tensor
+from rnnconvert.language.layout import UNUSED, Cut, Holds, Layout, Sizes, System, Tensor
 from rnnconvert.language.places import shapes, slots
 
 if sys.version_info >= (3, 11):
@@ -101,7 +105,7 @@ class _WrongError(Exception):
 
 
 def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
-    _only(document, {"system", "layout"}, "the file")
+    _only(document, {"system", "layout", "array"}, "the file")
     given = document.get("layout", [])
     if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
         raise _WrongError("it has no [[layout]] table")
@@ -114,10 +118,27 @@ def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     if twice:
         raise _WrongError(f"two of its layouts are called {twice!r}")
     yield from layouts
-    said = _fields(System, document.get("system", {}), "system", {"name"})
+    said = _fields(System, document.get("system", {}), "system", {"name", "cuts"})
+    said["cuts"] = tuple(_cut(one) for one in _list(document.get("array", []), "array"))
     notes = _texts(said.pop("notes", []), "system, notes")
     usual = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
     yield System(layouts[0].framework, notes=notes, **{**usual, **said})
+
+
+def _cut(given: Any) -> Cut:
+    _only(given, {"name", "from", "start", "shape", "steps"}, "array")
+    name, source = given.get("name"), given.get("from")
+    where = f"array {name!r}"
+    if not all(isinstance(one, str) and one for one in (name, source)):
+        raise _WrongError(f'{where}: expected a name, and the array of the file: name = "W", from = "arr_0"')
+    numbers = {key: _list(given.get(key, []), f"{where}, {key}") for key in ("shape", "steps")}
+    numbers["start"] = [given.get("start", 0)]
+    for key, values in numbers.items():
+        if any(type(one) is not int or not (key == "shape") <= one < 1 << 40 for one in values) or len(values) > 2:
+            raise _WrongError(f"{where}: {key} is {given[key]!r}, expected whole numbers, at most two")
+    if len(numbers["shape"]) != len(numbers["steps"]):
+        raise _WrongError(f"{where}: expected as many steps as the shape has lengths")
+    return Cut(str(name), str(source), numbers["start"][0], tuple(numbers["shape"]), tuple(numbers["steps"]))
 
 
 def _layout(given: Mapping[str, Any]) -> Layout:

@@ -32,6 +32,7 @@ from rnnconvert.models.pairing import Pair, Pairing, pair
 from rnnconvert.models.plan import Plan
 from rnnconvert.models.readers import model_of, reader_of
 from rnnconvert.models.report import Filled, Transplant
+from rnnconvert.models.verified import inputs_of, kept_if_equal
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 
 PathLike = str | os.PathLike[str]
@@ -133,15 +134,20 @@ def transplant_file(
     target_format: str | None = None,
     settings: Iterable[str] = (),
     watch: Watch = lambda phase, done=0, total=0: None,
+    inputs: PathLike | None = None,
     **options: object,
 ) -> Transplant:
     """Write a file like `into`, with the weights of `source` in it; the options are those of `load_into`.
+
+    inputs  a .npy or .npz file of inputs: both whole models are run on them, and the file is kept only if they agree
 
     watch  called with what is being done, and while writing with the bytes done and all bytes
 
     Raises what `load_into` raises; on any error every existing file is left unchanged.
     """
     only_replace(Path(output), force or dry_run)
+    if dry_run and inputs is not None:
+        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
     watch(f"reading {source}")
     giving = model_of(source, source_format, tuple(settings), **options)
     watch(f"reading {into}")
@@ -158,9 +164,17 @@ def transplant_file(
     total = sum(array.nbytes for array in taking.arrays.values())
     phase = f"writing {output}"
     watch(phase)
+    report = replace(report, model=None if dry_run else str(output), giver=source)
+    if inputs is not None:
+        given = inputs_of(inputs)
+        notes, proof = kept_if_equal(
+            Path(output), force, lambda made: reader.write(made, checkpoint, arrays),
+            lambda made: replace(report, model=str(made)).verify(given),
+        )  # fmt: skip
+        return replace(report, notes=(*report.notes, *notes), proof=proof)
     with counting(lambda done: watch(phase, min(done, total), total)):
         notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
-    return replace(report, notes=(*report.notes, *notes), model=None if dry_run else str(output), giver=source)
+    return replace(report, notes=(*report.notes, *notes))
 
 
 def propose_mapping(target: Any, source: Any, **options: Any) -> str:

@@ -53,6 +53,7 @@ class Transplant:
     is_new          whether `model` is a new object, and the one that was handed in is unchanged
     giver           the source as it was handed in
     plan            how the weights moved, for what belongs to them
+    proof           what both whole models gave, where they were run before the file was kept
     """
 
     target: str
@@ -70,6 +71,7 @@ class Transplant:
     is_new: bool = False
     giver: Any = None
     plan: Plan | None = None
+    proof: WholeModels | None = None
 
     @property
     def exact(self) -> bool:
@@ -79,9 +81,10 @@ class Transplant:
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON can hold it."""
         live = ("model", "giver", "plan")
-        plain = replace(self, model=None, giver=None, plan=None)
+        plain = replace(self, model=None, giver=None, plan=None, proof=None)
         found = {key: value for key, value in asdict(plain).items() if key not in live}
-        return {**found, "exact": self.exact}
+        proof = None if self.proof is None else {**self.proof.conclusion.as_dict(), "text": str(self.proof)}
+        return {**found, "proof": proof, "exact": self.exact}
 
     def verify(
         self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None
@@ -141,6 +144,7 @@ class Transplant:
         lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
+        lines += str(self.proof).splitlines() if self.proof is not None else []
         return lines
 
     def __str__(self) -> str:

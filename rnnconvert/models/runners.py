@@ -3,7 +3,7 @@
 A module here has
 
     NAME                         the format's name
-    open_file(path)              the live model of a file, or a UsageError that says why a file is not enough
+    open_file(path)              the live model of a file, as Loaded, or a UsageError that says why a file is not enough
     run(live, inputs, units)     what the model gives, and its recurrent layers
     shaken(live, seed)           a copy with every weight about one unit in the last place off
 """
@@ -11,7 +11,7 @@ A module here has
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UsageError
 from rnnconvert.language import registry
 from rnnconvert.models.model import Unit
 
@@ -47,12 +48,44 @@ class Ran:
     taps: Mapping[str, Tap]
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What a file was loaded as.
+
+    live   the live model; or a Program, where a framework gives a function alone
+    notes  what a reader of the comparison should know of it
+    """
+
+    live: Any
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A model that was loaded as a function: it runs, and its layers are not seen.
+
+    call   gives the outputs for inputs, all of them arrays
+    title  what it is, for messages
+    """
+
+    call: Callable[..., Sequence[Array]]
+    title: str
+
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+        """Return what the function gives."""
+        return Ran(tuple(np.asarray(one) for one in self.call(*inputs)), {})
+
+    def shaken(self, live: Any, seed: int) -> Any:
+        """Raise UsageError: a function cannot be copied with other weights."""
+        raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
+
+
 class Runner(Protocol):
     """A framework that runs whole models: see the module."""
 
     NAME: str
 
-    def open_file(self, path: Path) -> Any:
+    def open_file(self, path: Path) -> Loaded:
         """Return the live model of a file."""
         ...
 

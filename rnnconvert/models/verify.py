@@ -6,7 +6,7 @@ Rounding explains as much as a model's own outputs move when every weight is one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
-from rnnconvert.core.verdict import Verdict
+from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Ran, Runner, Tap, moved, runners
+from rnnconvert.models.runners import Loaded, Program, Ran, Runner, Tap, moved, runners
 
 Apply = Callable[..., Any]
 
@@ -33,16 +33,28 @@ class WholeModels:
 
     comparisons  each recurrent layer's output and the models' own, in order, with the tolerance that would have passed
     unseen       layers whose outputs were not compared, and why
+    notes        how a file's model was run, where that is not as it stands
     """
 
     comparisons: tuple[Comparison, ...]
     unseen: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def conclusion(self) -> Verdict:
         """Equal only if everything that was compared agrees, and passing proves something of the models' own outputs."""
         own = [one for one in self.comparisons if one.output.partition(" ")[0] == "output"]
         return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=any(one.telling for one in own))
+
+    @property
+    def verdict(self) -> Word:
+        """The verdict in a word."""
+        return self.conclusion.word
+
+    @property
+    def exit_code(self) -> int:
+        """What a command returns: 0 equal, 1 not equal, 5 where nothing was compared that tells anything."""
+        return self.conclusion.exit_code()
 
     @property
     def equal(self) -> bool:
@@ -55,6 +67,7 @@ class WholeModels:
     def __str__(self) -> str:
         lines = [str(self.conclusion), *(f"  {one}" for one in self.comparisons)]
         lines += [f"  not compared: {text}" for text in self.unseen]
+        lines += [f"  note: {text}" for text in self.notes]
         return "\n".join(lines)
 
 
@@ -70,8 +83,9 @@ def compared(
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
-    ours, given = model_of(target), _several(inputs)
-    theirs = _opened(source, apply)
+    ours, our_notes = _opened(target, apply)
+    theirs, notes = _opened(source, apply)
+    given = _several(inputs)
     other = given if source_inputs is None else _several(source_inputs)
     found = _run(ours, given, apply)
     truth = _run(theirs, other, apply)
@@ -84,7 +98,7 @@ def compared(
     for own, name in pairs:
         one, two = ours.unit(own), theirs.unit(name)
         if own not in found.taps or name not in truth.taps or one is None or two is None:
-            unseen.append(f"{own}: its output cannot be seen from outside")
+            unseen.append(f"{own or 'the layer'}: its output cannot be seen from outside")
             continue
         shakes = [ran.taps.get(name if by_source else own) for ran in rounding.runs]
         aligned = _aligned([found.taps[own], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
@@ -95,7 +109,7 @@ def compared(
         axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
         comparisons.append(rounding.compare(Output(_INPUTS, own, axes), gave, expected, moved))
     comparisons += list(_ends(found, truth, rounding))
-    return WholeModels(tuple(comparisons), tuple(unseen))
+    return WholeModels(tuple(comparisons), tuple(unseen), (*notes, *our_notes))
 
 
 def compared_with_kept(
@@ -108,14 +122,14 @@ def compared_with_kept(
 
     Raises what `compared` raises, and UnreadableError for another file.
     """
-    ours, given = model_of(target), _several(inputs)
+    (ours, notes), given = _opened(target, apply), _several(inputs)
     truth = Ran(tuple(_kept(expected)), {})
     found = _run(ours, given, apply)
     rounding = _Rounding(ours, _shaken(ours, given, apply), by_source=False)
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
-    return WholeModels(tuple(_ends(found, truth, rounding)), unseen)
+    return WholeModels(tuple(_ends(found, truth, rounding)), unseen, notes)
 
 
 def _kept(expected: Any) -> list[Array]:
@@ -134,12 +148,17 @@ def _several(inputs: Any) -> list[Array]:
     return [np.asarray(value) for value in values]
 
 
-def _opened(source: Any, apply: Apply | None) -> Model:
-    if isinstance(source, (str, Path)):
-        model = model_of(source)
-        live = _runner(model, apply).open_file(Path(source))
-        return model_of(live)
-    return model_of(source)
+def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
+    """Return a model that runs, and how it was loaded where it is a file."""
+    model = model_of(source)
+    if not isinstance(source, (str, Path)):
+        return model, ()
+    runner = _runner(model, apply)
+    assert not isinstance(runner, Program)  # what was just read is a file, and no function
+    loaded = runner.open_file(Path(source))
+    if isinstance(loaded.live, Program):
+        return replace(model, live=loaded.live), loaded.notes
+    return model_of(loaded.live), loaded.notes
 
 
 class _Applied:
@@ -148,11 +167,11 @@ class _Applied:
     def __init__(self, apply: Apply) -> None:
         self.apply = apply
 
-    def open_file(self, path: Path) -> Any:
+    def open_file(self, path: Path) -> Loaded:
         """Raise UsageError: a file of arrays by their paths holds no code."""
         raise UsageError(f"{path} holds a tree without code. Hand it in as your function takes it: source=tree")
 
-    def run(self, live: Any, inputs: Sequence[Array], _: Sequence[Unit]) -> Ran:
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         """Return what the function gives; its inner layers are not seen."""
         found = self.apply(live, *inputs)
         outputs = found if isinstance(found, (list, tuple)) else [found]
@@ -171,7 +190,9 @@ class _Applied:
         return model.fill(new)
 
 
-def _runner(model: Model, apply: Apply | None) -> Runner | _Applied:
+def _runner(model: Model, apply: Apply | None) -> Runner | _Applied | Program:
+    if isinstance(model.live, Program):
+        return model.live
     runner = runners().get(model.framework)
     if runner is not None:
         return runner

@@ -315,6 +315,9 @@ def _uncompared(document: Document) -> str:
         if run["model"] == last and run["executor"] != "reference" and run["status"] == "ran" and not judged:
             why = "; ".join(f"{what}: {reason}" for what, reason in run["left_out"].items()) or "it gave no outputs"
             return f"{subject(document)}: {run['executor']} ran {called(layer)}, but its outputs could not be judged: {why}"
+    refused = [run for _, run in every_run(document) if run["model"] == last and run["status"] == "refused"]
+    if refused:
+        return f"{subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
     return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.comparison.stating import unshared
+from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.verdict import Limit, not_chosen
@@ -78,7 +81,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             subjects.append(Subject("A", first, found.own, found.stack))
             subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
             stated += unshared(first, found.own, second, found.names)
-    results.warnings = list(_assumed(models))
+    results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
     start = time.perf_counter()
@@ -118,7 +121,8 @@ def proceed(
                 for limit in handed_apart(model, subject.stack):
                     results.layers[subject.stack.name].limits.append(replace(limit, layer=subject.stack.name))
                 if not identical(model, subject.stack):
-                    weigh(results.layers[subject.stack.name], model, subject.stack)
+                    narrow = set(subject.pieces) <= subject.checkpoint.int8
+                    weigh(results.layers[subject.stack.name], model, subject.stack, narrow)
                 if plan.given is None:
                     _exercised(results.layers[subject.stack.name], subjects, subject, plan.seed)
         lanes.begin(results)
@@ -273,20 +277,32 @@ def _given(plan: Plan, subject: Subject) -> Case:
     assert plan.inputs is not None
     try:
         with np.load(plan.inputs, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in ("x", "hidden", "cell", "lengths") if name in archive}
+            arrays = sample_names.canonical({name: archive[name] for name in archive.files}, plan.inputs)
     except (OSError, ValueError, EOFError) as error:
         raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
     if "x" not in arrays:
         raise UnreadableError(
-            plan.inputs, "it has no array x", "Add x, (time, batch, in); hidden, cell and lengths are optional."
+            plan.inputs, "it has no input x", "Add x, (time, batch, in); h_0, c_0 and lengths are optional."
         )
-    if "cell" in arrays and "hidden" not in arrays:
-        raise UsageError(f"{plan.inputs} has cell but no hidden. Give both initial states")
-    states = [arrays[name] for name in ("hidden", "cell") if name in arrays]
+    if "c_0" in arrays and "h_0" not in arrays:
+        raise UsageError(f"{plan.inputs} has c_0 but no h_0. Give both initial states")
+    states = [arrays[name] for name in ("h_0", "c_0") if name in arrays]
     made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
     if plan.gradients and made.hidden is not None:
         return given_cases.weighed(made, subject.stack, plan.seed)
     return made
+
+
+def _unused(plan: Plan) -> Iterator[str]:
+    """Yield what the user's own inputs hold and a comparison of models does not use."""
+    if plan.inputs is not None:
+        with contextlib.suppress(OSError, ValueError, EOFError), np.load(plan.inputs, allow_pickle=False) as archive:
+            names = [one for one in archive.files if {*sample_names.canonical({one: 0})} & {"y", "h_n", "c_n"}]
+            if names:
+                yield (
+                    f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "
+                    f"compared with recorded outputs by rnnconvert diagnose FILE --io {shlex.quote(plan.inputs)}"
+                )
 
 
 def left_out(every: Checkpoint, chosen: Checkpoint) -> Iterator[Limit]:

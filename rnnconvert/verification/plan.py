@@ -27,7 +27,7 @@ class Plan:
     time       how many steps
     lengths    of the sequences in the case "lengths", instead of random ones
     gradients  whether gradients are run too
-    inputs     a .npz with x (time, batch, in), optionally hidden, cell and lengths, in place of random cases
+    inputs     a .npz with x (time, batch, in), optionally h_0, c_0 and lengths, in place of random cases
     layers     names of A's layers; all if none
     pairs      "A=B", where names and sizes do not show which layer of B is which of A's
     settings   answers to what files leave open, "KEY=VALUE" or "LAYER:KEY=VALUE"; settings_a, settings_b for one of two models

@@ -54,7 +54,9 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
     names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
     executor = process.executor
-    answer = process.ask(file=own_file(subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
+    answer = process.ask(
+        file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed}
+    )
     try:
         runs = [
             {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]

@@ -100,9 +100,11 @@ def run(
         made.own_file = executor.format == subject.checkpoint.format
         if made.own_file:
             part = _form(subject.stack, executor.format)
-            own = _Ready(process, own_file(subject, folder), subject.pieces, part)
+            file = own_file(executor, subject, folder)
+            own = _Ready(process, file, subject.pieces, part)
             reason = (
-                _apart(subject)
+                ("" if file else "it holds numbers and no code that runs")
+                or _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
                 or own.refusal(cases[0])
             )
@@ -128,10 +130,20 @@ def run(
     return made
 
 
-def own_file(subject: Subject, folder: Path) -> str:
+def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
     """Return the model's file; where its ending is in capitals, which frameworks do not know, a link with an ending that they
-    know.
+    know; where it is code, what its adapter writes for it, and "" if it holds none.
+
+    Raises ExecutorError for code that its adapter did not write.
     """
+    runnable = getattr(adapter(subject.checkpoint.format), "runnable", None)
+    if runnable is not None:
+        own = folder / f"{subject.model}-own"
+        own.mkdir(exist_ok=True)
+        try:
+            return str(runnable(subject.checkpoint, own) or "")
+        except NotImplementedError as refusal:
+            raise ExecutorError(executor.name, str(refusal), refused=True) from None
     path = Path(subject.checkpoint.file).absolute()
     end = "".join(path.suffixes[-2:])
     if end == end.lower() or not path.is_file():

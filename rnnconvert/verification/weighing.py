@@ -18,22 +18,31 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.judging import parts
 from rnnconvert.verification.results import Cast, LayerResults
 
+MATRIX_PARTS = ("input", "recurrent", "projection")
 SHORT = ("float16", "bfloat16")
 """Element types in which outputs do not show what becomes of small weights."""
 
 
-def weigh(layer: LayerResults, a: Recurrent, b: Recurrent) -> None:
+INT8 = "int8"
+_LARGEST_CODE = 127
+
+
+def weigh(layer: LayerResults, a: Recurrent, b: Recurrent, narrow: bool = False) -> None:
     """Record in the results of a layer how B's weights are those of A.
 
     Weights of other numbers refute the layer where an element type is short; where both are long the outputs decide, and the
     difference limits what equal outputs prove. Weights that were rounded to another type get a truth of their own.
+
+    narrow  whether B's file states that it holds matrices in int8
     """
     # What only one of them has, and what they compute of it, is exercised: rnnconvert.verification.stated.
     found = [one for one in differences(a, b) if one.kind == "weights" and "absent in" not in one.words]
     apart = [one for one in found if not one.equal]
     types = {str(stack.dtype.newbyteorder("=")) for stack in (a, b)}
     short = bool(types & set(SHORT))
-    if apart and short:
+    if apart and narrow and _nearest(a, b, apart):
+        layer.cast = Cast(INT8)
+    elif apart and short:
         held = (
             f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
         )
@@ -43,6 +52,22 @@ def weigh(layer: LayerResults, a: Recurrent, b: Recurrent) -> None:
         layer.limits.append(Limit("weights", layer.name, words))
     elif (short or len(types) > 1) and any(one.rounded for one in found):
         layer.cast = Cast(str(b.dtype))
+
+
+def _nearest(a: Recurrent, b: Recurrent, apart: Sequence[Difference]) -> bool:
+    """Return whether matrices alone differ, each number by no more than half a step of its row in int8."""
+    if not all(one.part in MATRIX_PARTS for one in apart):
+        return False
+    for (*_, one), (*_, other) in zip(a.directions(), b.directions(), strict=True):
+        for key in one.arrays:
+            if key[0] not in MATRIX_PARTS:
+                continue
+            exact, held = (np.asarray(side.arrays[key], np.float64) for side in (one, other))
+            step = np.abs(held).max(axis=1, keepdims=True, initial=0) / _LARGEST_CODE
+            # The scales themselves are float32.
+            if not (np.abs(held - exact) <= 0.5 * step * (1 + 1e-4) + 1e-6 * np.abs(exact)).all():
+                return False
+    return True
 
 
 def _largest(apart: Sequence[Difference], every: Sequence[Difference]) -> str:
@@ -69,4 +94,4 @@ def cost(layer: LayerResults) -> None:
                     gap = np.where(counts, np.abs(values - beside[name]), 0.0)
                 cast.error = max(cast.error, float(gap.max(initial=0.0)))
     words = f"held in {cast.dtype}, its weights cost up to {cast.error:.2g} in the outputs"
-    layer.limits.append(Limit("cast", layer.name, words))
+    layer.limits.append(Limit("rounding" if cast.dtype == INT8 else "cast", layer.name, words))

@@ -29,6 +29,7 @@ from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance,
 from rnnconvert.verification.recording import Calls, Recording, apart, carried_on, follows, gap, is_input, rows_of
 from rnnconvert.verification.results import Results, Whole
 from rnnconvert.verification.running import Subject, identical
+from rnnconvert.verification.weighing import INT8
 
 
 def judge(
@@ -44,6 +45,8 @@ def judge(
         found: list[Whole] = []
         for subject in own:
             other = next((one for one in own if one.model != subject.model), subject)
+            if layer.cast is not None and layer.cast.dtype == INT8:
+                other = subject  # beside the other model stand its own numbers: what int8 costs is a limit by itself
             judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
             found += [judged] if judged is not None else []
             layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,13 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.layer_calls import Ref
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras.export.attention import ATTENTION
-from rnnconvert.formats.keras.export.calls import Call, axes, calls, described
-from rnnconvert.formats.keras.export.layers import (
+from rnnconvert.formats.keras import upgrade as old_models
+from rnnconvert.formats.keras import upgrade_run, whole_run
+from rnnconvert.formats.keras.upgrade_graph import order_of_running, references
+from rnnconvert.formats.keras.upgrade_old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.whole_onnx_attention import ATTENTION
+from rnnconvert.formats.keras.whole_onnx_calls import Call, axes, calls, described
+from rnnconvert.formats.keras.whole_onnx_layers import (
     OPSET,
     WEIGHTS,
     Builder,
@@ -33,17 +37,16 @@ from rnnconvert.formats.keras.export.layers import (
     one_input,
     refuse,
 )
-from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
-from rnnconvert.formats.keras.export.norms import NORMS
-from rnnconvert.formats.keras.export.operations import OPERATIONS
-from rnnconvert.formats.keras.export.recurrent import RECURRENT
-from rnnconvert.formats.keras.export.shapes import SHAPES
-from rnnconvert.formats.keras.export.space import SPACE
-from rnnconvert.formats.keras.upgrade import files as old_models
-from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
-from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
-from rnnconvert.formats.onnx.proto import write as onnx_write
-from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.formats.keras.whole_onnx_masks import MASKS, hand_on, masks_on
+from rnnconvert.formats.keras.whole_onnx_norms import NORMS
+from rnnconvert.formats.keras.whole_onnx_operations import OPERATIONS
+from rnnconvert.formats.keras.whole_onnx_recurrent import RECURRENT
+from rnnconvert.formats.keras.whole_onnx_shapes import SHAPES
+from rnnconvert.formats.keras.whole_onnx_space import SPACE
+from rnnconvert.formats.onnx import onnx_write
+from rnnconvert.formats.onnx.onnx_file import DTYPES
+from rnnconvert.models.verified import kept_if_equal
+from rnnconvert.models.verify import WholeModels, compared
 
 _ASIDE = (
     "optimizer",
@@ -70,6 +73,7 @@ class Exported:
     nodes    how many nodes it has
     layers   the recurrent nodes among them, by name
     size     how many bytes its numbers have
+    proof    what Keras and onnxruntime gave, in words; "" where nothing ran
     """
 
     source: str
@@ -79,6 +83,7 @@ class Exported:
     nodes: int
     layers: tuple[str, ...]
     size: int
+    proof: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
@@ -89,6 +94,7 @@ class Exported:
         return [
             f"inputs: {', '.join(self.inputs)}", f"outputs: {', '.join(self.outputs)}",
             f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
+            *self.proof.splitlines(),
         ]  # fmt: skip
 
     def __str__(self) -> str:
@@ -96,14 +102,15 @@ class Exported:
 
 
 def export_model(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False
-) -> Exported:
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False, verify: bool = False,
+) -> Exported:  # fmt: skip
     """Write a whole Keras model as one ONNX graph.
 
     source   a .keras file, or HDF5 with a model configuration, of Keras 1, 2 or 3
     target   the .onnx file to write
     force    replace the target if it exists
     dry_run  write nothing
+    verify   run the model in Keras and the graph in onnxruntime on inputs drawn for them, and keep the file only if they agree
 
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model.
@@ -124,9 +131,24 @@ def export_model(
         raise UnreadableError(
             path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
         ) from None
-    if not dry_run:
+    if dry_run:
+        return done
+    if not verify:
         onnx_write.write(out, proto, model.b.arrays)
-    return done
+        return done
+    _, proof = kept_if_equal(
+        out, force, lambda made: onnx_write.write(made, proto, model.b.arrays), lambda made: _compared(path, made)
+    )
+    return replace(done, proof=str(proof))
+
+
+def _compared(source: Path, made: Path) -> WholeModels:
+    """Return what the model gives in Keras and the graph in onnxruntime, for inputs that Keras draws."""
+    loaded = whole_run.open_file(source)
+    import keras
+
+    proof = compared(str(made), loaded.live, [], upgrade_run.inputs(keras, loaded.live), None, None)
+    return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
 def _read(path: Path) -> Old:

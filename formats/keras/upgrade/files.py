@@ -164,6 +164,15 @@ def read(source: Path) -> Stored:
     return hdf5.read(source)
 
 
+def written_before_keras_3(source: Path) -> bool:
+    """Return whether a file states that Keras 1 or 2 wrote it, or bears the names of their weights."""
+    stored = read(source)
+    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    config = stored.metadata.get("config") or _json(source, attributes, "model_config")
+    version, _ = _written(stored, attributes, config if isinstance(config, Mapping) else {})
+    return version[:1] in ("1", "2")
+
+
 def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the version and the backend that wrote a file, as far as they are stated or shown."""
     places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]

@@ -1,0 +1,45 @@
+"""What the arrays of a sample may be called: a layer's input, outputs and states, in the words of the frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from rnnconvert.core.errors import UsageError
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "x": ("input", "inputs", "input_batch", "in"),
+    "y": ("output", "outputs", "output_batch", "out", "whole_sequence_output"),
+    "h_0": ("h0", "hidden", "hx", "initial_h", "initial_hidden", "initial_state"),
+    "c_0": ("c0", "cell", "cx", "initial_c", "initial_cell"),
+    "h_n": ("hn", "y_h", "state_h", "final_hidden"),
+    "c_n": ("cn", "y_c", "state_c", "final_cell"),
+    "lengths": ("sequence_lens", "sequence_length", "sequence_lengths", "seq_lens", "seq_lengths"),
+}
+"""Our words, which are those of ONNX and PyTorch, and what others call the same."""
+
+_OURS = {other: own for own, others in NAMES.items() for other in (own, *others)}
+
+Value = TypeVar("Value")
+
+
+def canonical(given: Mapping[str, Value], what: str = "the sample") -> dict[str, Value]:
+    """Return arrays by our names for them; case does not count.
+
+    what  whose arrays these are, in words
+
+    Raises UsageError for a name that nothing has, and for two of one meaning.
+    """
+    found: dict[str, Value] = {}
+    called: dict[str, str] = {}
+    for name, value in given.items():
+        own = _OURS.get(name.lower())
+        if own is None:
+            raise UsageError(
+                f"{what} has an array {name!r}, which is not a known name of an input, output or state. Name them "
+                f"{', '.join(NAMES)}, or as your framework does"
+            )
+        if own in found:
+            raise UsageError(f"{what} has both {called[own]!r} and {name!r}, which mean the same. Leave one out")
+        found[own], called[own] = value, name
+    return found

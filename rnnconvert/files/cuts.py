@@ -1,0 +1,44 @@
+"""Arrays of a file by the names and in the shapes that a layout has for them, where the file has others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.language.layout import Cut
+
+
+def cut(path: Path, stored: Stored, cuts: Sequence[Cut]) -> Stored:
+    """Return what a file holds, with each array that is described in the place of the file's own; what nothing takes stays.
+
+    Raises UnreadableError where the file lacks an array, or has one that is too short.
+    """
+    arrays: dict[str, Array] = {}
+    taken: dict[str, int] = {}
+    for one in cuts:
+        source = stored.arrays.get(one.source)
+        if source is None:
+            raise UnreadableError(
+                path, f"the layout takes {one.name!r} from {one.source!r}, and there is no such array"
+            )
+        arrays[one.name] = source if not one.shape else _view(path, source, one)
+        taken[one.source] = taken.get(one.source, 0) + arrays[one.name].size
+    rest = {name: array for name, array in stored.arrays.items() if taken.get(name, 0) < max(1, array.size)}
+    return Stored({**rest, **arrays}, stored.metadata)
+
+
+def _view(path: Path, source: Array, one: Cut) -> Array:
+    behind = one.start + sum((length - 1) * step for length, step in zip(one.shape, one.steps, strict=True))
+    if behind >= source.size:
+        raise UnreadableError(
+            path,
+            f"the layout takes {one.name!r} from {one.source!r}, which ends before it: it has {source.size} numbers",
+        )
+    row = np.ascontiguousarray(source).reshape(-1)[one.start :]
+    strides = tuple(step * row.itemsize for step in one.steps)
+    return np.lib.stride_tricks.as_strided(row, one.shape, strides, writeable=False)

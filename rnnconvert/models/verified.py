@@ -1,0 +1,61 @@
+"""Files of whole models that are kept only where they give what their source gives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import NotEqualError, UnreadableError, show_as, unreadable, unwritable
+from rnnconvert.models.verify import WholeModels
+
+Written = TypeVar("Written")
+
+
+def kept_if_equal(
+    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels]
+) -> tuple[Written, WholeModels]:
+    """Write a file, and those that belong to it, and put it in its place once it is proved.
+
+    Raises NotEqualError where it gives something else, and what writing and running raise; nothing is written then.
+    """
+    with contextlib.ExitStack() as ended:
+        try:
+            folder = ended.enter_context(new_folder(target))
+        except OSError as error:
+            raise unwritable(target, error) from None
+        made = Path(folder) / target.name
+        show_as(made, target)
+        written = write(made)
+        proof = prove(made)
+        if not proof:
+            raise NotEqualError(target, proof)
+        before = old_data(target)
+        files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)
+        for file in files:
+            only_replace(target.with_name(file.name), force)
+        for file in files:
+            move(file, target.with_name(file.name))
+        remove_old_data(before, files[0].name)
+    return written, proof
+
+
+def inputs_of(path: str | os.PathLike[str]) -> list[Array]:
+    """Return the inputs of a model that a file holds: one in a .npy, several in an .npz, in the order in which they were saved.
+
+    Raises UnreadableError for another file.
+    """
+    try:
+        loaded: Any = np.load(path, allow_pickle=False)
+        return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except (ValueError, EOFError) as error:
+        raise UnreadableError(path, f"it is not a .npy or .npz file of plain arrays: {error}") from None

@@ -1,0 +1,178 @@
+"""Whole models are run where people have them: files of Keras 2, SavedModels, programs of torch; and what is not equal is not kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import rnnconvert as rc
+from rnnconvert.cli.main import main
+from rnnconvert.core.errors import NotEqualError
+from rnnconvert.running.registry import built_in
+from tests.requirements import need
+
+pytestmark = pytest.mark.filterwarnings("ignore:::")
+
+ROOT = Path(__file__).parent.parent
+X = np.random.default_rng(0).normal(size=(4, 7, 3)).astype(np.float32)
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def frameworks() -> Any:
+    """Torch and Keras, which both have to be there."""
+    for name, executor in (("torch", "torch-cpu"), ("keras", "keras-tensorflow")):
+        need(name, built_in()[executor].absent)
+    import keras
+    import torch
+
+    return torch, keras
+
+
+def model_of(keras: Any, seed: int) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    return keras.Sequential(
+        [layers.Input((7, 3)), layers.GRU(5, return_sequences=True, name="g"), layers.LSTM(4, name="l"), layers.Dense(2, name="d")]
+    )  # fmt: skip
+
+
+def test_a_file_of_keras_2_is_run_as_it_was_meant() -> None:
+    torch, _ = frameworks()
+
+    class Tagger(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(12, 4)
+            self.encoder = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True)
+            self.norm = torch.nn.LayerNorm(6, eps=1e-3)
+            self.tags = torch.nn.Linear(6, 5)
+
+        def forward(self, words: Any) -> Any:
+            return self.tags(self.norm(self.encoder(self.embedding(words))[0])).softmax(-1)
+
+    report = rc.load_into(mine := Tagger(), ROOT / "examples" / "old_tagger.h5")
+    words = np.array([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
+    proof = report.verify(words)
+    assert proof.equal and [one.output.partition(" ")[0] for one in proof.comparisons] == ["encoder", "output"]
+    assert any("rnnconvert upgrade" in note for note in proof.notes)
+    with torch.no_grad():
+        mine.tags.bias[0] += 0.1
+    assert not report.verify(words).equal
+
+
+def test_programs_of_torch_and_saved_models_run(tmp_path: Path) -> None:
+    torch, keras = frameworks()
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 5, batch_first=True)
+            self.head = torch.nn.Linear(5, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.rnn(x)[0][:, -1])
+
+    net = Net().eval()
+    torch.jit.trace(net, torch.randn(2, 7, 3)).save(tmp_path / "traced.pt")
+    torch.export.save(torch.export.export(net, (torch.randn(4, 7, 3),)), tmp_path / "exported.pt2")
+    for name in ("traced.pt", "exported.pt2"):
+        report = rc.load_into(other := Net(), tmp_path / name)
+        proof = report.verify(X)
+        assert proof.equal and "cannot be seen" in proof.unseen[0], name
+        with torch.no_grad():
+            other.head.weight += 0.01
+        assert not report.verify(X).equal, name
+    torch.save(net.state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(rc.UsageError, match="weights without code"):
+        rc.load_into(Net(), tmp_path / "weights.pt").verify(X)
+    model_of(keras, 1).export(tmp_path / "saved", verbose=False)
+    report = rc.load_into(model := model_of(keras, 2), tmp_path / "saved")
+    assert report.verify(X).equal
+    model.layers[-1].bias.assign([1.0, 2.0])
+    assert not report.verify(X).equal
+
+
+def test_transplant_verify_keeps_what_is_equal_alone(tmp_path: Path) -> None:
+    _, keras = frameworks()
+    for seed, name in ((1, "a"), (2, "b")):
+        model_of(keras, seed).save(tmp_path / f"{name}.keras")
+    other = keras.Sequential([*model_of(keras, 3).layers[:-1], keras.layers.Dense(2, activation="tanh", name="d")])
+    other.build((None, 7, 3))
+    other.save(tmp_path / "tanh.keras")
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "x.npz", first=X)
+    for inputs in ("x.npy", "x.npz"):
+        words = (
+            "transplant",
+            tmp_path / "a.keras",
+            "--into",
+            tmp_path / "b.keras",
+            "-o",
+            tmp_path / "c.keras",
+            "--verify",
+        )
+        result = call(*words, tmp_path / inputs, "--force", "--json")
+        assert result.exit_code == 0 and json.loads(result.stdout)["proof"]["verdict"] == "equal", result.output
+    result = call(
+        "transplant", tmp_path / "a.keras", "--into", tmp_path / "tanh.keras", "-o", tmp_path / "d.keras", "--accept", "activation",
+        "--verify", tmp_path / "x.npy",
+    )  # fmt: skip
+    assert result.exit_code == 1 and "d.keras was not written" in result.output, result.output
+    assert sorted(one.name for one in tmp_path.iterdir()) == [
+        "a.keras", "b.keras", "c.keras", "tanh.keras", "x.npy", "x.npz",
+    ]  # fmt: skip
+    (tmp_path / "text.npy").write_text("no array")
+    for given, code, said in (
+        ("missing.npy", 3, "No such file"),
+        ("text.npy", 3, "not a .npy or .npz file"),
+    ):
+        result = call(*words, tmp_path / given, "--force")
+        assert result.exit_code == code and said in result.output, result.output
+    assert call(*words, tmp_path / "x.npy", "--force", "--dry-run").exit_code == 2
+    result = call("transplant", "-", *words[2:], tmp_path / "x.npy", "--force")
+    assert result.exit_code == 2 and "stdin and stdout" in result.output
+
+
+def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keras = frameworks()
+    need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
+    model_of(keras, 1).save(tmp_path / "a.keras")
+    result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--whole", "--verify")
+    assert result.exit_code == 0 and "output: equal" in result.output, result.output
+    result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--whole", "--verify", "--force", "--json")
+    assert json.loads(result.stdout)["proof"].startswith("equal")
+    assert call("convert", tmp_path / "a.keras", tmp_path / "b.onnx", "--whole", "--verify", "--dry-run").exit_code == 2
+    from rnnconvert.formats.keras import whole_onnx
+
+    written = whole_onnx.onnx_write.write
+
+    def wrong(path: Any, model: Any, arrays: Any) -> str:
+        return written(
+            path,
+            model,
+            {name: np.asarray(one) * (0.99 if one.dtype == np.float32 else 1) for name, one in arrays.items()},
+        )
+
+    monkeypatch.setattr(whole_onnx.onnx_write, "write", wrong)
+    with pytest.raises(NotEqualError, match="not equal"):
+        whole_onnx.export_model(tmp_path / "a.keras", tmp_path / "b.onnx", verify=True)
+    assert not (tmp_path / "b.onnx").exists()
+
+
+def test_a_streaming_file_is_run_itself(tmp_path: Path) -> None:
+    need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
+    source, target = ROOT / "examples" / "encoder.keras", tmp_path / "stream.onnx"
+    result = call("convert", source, target, "--layer", "summary", "--stateful", "--verify")
+    assert result.exit_code == 0 and "B's own file" not in result.output
+    report = rc.verify(source, target, layers=["summary"], on=["onnxruntime-cpu"])
+    (layer,) = report.document["layers"]
+    (run,) = [one for one in layer["runs"] if one["model"] == "B" and one["executor"] == "onnxruntime-cpu"]
+    assert run["own_file"] and run["verdict"] == "equal"
