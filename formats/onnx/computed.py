@@ -185,9 +185,7 @@ def _layer(
     whole = not direction.reverse and not any(read.steps or read.window for read in found.reads)
     sources = [turned.before(scope, shapes, read.value, read.axis) if whole else "" for read in found.reads]
     if all(sources):
-        back = all(
-            use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences
-        )
+        back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
         given, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
     warnings = list(states.warnings)
