@@ -94,6 +94,7 @@ def test_an_integer_model_is_read_as_what_it_stands_for(name: str) -> None:
     found = rc.load(path)
     ((layer, stack),) = found.layers.items()
     assert any("int8" in one and "not exactly" in one for one in found.warnings)
+    assert sorted(len(array.shape) for array in found.tensors.values()) == [1, 2]  # the dense layer's
     judge("tflite")
     scale, _ = litert._interpreter(path.read_bytes()).get_input_details()[0]["quantization"]
     steps = np.random.default_rng(3).integers(0, MOST[stack.input_size] + 1, (28, 2, stack.input_size))

@@ -139,7 +139,7 @@ class Reader:
         met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
             one.rpartition("/")[0] for one in used
         }
-        self.unread += incomplete(self.stored.arrays, met)
+        self.unread += incomplete(self.stored.arrays, met, self._called)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -221,6 +221,13 @@ class Reader:
             return where
         configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
         return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
+
+    def _called(self, place: str) -> str:
+        """Return the name of the layer that a cell's arrays belong to, or where they are if the file does not state one."""
+        layer = place.removesuffix("/vars").removesuffix("/cell")
+        where = self._entry(layer)
+        said = self.attributes.get(f"{layer}/vars", {}).get("name")
+        return (where.name if where is not None else "") or (said if isinstance(said, str) else "") or place
 
     def _name(self, path: str, where: Entry | None, taken: Mapping[str, object]) -> str:
         said = self.attributes.get(f"{path}/vars", {}).get("name")
