@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -308,11 +309,15 @@ def _inside(folder: Path) -> Iterator[Path]:
 
 
 def _joblib(folder: Path) -> Iterator[Path]:
-    import joblib
+    from tests.test_models_inside import joblibs
 
-    for level in (0, 3):
-        joblib.dump({"epoch": 1, **_arrays()}, folder / f"m{level}.joblib", compress=level)
-        yield folder / f"m{level}.joblib"
+    for aligned in (True, False):
+        path = folder / f"m{int(aligned)}.joblib"
+        path.write_bytes(joblibs({"epoch": 1, **_arrays()}, aligned))
+        yield path
+    packed = folder / "m2.joblib"
+    packed.write_bytes(zlib.compress(joblibs({"epoch": 1, **_arrays()}, aligned=False)))
+    yield packed
 
 
 def _architecture(folder: Path) -> Iterator[Path]:

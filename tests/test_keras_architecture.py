@@ -84,22 +84,148 @@ def test_commands_take_the_architecture(folder: Path, tmp_path: Path) -> None:
         assert "assumed" not in done.output
 
 
-def test_an_architecture_beside_weights_is_named_and_not_used(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "net.h5").write_bytes((folder / "weights" / "alone.weights.h5").read_bytes())
-    for name in ("model.json", "config.json", "net.json"):
-        (tmp_path / name).write_bytes((folder / "model.json").read_bytes())
-        found = rc.load(tmp_path / "net.h5")
-        assert any((name in one and "--config" in one) or "config=" in one for one in found.warnings), name
-        assert found.layers["both"].cell.activation.name == "tanh"
-        with pytest.raises(rc.RefusedError, match=f"{name}, next to it, states a model with these layers"):
-            rc.convert(tmp_path / "net.h5", tmp_path / "net.onnx")
-        (tmp_path / name).unlink()
-    other = json.loads((folder / "model.json").read_text())
-    other["config"]["layers"].pop()
-    (tmp_path / "model.json").write_text(json.dumps(other))
-    assert not rc.load(tmp_path / "net.h5").warnings
-    with pytest.raises(UnreadableError, match="its model has no layer 'up'"):
-        rc.load(tmp_path / "net.h5", config=str(tmp_path / "model.json"))
+def _put(place: Path, folder: Path, **files: object) -> Path:
+    """Write weights into a folder of their own, with files beside them; `__` in a name stands for its dot."""
+    place.mkdir()
+    (place / "net.h5").write_bytes((folder / "weights" / "alone.weights.h5").read_bytes())
+    for name, content in files.items():
+        text = content if isinstance(content, str) else json.dumps(content)
+        (place / name.replace("__", ".")).write_text(text)
+    return place / "net.h5"
+
+
+def _functions(path: Path) -> tuple[str, ...]:
+    return tuple(stack.cell.activation.name for stack in rc.load(path).layers.values())
+
+
+def test_the_only_architecture_beside_weights_that_fits_is_taken(folder: Path, tmp_path: Path) -> None:
+    document = json.loads((folder / "model.json").read_text())
+    for number, name in enumerate(("model.json", "config.json", "net.json", "some.json")):
+        path = _put(tmp_path / str(number), folder, **{name: document})
+        found = rc.load(path)
+        assert found.warnings[0].startswith(f"the configuration is read from {name} next to it; name another with ")
+        assert _functions(path) == ("relu", "tanh") and not found.questions
+        assert found.beside == (str((path.parent / name).resolve()),)
+        for words in (
+            ["inspect", path], ["view", path, "-o", path.with_name("v.html")],
+            ["convert", path, path.with_name("m.weights.h5")], ["diff", path, folder / "whole.h5"],
+        ):  # fmt: skip
+            done = CliRunner().invoke(main, [str(word) for word in words])
+            assert done.exit_code == 0, done.output
+        with pytest.raises(UsageError, match="belongs to the source"):
+            rc.convert(path, path.with_name(name), target_format="rtneural", force=True)
+        with pytest.raises(UsageError, match=rf"contradicts its configuration in {name}"):
+            rc.load(path, activation="tanh")
+        assert rc.load(path, settings=["activation=tanh!"]).layers["both"].cell.activation.name == "tanh"
+    text = _put(
+        tmp_path / "text", folder, weights__json=json.dumps(document)
+    )  # as json.dump(model.to_json()) writes it
+    assert _functions(text) == ("relu", "tanh")
+    same = _put(tmp_path / "same", folder, a__json=document, model__json=document)
+    assert _functions(same) == ("relu", "tanh")
+
+
+def _edited(folder: Path, **changes: object) -> dict[str, Any]:
+    """Return the architecture with changes of the configuration of its last layer, and of the document: `at_` before their names."""
+    document: dict[str, Any] = json.loads((folder / "model.json").read_text())
+    for key, value in changes.items():
+        if key.startswith("at_"):
+            document[key.removeprefix("at_")] = value
+        else:
+            document["config"]["layers"][-1]["config"][key] = value
+    return document
+
+
+def _twice(folder: Path) -> dict[str, Any]:
+    """Return an architecture in which the layer called `up` is there again, in a model inside."""
+    document: dict[str, Any] = _edited(folder)
+    inner = json.loads(json.dumps(document))
+    inner["config"]["name"] = "inner"
+    document["config"]["layers"].append(inner)
+    return document
+
+
+def _with_another(folder: Path) -> dict[str, Any]:
+    document = _edited(folder)
+    again = json.loads(json.dumps(document["config"]["layers"][-1]))
+    again["config"]["name"] = "more"
+    document["config"]["layers"].append(again)
+    return document
+
+
+def test_an_architecture_that_does_not_fit_is_not_taken(folder: Path, tmp_path: Path) -> None:
+    missing = _edited(folder)
+    missing["config"]["layers"].pop()
+    changed = {
+        "other_units": (_edited(folder, units=3), ""),
+        "missing": (missing, ""),
+        "more": (_with_another(folder), ""),
+        "twice": (_twice(folder), ""),
+        "unknown": (_edited(folder, surprise=3.0), None),
+        "name": (_edited(folder, name="down"), "model.json, next to it, calls the layer 'down' that is 'up' here"),
+        "large": (json.dumps(_edited(folder)) + " " * (1 << 24), "model.json, next to it, is too large"),
+        "key_twice": (json.dumps(_edited(folder)).replace('"units": 2', '"units": 2, "units": 2'), ""),
+        "cut": (json.dumps(_edited(folder))[:-5], ""),
+        "deep": (json.dumps(_edited(folder))[:-1] + ', "x": ' + "[" * 100_000 + "]" * 100_000 + "}", ""),
+    }
+    for name, (document, hint) in changed.items():
+        path = _put(tmp_path / name, folder, model__json=document)
+        if hint is None:  # a key that nobody knows is the layer's, whoever states it
+            with pytest.raises(rc.RefusedError, match="surprise"):
+                rc.convert(path, path.with_name("o.onnx"))
+            continue
+        assert _functions(path) == ("tanh", "tanh"), name
+        (why,) = {one.why.partition("layer")[2] for one in rc.load(path).questions if one.option == "activation"}
+        assert hint in why and bool(hint) == ("next to" in why), (name, why)
+        with pytest.raises(rc.RefusedError, match=hint or "activation"):
+            rc.convert(path, path.with_name("net.onnx"))
+
+
+def test_two_architectures_beside_weights_are_both_named(folder: Path, tmp_path: Path) -> None:
+    documents: dict[str, object] = {"model__json": _edited(folder), "other__json": _edited(folder, activation="relu")}
+    path = _put(tmp_path / "two", folder, **documents)
+    assert _functions(path) == ("tanh", "tanh")
+    with pytest.raises(rc.RefusedError, match=r"model\.json and other\.json, next to it, state different settings"):
+        rc.convert(path, tmp_path / "o.onnx")
+    assert rc.load(path, config=str(path.with_name("other.json"))).layers["up"].cell.activation.name == "relu"
+    versions: dict[str, object] = {f"v{n}__json": _edited(folder, at_keras_version=f"3.{n}.0") for n in (1, 2)}
+    assert rc.load(
+        _put(tmp_path / "versions", folder, **versions)
+    ).questions  # hard_sigmoid is another function by version
+    wrong: dict[str, object] = {"model__json": _edited(folder), "v2__json": _edited(folder, units=5)}
+    assert _functions(_put(tmp_path / "wrong", folder, **wrong)) == ("relu", "tanh")
+
+
+def test_no_link_leads_to_an_architecture_elsewhere(folder: Path, tmp_path: Path) -> None:
+    path = _put(tmp_path / "linked", folder)
+    path.with_name("model.json").symlink_to(folder / "model.json")
+    found = rc.load(path)
+    assert found.questions and not found.beside
+    (tmp_path / "linked" / "held").mkdir()
+    (tmp_path / "linked" / "held" / "it.json").write_bytes((folder / "model.json").read_bytes())
+    path.with_name("model.json").unlink()
+    path.with_name("model.json").symlink_to(tmp_path / "linked" / "held" / "it.json")
+    assert _functions(path) == ("relu", "tanh")
+    assert rc.load(path.read_bytes()).questions  # bytes have nothing beside them
+
+
+def test_a_batch_notices_that_the_architecture_changed(folder: Path, tmp_path: Path) -> None:
+    path = _put(tmp_path / "one", folder, model__json=_edited(folder))
+    named = _put(tmp_path / "named", folder)
+    (tmp_path / "given.json").write_text(json.dumps(_edited(folder)))
+    for words, changed in (
+        ([str(path)], path.with_name("model.json")),
+        ([str(named), "--config", str(tmp_path / "given.json")], tmp_path / "given.json"),
+    ):
+        target = tmp_path / f"out{len(words)}"
+        batch = ["batch", *words, "--to", "keras", "--out", str(target), "--jobs", "1"]
+        assert "before" not in CliRunner().invoke(main, batch).output
+        assert "1 of them before" in CliRunner().invoke(main, batch).output
+        changed.write_text(json.dumps(_edited(folder, activation="relu")))
+        done = CliRunner().invoke(main, batch)
+        assert done.exit_code == 0 and "before" not in done.output, done.output
+        (written,) = target.glob("*.keras")
+        assert rc.load(written).layers["up"].cell.activation.name == "relu"
 
 
 def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None:

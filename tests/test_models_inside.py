@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import pickle
@@ -49,6 +50,11 @@ model.fit(np.ones((2, 4, 2)), np.ones((2, 1)), verbose=0)
 with open(f"{folder}/model.pkl", "wb") as file:
     pickle.dump(model, file)
 model.save(f"{folder}/saved")
+os.mkdir(f"{folder}/alone")
+for name in ("alone.h5", "alone.weights.h5", "alone"):
+    model.save_weights(f"{folder}/alone/{name}")
+with open(f"{folder}/alone/model.json", "w") as file:
+    file.write(model.to_json())
 habit = k.Sequential([
     k.layers.LSTM(3, return_sequences=True, input_shape=(4, 5)),
     k.layers.Bidirectional(k.layers.GRU(2, return_sequences=True, input_shape=(4, 7)), input_shape=(4, 6)),
@@ -103,6 +109,30 @@ def keras_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return folder
+
+
+@pytest.mark.parametrize("name", ["alone.h5", "alone.weights.h5", "alone", "alone.index", ""])
+def test_weights_of_keras_2_alone_are_read_with_the_architecture_beside_them(keras_2: Path, name: str) -> None:
+    found = rc.load(keras_2 / "alone" / name)
+    (stack,) = found.layers.values()
+    assert stack.cell.activation.name == "relu" and not found.questions
+    assert found.warnings[0].startswith("the configuration is read from model.json next to it")
+    assert str(keras_2 / "alone" / "model.json") in found.beside or not name
+
+
+def test_weights_of_another_keras_than_the_architecture_beside_them(keras_2: Path, tmp_path: Path) -> None:
+    text = (keras_2 / "alone" / "model.json").read_text()
+    version = json.loads(text)["keras_version"]
+    for name, (old, new) in (
+        ("alone.h5", (version, "2.4.0")), ("alone.index", (version, "3.4.0")),
+        ("alone.h5", ('"backend": "tensorflow"', '"backend": "theano"')),
+        ("alone.h5", ('"name": "dense"', '"name": "dense_7"')), ("alone.weights.h5", ('"units": 1', '"units": 2')),
+    ):  # fmt: skip
+        assert old in text
+        place = tmp_path / f"{len([*tmp_path.iterdir()])}"
+        shutil.copytree(keras_2 / "alone", place)
+        (place / "model.json").write_text(text.replace(old, new))
+        assert {one.option for one in rc.load(place / name).questions} >= {"activation"}, (old, new)
 
 
 def _as_made_by(name: str, *args: Any, **state: Any) -> Any:

@@ -77,6 +77,16 @@ MOST = {28: 255, 257: 2}
 """How many steps of its scale an input goes up from 0, where its range begins, by its width: so many do not saturate the cell."""
 
 
+def test_what_an_integer_kernel_gives_is_not_called_equal_and_its_rounding_is_named() -> None:
+    path = real("tflite-micro-speech/micro_speech_lstm.tflite")
+    judge("tflite")
+    (layer,) = rc.verify(path, on=["litert-cpu"]).document["layers"]
+    (run,) = [one for one in layer["runs"] if one["executor"] == "litert-cpu"]
+    assert run["verdict"] == "not equal" and run["own_file"]
+    (diagnosed,) = layer["diagnoses"]
+    assert "the kernel that ran them rounds more than the weights" in diagnosed["sentences"][0]
+
+
 @pytest.mark.parametrize("name", ["tflite-micro-mnist-lstm/trained_lstm_int8", "tflite-micro-speech/micro_speech_lstm"])
 def test_an_integer_model_is_read_as_what_it_stands_for(name: str) -> None:
     """As far from LiteRT's integer kernel as its rounding explains: a step of its output is 1/128, and they add up over the steps."""
@@ -84,6 +94,7 @@ def test_an_integer_model_is_read_as_what_it_stands_for(name: str) -> None:
     found = rc.load(path)
     ((layer, stack),) = found.layers.items()
     assert any("int8" in one and "not exactly" in one for one in found.warnings)
+    assert sorted(len(array.shape) for array in found.tensors.values()) == [1, 2]  # the dense layer's
     judge("tflite")
     scale, _ = litert._interpreter(path.read_bytes()).get_input_details()[0]["quantization"]
     steps = np.random.default_rng(3).integers(0, MOST[stack.input_size] + 1, (28, 2, stack.input_size))

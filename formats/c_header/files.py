@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.containers.files import lowered, replacing
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, unique
@@ -303,7 +304,7 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         cell = layout.cell.replace(clips=(Clip("cell", -clip, clip),))
         warning = (
             "its weights are integers, read as the float32 numbers that these stand for. CMSIS-NN also rounds its input, states and "
-            "gates, so that its outputs are not exactly those of this layer; its state stands for multiples of "
+            f"gates, {ROUNDED}; its state stands for multiples of "
             f"{state:.6g}, and the integer {-defined('INPUT_ZERO_POINT')} of its input for 0"
         )
         yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}, None

@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import enclosed, json_file, json_text
-from rnnconvert.containers.companions import companion
+from rnnconvert.containers import enclosed, json_text
+from rnnconvert.containers.files import map_file
 from rnnconvert.containers.layer_config import entry, every
-from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 
+LARGEST = 1 << 24
+"""The largest file of an architecture, in bytes."""
 _MOST_NODES = 1_000_000
-_NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
-"""What people call such a file."""
 
 
 def read(path: Path) -> tuple[Mapping[str, Any], str]:
@@ -51,9 +50,23 @@ def stated(path: Path) -> tuple[Any, str]:
     return document, str(document.get("keras_version", "")) if isinstance(document, Mapping) else ""
 
 
+def _text(path: Path) -> bytes:
+    """Return the bytes of a file, which belongs from now on to what is read. Raises UnreadableError for a large one."""
+    content = map_file(path)
+    if content.size > LARGEST:
+        raise UnreadableError(path, f"it is larger than {LARGEST >> 20} MiB, which no architecture of a model is")
+    return content.tobytes()
+
+
 def _json(path: Path) -> Any:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            raise UnreadableError(path, "it has two values for one key of an object")
+        return values
+
     try:
-        return json_text.loads(read_small(path), path)
+        return json_text.loads(_text(path), path, object_pairs_hook=unique)
     except UnreadableError:
         raise
     except ValueError:
@@ -96,7 +109,7 @@ def _yaml(path: Path) -> Any:
 
     Loader.add_constructor("tag:yaml.org,2002:python/tuple", Loader.construct_sequence)
     try:
-        document = yaml.load(read_small(path, 1 << 24), Loader)
+        document = yaml.load(_text(path), Loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not YAML: {str(error)[:200]}") from None
     for number, _ in enumerate(_nodes(document)):  # aliases may make it far larger than its text
@@ -113,23 +126,3 @@ def _nodes(value: Any) -> Iterator[Any]:
             left += node.values()
         elif isinstance(node, list):
             left += node
-
-
-def beside(path: Path, layers: set[str]) -> str:
-    """Return the name of a file next to weights that states a model with these layers; "" if there is none."""
-    if path.is_dir() or not layers:
-        return ""
-    stems = {path.name.split(".")[0], path.stem}
-    names = (*_NAMES, *(f"{stem}{end}" for stem in sorted(stems) for end in (".json", *YAML)))
-    for name in dict.fromkeys(names):
-        try:
-            other = companion(path, name)
-            if not other.is_file() or other.stat().st_size > 1 << 24:
-                continue
-            charging(0).work(1000, path)
-            document = _inside(_yaml(other) if other.suffix in YAML else json_file.read(other))
-            if is_architecture(document) and layers <= {one.name for one in every(entry(document))}:
-                return name
-        except (UnreadableError, UsageError, OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue
-    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from rnnconvert.containers.layer_config import Entry, listed
 from rnnconvert.core.arrays import Array
@@ -22,8 +22,10 @@ _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 
 
-def incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
-    """Return the places of cells with incomplete arrays: why each is not a cell, by place."""
+def incomplete(
+    arrays: Mapping[str, Array], met: Collection[str], called: Callable[[str], str] = lambda place: place
+) -> list[str]:
+    """Return the places of cells with incomplete arrays: why each is not a cell, by the name that its layer is called by."""
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
         above, _, last = name.rpartition("/")
@@ -35,9 +37,9 @@ def incomplete(arrays: Mapping[str, Array], met: Collection[str]) -> list[str]:
         above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)
     }
     return [
-        f"{above}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
+        f"{called(above)}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
         if above in convolving
-        else f"{above}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
+        else f"{called(above)}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
         for above, shown in places.items()
     ]
 

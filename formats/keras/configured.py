@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rnnconvert.containers.layer_config import Entry, children, every
 from rnnconvert.core.weights import Call, Recurrent
@@ -20,6 +20,23 @@ class _Names(NamedTuple):
 
     named: dict[str, Entry]
     wrapped: dict[str, Entry]
+
+
+class Outside(NamedTuple):
+    """The configuration of a model that lies in another file than its weights.
+
+    config    as `model.to_json` writes it; None where the weights' own file has it, or nothing has
+    version   the Keras that wrote it; "" where it is not stated
+    path      the file
+    warning   what the user should know of how it was chosen
+    hint      why none was chosen, for the questions that it would have answered
+    """
+
+    config: Mapping[str, Any] | None = None
+    version: str = ""
+    path: Path = Path()
+    warning: str = ""
+    hint: str = ""
 
 
 class Configured:

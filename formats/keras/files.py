@@ -76,6 +76,7 @@ def stored_in(path: Path) -> Stored:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
+    from rnnconvert.formats.keras import outside
     from rnnconvert.formats.keras.read import Reader
 
     if _states_architecture(Opened(path)):
@@ -84,7 +85,8 @@ def read(path: Path, options: Options) -> Checkpoint:
             "it is the architecture of a Keras model, without weights",
             f"Give the file of the weights, and this one with it: rnnconvert convert WEIGHTS.h5 TARGET --config {shown(str(path))}.",
         )
-    return Reader(path, stored_in(path), options).read()
+    stored = stored_in(path)
+    return Reader(path, stored, options, outside.of(path, stored, options)).read()
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

@@ -33,7 +33,7 @@ from rnnconvert.formats.keras.cells_of_layers import (
     stacked_in,
 )
 from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
-from rnnconvert.formats.keras.configured import Configured
+from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
 from rnnconvert.graphs.layered_calls import WRAPPERS
 from rnnconvert.language import registry
@@ -49,6 +49,23 @@ _GRAPH_FILE = "saved_model.pb"
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 
 
+ALONE = Outside()
+"""What is read of weights without a file of their architecture."""
+
+
+def inner_config(stored: Stored) -> Any:
+    """Return the configuration of the model that the file of its weights itself has, if any."""
+    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    return stored.metadata.get("config") or attributes.get("", {}).get("model_config")
+
+
+def graph_file(path: Path) -> Path:
+    """Return where the graph of a SavedModel is that a path is of; whether it exists is the caller's question."""
+    above = path.parent
+    folder = above if path.name == _GRAPH_FILE else above.parent if above.name == "variables" else path
+    return folder / _GRAPH_FILE
+
+
 def _is_time_major(where: Entry | None) -> bool:
     """Return whether a layer is called with (time, batch, features)."""
     while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
@@ -59,11 +76,11 @@ def _is_time_major(where: Entry | None) -> bool:
 class Reader:
     """One file on its way to the canonical form."""
 
-    def __init__(self, path: Path, stored: Stored, options: Options) -> None:
-        self.path, self.stored, self.options = path, stored, options
+    def __init__(self, path: Path, stored: Stored, options: Options, outside: Outside = ALONE) -> None:
+        """Take the arrays of a file, and the configuration that another file states."""
+        self.path, self.stored, self.options, self.outside = path, stored, options, outside
         self._asking = options  # as the direction that is read asks it
         self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
-        self.outside, self.outside_version = self._outside()
         self.era = self._era()
         self.model = self._model()
         self.configured = None if self.model is None else Configured(self.model, path)
@@ -71,7 +88,8 @@ class Reader:
         self.called = Configured(entry(root), path) if root and self.configured is None else self.configured
         self.graph = self._graph()
         self.evidence: list[str] = []
-        self.warnings: list[str] = []
+        self.warnings: list[str] = [outside.warning] if outside.warning else []
+        self._where = "its configuration" + (f" in {outside.path.name}" if outside.config is not None else "")
         self.unread: list[str] = []
 
     def read(self) -> Checkpoint:
@@ -121,8 +139,7 @@ class Reader:
         met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
             one.rpartition("/")[0] for one in used
         }
-        self.unread += incomplete(self.stored.arrays, met)
-        self.warnings += self._named_beside(configured)
+        self.unread += incomplete(self.stored.arrays, met, self._called)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -133,19 +150,6 @@ class Reader:
             Read(self.model, self.era, places, own, entries), tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )  # fmt: skip
-
-    def _named_beside(self, configured: Mapping[str, str]) -> list[str]:
-        """Name a file next to weights without a configuration that states a model with their layers."""
-        if self.model is not None or not configured:
-            return []
-        from rnnconvert.formats.keras import architecture  # few files have no configuration
-
-        name = architecture.beside(self.path, {name for name, stated in configured.items() if not stated})
-        if not name:
-            return []
-        return [
-            f"{name}, next to it, states a model with these layers: read it with --config {self.path.with_name(name)}"
-        ]
 
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
@@ -164,7 +168,7 @@ class Reader:
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-        version = version or self.outside_version or str(self.stored.metadata.get("keras_version", ""))
+        version = version or self.outside.version or str(self.stored.metadata.get("keras_version", ""))
         stated = "." in version  # "2-tf" is read off a graph of objects
         version = version or str(self.stored.metadata.get("groups_of", ""))
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
@@ -172,34 +176,17 @@ class Reader:
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
         return Era(version, meanings[said], stated)
 
-    def _inner_config(self) -> Any:
-        """Return the configuration that the file itself has, if any."""
-        return self.stored.metadata.get("config") or self.attributes.get("", {}).get("model_config")
-
-    def _outside(self) -> tuple[Mapping[str, Any] | None, str]:
-        """Return the configuration and the version of Keras that another file states, where this one has none."""
-        if self._inner_config() or "layer_configs" in self.stored.metadata:
-            return None, ""
-        path = self.options.get("config")
-        if path is None:
-            return None, ""
-        from rnnconvert.formats.keras import architecture  # where it is asked for
-
-        return architecture.read(Path(path))
-
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
-        above = self.path.parent
-        folder = above if self.path.name == _GRAPH_FILE else above.parent if above.name == "variables" else self.path
-        configured = "layer_configs" in self.stored.metadata or self.model is not None
-        if configured or not (folder / _GRAPH_FILE).is_file():
+        file = graph_file(self.path)
+        if "layer_configs" in self.stored.metadata or self.model is not None or not file.is_file():
             return None
         from rnnconvert.formats.keras import saved_graph
 
-        return saved_graph.read(folder / _GRAPH_FILE)
+        return saved_graph.read(file)
 
     def _model(self) -> Entry | None:
-        config = self._inner_config() or self.outside
+        config = inner_config(self.stored) or self.outside.config
         if isinstance(config, str):
             try:
                 config = json_text.loads(config, self.path)
@@ -234,6 +221,13 @@ class Reader:
             return where
         configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
         return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
+
+    def _called(self, place: str) -> str:
+        """Return the name of the layer that a cell's arrays belong to, or where they are if the file does not state one."""
+        layer = place.removesuffix("/vars").removesuffix("/cell")
+        where = self._entry(layer)
+        said = self.attributes.get(f"{layer}/vars", {}).get("name")
+        return (where.name if where is not None else "") or (said if isinstance(said, str) else "") or place
 
     def _name(self, path: str, where: Entry | None, taken: Mapping[str, object]) -> str:
         said = self.attributes.get(f"{path}/vars", {}).get("name")
@@ -292,9 +286,9 @@ class Reader:
 
     def _configured(self, name: str, where: Entry | None, bidirectional: bool) -> list[list[Entry]] | None:
         """Return the configured cells of each direction; empty lists without a configuration, None if unknown to us."""
-        if where is None and self.outside is not None:
+        if where is None and self.outside.config is not None:
             raise UnreadableError(
-                str(self.options.peek("config")),
+                self.outside.path,
                 f"its model has no layer {name!r}, which {self.path.name} has weights of",
                 "Give the architecture of the model that these weights were saved from.",
             )
@@ -387,7 +381,7 @@ class Reader:
                 return self.options.stated("go_backwards", name, str(said).lower(), _GRAPH_FILE) == "true"
             return self._ask("go_backwards", "false", name) == "true"
         stated = str(bool(where.config.get("go_backwards"))).lower()
-        return self.options.stated("go_backwards", name, stated, "its configuration") == "true"
+        return self.options.stated("go_backwards", name, stated, self._where) == "true"
 
     def _merge(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> Merge:
         # Each is one of the option's choices, which are those of Merge.
@@ -405,10 +399,10 @@ class Reader:
         stated = "none" if mode is None else str(mode)
         if stated not in OPTIONS["merge_mode"].choices:
             raise UnreadableError(self.path, f"layer {name!r} has the merge_mode {mode!r}")
-        return self.options.stated("merge_mode", name, stated, "its configuration")
+        return self.options.stated("merge_mode", name, stated, self._where)
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
-        reason = why or "the file has no configuration of this layer"
+        reason = (why or "the file has no configuration of this layer") + (self.outside.hint if why != _SILENT else "")
         # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever
         # chosen, but its default was another one before 2.3, and of 2.2.4-tf either.
         varied = option == "activation" or (option == "recurrent_activation" and self.era.gates_open)
@@ -462,7 +456,7 @@ class Reader:
         if option in missing:
             word = self._asking.get(option, name) or self._ask(option, usual.name, name, why, choices)
         else:
-            where = "its configuration" if self.graph is None else _GRAPH_FILE
+            where = self._where if self.graph is None else _GRAPH_FILE
             word = self._asking.stated(option, name, usual.name, where)
         found = usual if word == usual.name else activation(word, self.era)
         if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
@@ -518,7 +512,7 @@ class Reader:
         """Return where the reset gate of a GRU without biases is: with biases, their shape shows it."""
         if config is not None:
             after = bool(config.config.get("reset_after", False)) or config.class_name.startswith("CuDNN")
-            return self.options.stated("reset_after", name, str(after).lower(), "its configuration") == "true"
+            return self.options.stated("reset_after", name, str(after).lower(), self._where) == "true"
         why = "without biases both GRUs have the same arrays, but the file has no configuration of this layer"
         return self._ask("reset_after", str(self.era.major >= 3).lower(), name, why) == "true"
 

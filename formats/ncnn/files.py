@@ -10,6 +10,7 @@ from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import Summed, check_one_write, replacing_both
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
@@ -123,7 +124,7 @@ def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, A
                 found[local] = (found[local] / scales.astype(np.float64)).astype(np.float32)
         said.append(
             "its matrices are stored as int8, and are read as the float32 numbers that these stand for. ncnn's kernels for int8 also round "
-            "their inputs, so that its outputs are not exactly those of this layer"
+            f"their inputs, {ROUNDED}"
         )
     whole = [local for local, array in found.items() if array.dtype.kind != "f"]
     if whole:

@@ -178,15 +178,14 @@ def _layer(
     for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
         if letter in found.states:
             states.add(part, found.states[letter])
-    order: Literal["time", "processing"] = "processing" if found.processing else "time"
+    sequences = [use for use in found.uses if use.kind == "sequence"]
+    # Where the last outputs alone are read the order of the others is nobody's, and every framework has "time".
+    order: Literal["time", "processing"] = "processing" if found.processing and sequences else "time"
     given = [name for read in found.reads for name in (read.steps or (read.value,))]
     whole = not direction.reverse and not any(read.steps or read.window for read in found.reads)
     sources = [turned.before(scope, shapes, read.value, read.axis) if whole else "" for read in found.reads]
     if all(sources):
-        sequences = [use for use in found.uses if use.kind == "sequence"]
-        back = bool(sequences) and all(
-            use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences
-        )
+        back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
         given, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
     warnings = list(states.warnings)

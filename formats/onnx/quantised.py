@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError
 
 DOMAIN, OPERATOR = "com.microsoft", "DynamicQuantizeLSTM"
@@ -20,7 +21,7 @@ SCALES = {"W": (8, 9), "R": (10, 11)}
 """Which inputs are the scales and the zero points of a matrix."""
 LOSS = (
     "its matrices are stored as integers, and are read as the float32 numbers that these stand for. onnxruntime's kernel also rounds its "
-    "input and its state, so that its outputs are not exactly those of this layer"
+    f"input and its state, {ROUNDED}"
 )
 
 

@@ -12,6 +12,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, widest
 from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, unique
@@ -208,7 +209,7 @@ def _received(
 
 _LOST = (
     "its matrices are stored as integers, and are read as the float32 numbers that these stand for. PyTorch's kernels also round "
-    "what these are multiplied with, so that its outputs are not exactly those of this layer"
+    f"what these are multiplied with, {ROUNDED}"
 )
 
 

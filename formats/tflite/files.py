@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -120,11 +122,12 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
+        if number not in bodies:
+            _list_integers(path, graph, used, others)
     if not layers and not unread:
         unread += looked.refusals()
     if not layers and not unread and (steps := _integers(model)):
         unread += steps
-        others |= _meant(path, model.graphs[0])
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         {"description": model.description}, {**arrays, **others}, unread=tuple(unread), batch_first=batch_first,
@@ -135,15 +138,18 @@ _LISTED = 1 << 26
 """The most bytes of a matrix of integers that is listed as the numbers that they stand for."""
 
 
-def _meant(path: Path, graph: Graph) -> dict[str, Array]:
-    """Return the matrices of integers of a graph as the numbers that they stand for, by their names."""
-    found: dict[str, Array] = {}
+def _list_integers(path: Path, graph: Graph, used: Container[int], others: dict[str, Array]) -> None:
+    """Add the integers of a graph that have a scale to the other tensors, as the numbers that they stand for.
+
+    used  the tensors of recurrent layers
+    """
     for place, tensor in enumerate(graph.tensors):
         stored = tensor.stored
-        if stored is None or tensor.odd or not tensor.scales.size or stored.ndim < 2 or stored.nbytes > _LISTED:
+        if place in used or stored is None or tensor.odd or not tensor.scales.size or not 0 < stored.nbytes <= _LISTED:
             continue
-        found[unique(tensor.name or f"tensor {place}", found)] = graphs.numbers(path, tensor)
-    return found
+        if stored.ndim and not is_float(stored):
+            with contextlib.suppress(UnreadableError):  # scales that are not as many as they should be are no layer's
+                others[unique(tensor.name or f"tensor {place}", others)] = graphs.numbers(path, tensor)
 
 
 def _rounded(model: graphs.Model, loop: Operator) -> str:

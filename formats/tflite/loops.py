@@ -20,6 +20,7 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse.graph import bodies as inner_graphs
@@ -68,7 +69,7 @@ def quantised(name: str, types: Sequence[str], rounded: str) -> str:
     text = f"{name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
     if not any("int" in one for one in types):
         return text
-    return f"{text} TFLite's kernel for integers also rounds {rounded}, so that its outputs are not exactly those of this layer"
+    return f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}"
 
 
 def _values(nodes: Iterable[onnx.NodeProto]) -> set[str]:

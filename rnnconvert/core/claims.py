@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 
+ROUNDED = "so that its outputs are not exactly those of this layer"
+"""What a reader says of weights that stand for integers: the kernel of their own runtime rounds more than the weights."""
+
 
 def proved(errors: Collection[float], what: str = "", where: str = "") -> str:
     """Return that outputs which were compared, and agree, prove something.

@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.comparison import difference
 from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
@@ -305,7 +306,9 @@ def _explained(
         if counterpart is not None:
             known = next((one for one in kept.runs if one.model == "B" and one.executor == REFERENCE), None)
             beside = diagnosis.Beside(stack, counterpart, known.outputs if known else None)
-        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, beside) for number in failed]
+        found["diagnoses"] = [
+            _diagnosed(kept, kept.runs[number], stack, beside, _rounded(layer["name"], subjects)) for number in failed
+        ]
         if beside is not None:
             apart = [one for one in beside.differences if not one.equal]
             found["differences"] = [asdict(one) for one in apart]
@@ -398,7 +401,34 @@ def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], A
     return [case for case in kept.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
 
 
-def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None) -> dict[str, Any]:
+_OF_INTEGERS = (
+    "its weights stand for integers, and the kernel that ran them rounds more than the weights: no float weights give the same, and "
+    "how much of the difference this explains is not known. Compare with the model as it was before it was quantized"
+)
+"""What is true of a difference that rounding inside the source's own kernel makes, or hides."""
+
+
+def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
+    """Return the models of which a layer's weights stand for integers, whose own kernel rounds more than the weights."""
+    return {
+        one.model
+        for one in subjects
+        if one.stack.name == name
+        and any(
+            text.startswith(f"{piece}: ") and ROUNDED in text
+            for text in one.checkpoint.warnings
+            for piece in one.pieces
+        )
+    }
+
+
+def _diagnosed(
+    kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None, rounded: Collection[str]
+) -> dict[str, Any]:
+    if one.own_file and one.model in rounded:  # no convention gives what is rounded to a few steps
+        return {
+            "model": one.model, "executor": one.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": "",
+        }  # fmt: skip
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
     basis = kept.basis(one.model)
     dtype, floors = FLOATS[one.dtype], basis.floors.get(one.rounding, {})

@@ -1,0 +1,212 @@
+"""The architecture that belongs to weights alone: the file that the caller names, or the only one next to them that fits.
+
+A file next to the weights is taken where it states a model with these layers, one for one, and nothing speaks against it: every layer
+and array has the name, place and shape that the other file states, both were written by one Keras, and no second file of the folder
+states another model that fits as well. Anything less is named in the question.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rnnconvert.containers.companions import companion
+from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.options import Options
+from rnnconvert.formats.keras import architecture, cells, config
+from rnnconvert.formats.keras.configured import Outside
+from rnnconvert.formats.keras.files import YAML
+from rnnconvert.formats.keras.read import Reader, graph_file, inner_config
+from rnnconvert.graphs.layered_calls import WRAPPERS
+
+_NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
+"""What people call such a file."""
+_MOST_FILES = 100
+"""In a folder of more files than these, only those of the names above are read."""
+_HEAD = 1 << 12
+_STATES_CLASS = re.compile(rb'(?:^|\\*")class_name(?:\\*")? *:', re.MULTILINE)
+_OF_TRAINING = "metrics/"
+"""Where Keras 2.12 to 2.15 keep what a model that was compiled counted. Source: keras/src/saving/saving_lib.py of 2.15."""
+_VERSION = "keras_version"
+
+
+class _Candidate(NamedTuple):
+    """A file beside the weights that states, or may state, a model with their layers.
+
+    config        what it states; empty for a file that is too large to be read
+    version       the Keras that wrote it
+    contradicted  what speaks against it, in words; "" where nothing does
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    version: str
+    contradicted: str
+
+    @property
+    def settings(self) -> str:
+        """All that it states, in one text: two files of the same model have the same."""
+        stated = [self.config.get("class_name"), self.config.get("config"), self.version]
+        return json.dumps(stated, sort_keys=True, default=str)
+
+
+def of(path: Path, stored: Stored, options: Options) -> Outside:
+    """Return the configuration that another file states, where the weights' own file has none.
+
+    Raises what `architecture.read` raises for a file that the caller names.
+    """
+    if inner_config(stored) or "layer_configs" in stored.metadata:
+        return Outside()
+    named = options.get("config")
+    if named is not None:
+        return Outside(*architecture.read(Path(named)), Path(named))
+    if graph_file(path).is_file() or not cells.find(stored.arrays):
+        return Outside()
+    # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.
+    candidates = contextvars.Context().run(lambda: [*_candidates(path, stored)])
+    return _chosen(path, candidates)
+
+
+def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
+    """Return the configuration of the only candidate, or of several that state the same; otherwise what to ask."""
+    fitting = [one for one in candidates if not one.contradicted]
+    if not fitting:
+        why = "; ".join(f"{one.name}, next to it, {one.contradicted}" for one in candidates)
+        return Outside(hint=f". {why}. If it belongs to these weights, name it with --config" if why else "")
+    read = {one.name: architecture.stated(companion(path, one.name))[0] for one in fitting if one.config}
+    first = fitting[0]
+    if len({one.settings for one in fitting}) == 1 and first.config and read[first.name] == first.config:
+        warning = f"the configuration is read from {first.name} next to it; name another with --config"
+        return Outside(first.config, first.version, companion(path, first.name), warning)
+    names = " and ".join(one.name for one in fitting)
+    different = "state different settings" if len(fitting) > 1 else "is too large to be read as an architecture"
+    return Outside(hint=f". {names}, next to it, {different}: choose with --config")
+
+
+def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
+    """Yield the files beside weights that state a model with their layers, the likeliest name first."""
+    for name in _names(path):
+        try:
+            file = companion(path, name)
+            with file.open("rb") as opened:
+                head = opened.read(_HEAD)
+            if not file.is_file() or not _STATES_CLASS.search(head):
+                continue
+            if file.stat().st_size > architecture.LARGEST:
+                yield _Candidate(name, {}, "", "")
+                continue
+            document, version = architecture.read(file)
+            checkpoint = Reader(path, stored, Options(), Outside(document, version, file)).read()
+        except BudgetError:
+            yield _Candidate(name, {}, "", "")
+            continue
+        except (RnnConvertError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue
+        if checkpoint.layers and not checkpoint.unread and _is_of(entry(document), checkpoint):
+            yield _Candidate(name, document, version, _contradicted(document, version, stored, checkpoint))
+
+
+def _names(path: Path) -> list[str]:
+    """Return the names of the files beside weights that may state an architecture, the likeliest first."""
+    folder = path if path.is_dir() else path.parent
+    own = (path.name.split(".")[0], path.stem)
+    likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])
+    try:
+        there = {one.name for one in folder.iterdir() if one.name.endswith((".json", *YAML)) and one.is_file()}
+    except OSError:
+        return []
+    others = sorted(there - likely.keys()) if len(there) <= _MOST_FILES else []
+    return [name for name in (*likely, *others) if name in there]
+
+
+def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
+    """Return whether the recurrent layers of a model are those that were read, one for one, and every array has its layer."""
+    read = checkpoint.read_as(cells.Read)
+    held = [_inside(where) for where in read.entries.values() if where is not None]
+    if len(held) < len(read.entries) or len({id(one.config) for one in held}) < len(held):
+        return False
+    inside = {
+        id(inner.config) for one in every(model) if one.class_name == "Bidirectional" and (inner := one.inner("layer"))
+    }
+    stated = [one for one in every(model) if one.class_name in RECURRENT and id(one.config) not in inside]
+    ours = [one for one in stated if one.name in read.ours]
+    if len(stated) != len({id(one.config) for one in (*held, *ours)}) or len({one.name for one in stated}) < len(
+        stated
+    ):
+        return False
+    return _are_its_arrays(model, checkpoint)
+
+
+def _inside(layer: Entry) -> Entry:
+    """Return the layer that wrappers call on each step."""
+    while layer.class_name in WRAPPERS and (inner := layer.inner("layer")) is not None:
+        layer = inner
+    return layer
+
+
+def _are_its_arrays(model: Entry, checkpoint: Checkpoint) -> bool:
+    """Return whether every array belongs to a layer of the model, and every layer of known shapes has its arrays."""
+    places = {place: layer for place, layer in config.tree(model) if place}
+    named = {layer.name: layer for layer in every(model)}
+    held: dict[int, list[Array]] = {}
+    for name, array in checkpoint.arrays.items():
+        if cells.of_optimizer(name) or name.startswith(_OF_TRAINING) or "/" not in name:
+            continue
+        parts = name.split("/")
+        above = ("/".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
+        of_tree = next((places[place] for place in above if place in places), None)
+        layer = of_tree or next((named[part] for part in reversed(parts[:-1]) if part in named), None)
+        if layer is None:
+            return False
+        held.setdefault(id(layer.config), []).append(array)
+    return all(_fits(layer, held.get(id(layer.config), [])) for layer in every(model))
+
+
+def _fits(layer: Entry, arrays: list[Array]) -> bool:
+    """Return whether the matrices of a layer have the lengths that its configuration states, as far as they are known."""
+    states = layer.config
+    if layer.class_name == "Embedding":
+        return [tuple(one.shape) for one in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
+    lengths = {"Dense": "units", "Conv1D": "filters", "Conv2D": "filters"}
+    if layer.class_name not in lengths or not layer.own:
+        return True
+    length = states.get(lengths[layer.class_name])
+    return bool(arrays) and all(one.shape[-1:] == (length,) for one in arrays)
+
+
+def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, checkpoint: Checkpoint) -> str:
+    """Return what else of both files says that they are not of one model; "" where nothing does."""
+    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    root = attributes.get("", {})
+    wrote = str(root.get(_VERSION) or stored.metadata.get(_VERSION) or stored.metadata.get("groups_of") or "")
+    if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
+        return f"was written by Keras {version}, these weights by Keras {wrote}"
+    backends = [
+        one.decode("utf-8", "replace") if isinstance(one, bytes) else one
+        for one in (root.get("backend"), document.get("backend"))
+    ]
+    if all(backends) and len(set(map(str, backends))) > 1:
+        return f"was written with the backend {backends[1]}, these weights with {backends[0]}"
+    model = entry(document)
+    places = dict(config.tree(model))
+    for path, values in attributes.items():
+        layer = places.get(path.removesuffix("/vars")) if path.endswith("/vars") else None
+        name = values.get("name")
+        if layer is not None and isinstance(name, str) and name != layer.name:
+            return f"calls the layer {layer.name!r} that is {name!r} here"
+    layers = [
+        one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in root.get("layer_names", ())
+    ]
+    inputs = {one.name for one in children(model) if one.class_name == "InputLayer"}
+    names = [one.name for one in children(model) if one.name not in inputs]
+    if layers and names != [one for one in layers if one not in inputs]:
+        return "states other layers than these weights were saved with"
+    return ""
