@@ -73,6 +73,12 @@ class Item:
         source, target = (one if is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target))
         return replace(self, source=source, target=target)
 
+    def as_named(self, text: str) -> str:
+        """Return a text in which the source and the target go by their own names, where another folder needed longer ones."""
+        for long, short in ((self.absolute.source, self.source), (self.absolute.target, self.target)):
+            text = text.replace(long, short) if long != short else text
+        return text
+
 
 def check_targets(items: Sequence[Item]) -> None:
     """Raise UsageError if a file of this disk would be replaced. Targets behind URLs are not checked."""

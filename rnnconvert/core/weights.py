@@ -28,6 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.errors import NoSuchLayerError, UsageError
+from rnnconvert.core.named import Named
 from rnnconvert.core.printable import called, quoted
 
 Key = tuple[str, str]
@@ -108,7 +109,7 @@ class Direction:
     @property
     def gates(self) -> dict[str, Gate]:
         """The gates by their canonical letters."""
-        return {gate: Gate(gate, self.arrays) for gate in self.cell.gates}
+        return Named("gate", {gate: Gate(gate, self.arrays) for gate in self.cell.gates})
 
     def _shape(self, part: str) -> tuple[int, ...] | None:
         source = self.arrays.get((part, gates_of(self.cell.kind, part)[0]))

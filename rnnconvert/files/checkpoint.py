@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import shown
+from rnnconvert.core.named import Named
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.options import Question, assumptions
@@ -77,6 +78,12 @@ class Checkpoint:
     sources: Reading | None = None
     beside: tuple[str, ...] = ()
     recorded: tuple[Recorded, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, name in (("layer", "layers"), ("tensor", "tensors"), ("array", "arrays")):
+            entries = getattr(self, name)
+            if type(entries) is dict:
+                object.__setattr__(self, name, Named(what, entries))
 
     @property
     def file(self) -> str:
