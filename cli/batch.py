@@ -72,10 +72,10 @@ def batch(
     import json
 
     from rnnconvert.batch import manifest
-    from rnnconvert.batch.asking import is_url, log_nothing
     from rnnconvert.batch.journal import Journal
     from rnnconvert.batch.run import run
     from rnnconvert.batch.workers import Workers
+    from rnnconvert.containers.asking import is_url, log_nothing
     from rnnconvert.containers.files import replacing
 
     log_nothing()

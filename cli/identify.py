@@ -8,6 +8,7 @@ import click
 
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import emit, put, say
+from rnnconvert.cli.verbosity import is_quiet
 
 _EPILOG = """\b
 Examples:
@@ -64,13 +65,15 @@ def identify(weights: str, sample: str | None, output: str | None, seconds: floa
     if as_json:
         emit(found.as_dict())
     else:
-        for line in found.lines():
+        lines = list(found.lines())
+        for line in lines[:1] if is_quiet() else lines:
             put(line)
         if (
             output is None
             and found.verdict == "identified"
             and not found.functions[0].names
             and found.functions[0].layout
+            and not is_quiet()
         ):
             say("a layout file that --layout accepts:")
             put(found.functions[0].layout, wrap=False)

@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.batch import asking, manifest, stores
+from rnnconvert.batch import manifest, stores
 from rnnconvert.batch.journal import Entry, Journal
 from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
 from rnnconvert.cli.main import main
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes

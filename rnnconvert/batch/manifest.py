@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import stores
-from rnnconvert.batch.asking import is_url
+from rnnconvert.containers.asking import is_url
 from rnnconvert.core.errors import MissingFileError, UsageError
 from rnnconvert.core.text_file import read_text
 from rnnconvert.files import detect

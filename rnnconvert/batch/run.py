@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import listing, stores
-from rnnconvert.batch.asking import is_url
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
+from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLayersError

@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.verdict import Verdict
@@ -137,7 +138,7 @@ def _several(inputs: Any) -> list[Array]:
 def _opened(source: Any, apply: Apply | None) -> Model:
     if isinstance(source, (str, Path)):
         model = model_of(source)
-        live = _runner(model, apply).open_file(Path(source))
+        live = _runner(model, apply).open_file(local(source))
         return model_of(live)
     return model_of(source)
 

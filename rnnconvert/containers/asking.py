@@ -10,6 +10,7 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 
 from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
@@ -160,6 +161,13 @@ class Store:
             return block
 
         return self.ask(once, stop - start)
+
+
+def state_of(about: dict[str, Any]) -> str:
+    """Return the state of a file, of what a store tells about it, asked for one file or for a folder."""
+    keys = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
+    tag = next((about[key] for key in keys if about.get(key)), "")
+    return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
 
 def log_nothing() -> None:
