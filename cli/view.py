@@ -18,7 +18,7 @@ Examples:
   rnnconvert view model.pt --layer encoder.lstm -o gates.svg
 
 \b
-Pictures (.svg, .png, .pdf) need matplotlib: pip install 'rnnconvert[pictures]'
+Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 """
 
 

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.version import requirement
 
 OBJECTS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 """Stores without folders, where an object appears when its last part is there."""
@@ -55,7 +56,7 @@ def system(url: str) -> tuple[Any, str]:
         fsspec: Any = importlib.import_module("fsspec")
     except ImportError:
         raise MissingPackageError(
-            "fsspec", f"read or write {url}", "Install it with: pip install rnnconvert[stores]"
+            "fsspec", f"read or write {url}", f"Install it with: pip install {requirement('stores')}"
         ) from None
     try:
         found, path = fsspec.core.url_to_fs(url)
