@@ -215,7 +215,7 @@ _ACTIONS: dict[str, tuple[Callable[[Run, Path, Mapping[str, str]], None], set[st
         {"name", "path", "if-no-files-found", "retention-days", "compression-level", "overwrite", "include-hidden-files"},
     ),
     "actions/cache": (_cache, {"path", "key", "restore-keys", "upload-chunk-size", "enableCrossOsArchive", "fail-on-cache-miss"}),
-    "github/codeql-action/upload-sarif": (_upload_sarif, {"sarif_file", "category", "checkout_path", "ref", "sha", "token", "wait-for-processing"}),
+    "github/codeql-action/upload-sarif": (_upload_sarif, {"sarif_file", "category", "checkout_path", "ref", "sha", "token"}),
 }  # fmt: skip
 
 assert os.sep == "/", "the stand-in imitates a runner of Linux"
