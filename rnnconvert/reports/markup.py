@@ -62,6 +62,13 @@ def section(key: str, name: str, *content: str | Iterable[str | None] | None) ->
     return el("section", el("h2", name, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
 
 
+def folded(key: str, name: str, *content: str | Iterable[str | None] | None) -> Markup:
+    """Return a part of a page that is closed under its heading; a link into it opens it."""
+    summary = el("summary", el("h2", name, id=f"{key}-title"))
+    body = el("details", summary, el("div", *content, class_="inside"), class_="fold")
+    return el("section", body, id=key, aria_labelledby=f"{key}-title")
+
+
 def page(title: str, *content: str | None, style: str = "", script: str = "") -> str:
     """Return a page that needs nothing but itself: whatever its text says, it loads nothing and runs no other script.
 

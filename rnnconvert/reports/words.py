@@ -356,7 +356,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
         and "B" in paths
         and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"])
     ):
-        return "Write it again", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
+        return "To fix", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
     return "", ""
 
 
