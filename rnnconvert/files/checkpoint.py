@@ -127,7 +127,7 @@ class Checkpoint:
             for one in self.questions
         ]
         rows += [("not read", one) for one in self.unread]
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
         return listing(self._outline(), rows)
 

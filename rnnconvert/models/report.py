@@ -118,7 +118,7 @@ class Transplant:
 
     def _repr_html_(self) -> str:
         """Return a table of what was filled, for a notebook."""
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
         rows = [(called(one.target), f"from {called(one.source)}: {one.kind}, {one.evidence}") for one in self.filled]
         rows += [("difference", str(one)) for one in self.differences]
