@@ -40,7 +40,7 @@ layers equal but the source not run whole and 6 equal but for what was left out,
 """
 
 WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
-"""Exit codes, the worst news first."""
+"""Exit codes, the most serious first."""
 
 
 @click.command(epilog=_EPILOG)

@@ -293,7 +293,7 @@ def _with_config(ctx: click.Context, option: click.Parameter, settings: tuple[st
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
     callback=_with_config,
-    help="Decide what the file leaves open, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
+    help="Set an option the file does not state, or accept a difference. Repeatable; `rnnconvert formats --options` lists the keys.",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLaye
 from rnnconvert.verification.convert import convert
 
 WORST_FIRST = (70, 1, 74, 3, 2, 4, 7, 5, 0)
-"""Exit codes, the worst news first."""
+"""Exit codes, the most serious first."""
 _DEATHS = 2
 """How often a worker may die at a file that it works at alone before the file is given up."""
 _DIED = "a worker died at this file, twice while it was converted alone: out of memory, or killed"

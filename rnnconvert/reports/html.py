@@ -54,7 +54,7 @@ _GLOSSARY = (
                 "output and each time step."),
     ("share", "Error divided by allowed error, where that is largest. Up to 100 % passes."),
     ("ULPs", "The error counted in steps from one representable number to the next."),
-    ("wrong conventions", "Mistakes that people really make, such as two gates swapped. Each was made on purpose, to see "
+    ("known mistakes", "Wrong conventions that people really use, such as two gates swapped. Each was made on purpose, to see "
                           "whether these inputs would show it."),
 )  # fmt: skip
 
@@ -84,7 +84,7 @@ def _header(document: Document) -> Markup:
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
         ("largest share of the allowed error", share(max(shares)) if shares else "nothing compared"),
-        ("wrong conventions these inputs show", f"{caught:,} of {tried:,}" if tried else "not tried"),
+        ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     return el(
         "header",

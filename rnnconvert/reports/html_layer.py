@@ -222,7 +222,7 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times")
             for one in layer["mutations"]["caught"]]  # fmt: skip
     share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
-    summary = el("summary", el("h4", "Wrong conventions that these inputs would show"),
+    summary = el("summary", el("h4", "Known mistakes that these inputs would catch"),
                  el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
     shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
     others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])

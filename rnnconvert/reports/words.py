@@ -217,13 +217,13 @@ def used(comparison: Document) -> str:
 
 
 def figures(comparison: Document) -> str:
-    """Say how large an error is and how large it may be: "0.77 where 9e-7 is allowed"."""
+    """Say how large an error is and how large it may be: "0.77 (tolerance 9e-7)"."""
     error = shown(comparison["error"])
     if comparison["passed"]:
         return f"{error}, {used(comparison)}"
     if not math.isfinite(value(comparison["ratio"])):
         return f"{error}, beyond any tolerance"
-    return f"{error} where {shown(comparison['allowed'], 1)} is allowed"
+    return f"{error} (tolerance {shown(comparison['allowed'], 1)})"
 
 
 @dataclass(frozen=True)
