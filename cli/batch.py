@@ -28,9 +28,10 @@ A manifest is a .txt with a source a line, or a .jsonl with an object a line:
   {"source": "a.h5", "target": "a.onnx", "set": ["activation=relu"], "layers": ["lstm"]}
 
 \b
-The same command resumes: it converts only what the journal does not name as written, and what changed since. The exit code is that
-of the worst file, in this order: 70 a fault or a worker that died, 1 not equal, 74 a target that cannot be written, 3 unreadable,
-2 a wrong line, 4 refused, 7 not run whole, 5 missing.
+The same command resumes: it converts only what the journal does not name as written, and what changed since. A file without a
+recurrent layer is counted as such; it is a failure only if no file has one. The exit code is that of the worst file, in this order:
+70 a fault or a worker that died, 1 not equal, 74 a target that cannot be written, 3 unreadable, 2 a wrong line, 4 refused, 7 not
+run whole, 5 missing.
 """
 
 _WORDS = {
@@ -71,10 +72,10 @@ def batch(
     import json
 
     from rnnconvert.batch import manifest
-    from rnnconvert.batch.asking import is_url, log_nothing
     from rnnconvert.batch.journal import Journal
     from rnnconvert.batch.run import run
     from rnnconvert.batch.workers import Workers
+    from rnnconvert.containers.asking import is_url, log_nothing
     from rnnconvert.containers.files import replacing
 
     log_nothing()
@@ -124,8 +125,11 @@ def batch(
 
 
 def _tell(done: Done) -> None:
-    counts = Counter(entry.code for entry in done.entries)
+    counts = Counter(entry.code for entry in done.entries if not entry.without_layers)
     for code, count in sorted(counts.items()):
         put(f"{count:>8,}  {styled(_WORDS[code], 'green' if code == 0 else 'red')}")
+    without = sum(entry.without_layers for entry in done.entries)
+    if without:
+        put(f"{without:>8,}  {styled('no recurrent layer', 'yellow')}")
     again = f", {done.resumed:,} of them before" if done.resumed else ""
-    say(f"{len(done.entries):,} files in {done.seconds:.1f} s{again}")
+    say(f"{len(done.entries):,} file{'' if len(done.entries) == 1 else 's'} in {done.seconds:.1f} s{again}")

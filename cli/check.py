@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say, styled, watching
+from rnnconvert.cli.terminal import as_document, complain, emit, put, put_lines, say, styled, watching
 from rnnconvert.core.errors import RnnConvertError, unwritable
 
 _EPILOG = """\b
@@ -40,7 +40,7 @@ layers equal but the source not run whole and 6 equal but for what was left out,
 """
 
 WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
-"""Exit codes, the worst news first."""
+"""Exit codes, the most serious first."""
 
 
 @click.command(epilog=_EPILOG)
@@ -131,11 +131,10 @@ def _tell(report: Any, models: str, quiet: bool) -> None:
     from rnnconvert.reports.text import to_text
 
     verdict, summary = report.conclusion, report.document["summary"]
-    if report.exit_code:
+    if report.exit_code and not quiet:
         put_lines(to_text(report.document, styled))
         return
-    silent = quiet and report.equal
-    say(f"{styled(report.verdict, 'green' if verdict else 'yellow')}: {models}: {summary}", silent)
+    put(f"{styled(report.verdict, 'green' if verdict else 'yellow')}: {models}: {summary}", err=True)
     for word, limits in (("but for", verdict.exceptions), ("note", verdict.remarks)):
         for limit in limits:
-            say(f"  {word}: {limit}", silent)
+            say(f"  {word}: {limit}", quiet)

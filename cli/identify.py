@@ -10,6 +10,7 @@ import click
 from rnnconvert.cli.convert import tell
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import emit, finish, format_option, put, say, watching
+from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from rnnconvert.identification.identify import Identification
@@ -94,7 +95,8 @@ def identify(
             with replacing(Path(output)) as file:
                 file.write(found.functions[0].layout.encode())
         if not as_json:
-            for line in found.lines():
+            lines = list(found.lines())
+            for line in lines[:1] if is_quiet() else lines:
                 put(line)
         proof: dict[str, Any] = {}
         code = 0 if found.verdict in ("identified", "candidates") else 1
@@ -106,7 +108,12 @@ def identify(
     if as_json:
         emit({**found.as_dict(), **proof})
     elif (
-        output is None and target is None and identified and not found.functions[0].names and found.functions[0].layout
+        not is_quiet()
+        and output is None
+        and target is None
+        and identified
+        and not found.functions[0].names
+        and found.functions[0].layout
     ):
         say("a layout file that --layout accepts (-o writes it):")
         for line in found.functions[0].layout.splitlines():

@@ -20,6 +20,7 @@ import click
 from rnnconvert import __version__
 from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
+from rnnconvert.cli.verbosity import timed, with_switches
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import voice
 from rnnconvert.core.errors import RnnConvertError
@@ -100,7 +101,8 @@ class _Group(click.Group):
         """Return a command; its module is imported when it is first asked for."""
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
             module, _, function = _COMMANDS[cmd_name].function.partition(".")
-            self.add_command(getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function), cmd_name)
+            command = getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function)
+            self.add_command(with_switches(command), cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(
@@ -156,7 +158,7 @@ class _Group(click.Group):
         as_json, debug = ctx.meta[_JSON], bool(ctx.params.get("debug"))
         try:
             zeros_for_cut_files()
-            with _ended_like_interrupted(), reading() as under_way:
+            with timed(say), _ended_like_interrupted(), reading() as under_way:
                 made = super().invoke(ctx)
                 under_way.check()
                 return made

@@ -46,7 +46,7 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as
         say(f"wrote {path}", quiet)
     if as_json:
         emit(found)
-    elif not outputs and not quiet:
+    elif not outputs:
         from rnnconvert.reports.text import to_text
 
-        put_lines(to_text(found, styled))
+        put_lines(str(found["verdict"]) if quiet else to_text(found, styled))

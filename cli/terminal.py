@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from rnnconvert.cli import completion
+from rnnconvert.cli.verbosity import is_quiet
 from rnnconvert.core import errors
 from rnnconvert.core.errors import RnnConvertError, shown
 from rnnconvert.core.printable import abridged, json_of, printable
@@ -66,8 +67,8 @@ def put_lines(text: str, *, err: bool = False, wrap: bool = False) -> None:
 
 
 def say(text: str, quiet: bool = False, hang: int | None = None) -> None:
-    """Print a line for people, on stderr."""
-    if not quiet:
+    """Print a line for people, on stderr; none with `-q`."""
+    if not quiet and not is_quiet():
         put(text, err=True, hang=hang)
 
 
@@ -181,7 +182,7 @@ def as_document(error: RnnConvertError) -> dict[str, Any]:
 
 def progress(quiet: bool) -> Callable[[int, int], None] | None:
     """Return a function that draws how much is written, after the first second, on a terminal only."""
-    if quiet or not _is_terminal(sys.stderr):
+    if quiet or is_quiet() or not _is_terminal(sys.stderr):
         return None
     start = last = time.monotonic()
 
@@ -264,7 +265,7 @@ def watching(quiet: bool) -> Iterator[Callable[..., None]]:
     """Show what is being done while the block runs: yields a `Watch`, or what ignores its calls where stderr is not a
     terminal.
     """
-    if quiet or not _is_terminal(sys.stderr):
+    if quiet or is_quiet() or not _is_terminal(sys.stderr):
         yield lambda phase, done=0, total=0: None
         return
     watch = Watch()
@@ -292,7 +293,7 @@ def _with_config(ctx: click.Context, option: click.Parameter, settings: tuple[st
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
     callback=_with_config,
-    help="Decide what the file leaves open, or what you take over. Repeatable; `rnnconvert formats --options` lists the keys.",
+    help="Set an option the file does not state, or accept a difference. Repeatable; `rnnconvert formats --options` lists the keys.",
 )  # fmt: skip
 
 

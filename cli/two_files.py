@@ -9,6 +9,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.terminal import emit, format_option, put, say, setting, styled
+from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from rnnconvert.diagnosis.one_file import SampleFindings
@@ -67,5 +68,6 @@ def tell(found: Comparison | Findings | SampleFindings, as_json: bool) -> None:
     if as_json:
         emit(found.as_dict())
         return
-    for line in found.lines():
+    lines = list(found.lines())
+    for line in lines[-1:] if is_quiet() else lines:
         put(line)

@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import format_option, put, setting
+from rnnconvert.cli.terminal import format_option, say, setting
 
 _EPILOG = """\b
 Examples:
@@ -18,7 +18,7 @@ Examples:
   rnnconvert view model.pt --layer encoder.lstm -o gates.svg
 
 \b
-Pictures (.svg, .png, .pdf) need matplotlib: pip install 'rnnconvert[pictures]'
+Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 """
 
 
@@ -73,4 +73,4 @@ def view(
     if as_json:
         emit({"page": str(target)})
     else:
-        put(f"wrote {target}")
+        say(f"wrote {target}")

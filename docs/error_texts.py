@@ -67,6 +67,10 @@ ADVICE = {
     "compression; if it is an honest model, please report it.",
     "MissingFileError": "Correct the path. A similar name in the same folder is suggested.",
     "NoSuchLayerError": "Layers and directions are counted from 0.",
+    "NoSuchNameError": "The text has the nearest name, or all names. `print(checkpoint)` lists the layers. Python's KeyError, too.",
+    "UnknownWordError": "The text has the word that was probably meant, or those that exist, or the command that lists them.",
+    "WithoutLayersError": "The file was read whole. If you expect a recurrent layer, `rnnconvert inspect -v FILE` lists what it holds; "
+    "`batch` counts such files, and does not take them for failures.",
 }
 """What to do about each class of errors."""
 

@@ -1,5 +1,6 @@
 """Write the pages that are generated: docs/formats.md, docs/pairs.md and docs/rewrites.md from the data, docs/api.md and
-docs/errors.md from the code; the line numbers of docs/architecture.md; and the types of the options.
+docs/errors.md from the code; the line numbers of docs/architecture.md; the types of the options; and, in every page, how
+rnnconvert is installed (docs/published.py).
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they differ from the data
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from error_texts import errors_page
 from public_names import api_page
+from published import as_published, pages
 
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS, explained
@@ -275,6 +277,13 @@ def main() -> int:
                 stale = 1
         else:
             page.write_text(make())
+    for page in pages():
+        text = page.read_text(encoding="utf-8")
+        if "--check" not in sys.argv:
+            page.write_text(as_published(text), encoding="utf-8")
+        elif text != as_published(text):
+            print(f"{page.name} names another way to install rnnconvert. Run python docs/generate.py", file=sys.stderr)
+            stale = 1
     return stale
 
 

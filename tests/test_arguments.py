@@ -174,7 +174,7 @@ def test_what_is_no_layer_of_keras_is_said(wrong: object) -> None:
 def test_a_layer_without_a_name_has_no_empty_quotes() -> None:
     layer = stack("lstm", name="", num_layers=2, num_directions=2)
     assert repr(layer).startswith("<Recurrent: LSTM")
-    with pytest.raises(ValueError, match="the layer without a name: its directions meet at every layer"):
+    with pytest.raises(ValueError, match=r"\(the module itself\): its directions meet at every layer"):
         rc.split_directions(layer)
 
 
@@ -211,3 +211,64 @@ def test_unions_iterables_and_paths_are_told_apart() -> None:
             call("a", **wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="missing a required argument"):
         call()  # type: ignore[call-arg]
+
+
+def _misspelt() -> list[tuple[str, str]]:
+    functions = {name: getattr(rc, name) for name in rc.__all__}
+    return [
+        (name, word)
+        for name, function in functions.items()
+        if inspect.isfunction(function)
+        for word, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and len(word) > 4
+    ]
+
+
+def test_a_misspelt_keyword_of_any_public_function_is_guessed(tmp_path: Path) -> None:
+    """One mechanism for all: with its second letter left out, each keyword is recognised, before anything else is wrong."""
+    given = checkpoint(stack("gru", name="a"))
+    rc.save(given, tmp_path / "m.onnx")
+    functions = {name: getattr(rc, name) for name in dict(_misspelt())}
+    assert {"convert", "load_into", "load_optimizer_into", "identify", "verify", "fuse"} <= functions.keys()
+    for name, word in _misspelt():
+        signature = inspect.signature(functions[name])
+        needed_ones = [p for p in signature.parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+        values = {"save": [given, tmp_path / "o.onnx"], "load_into": [None, tmp_path / "m.onnx"]}.get(
+            name, [tmp_path / "m.onnx", tmp_path / "m.onnx", tmp_path / "o.onnx"]
+        )[: len(needed_ones)]
+        if name == "convert":
+            values[1] = tmp_path / "o.onnx"
+        with pytest.raises(rc.UsageError, match=rf"Unknown \w+ '{word[0] + word[2:]}'. Did you mean '{word}'\?"):
+            functions[name](*values, **{word[0] + word[2:]: "x"})
+
+
+def test_a_name_that_does_not_exist_is_an_error_that_lists_those_that_do() -> None:
+    given = checkpoint(stack("gru", name="encoder"), stack("lstm", name="decoder"))
+    for call, words in (
+        (lambda: given.layers["encodr"], "there is no layer 'encodr'. Did you mean 'encoder'?"),
+        (lambda: given.layers["x"], "there is no layer 'x'. Choose one of: encoder, decoder"),
+        (lambda: given.layers["encoder"].gates["i"], "there is no gate 'i'. Choose one of: r, z, n"),
+        (lambda: given.tensors["x"], "there is no tensor 'x', and no other tensor"),
+    ):
+        with pytest.raises(KeyError) as caught:
+            call()
+        assert str(caught.value) == words and isinstance(caught.value, rc.UsageError)
+    assert given.layers.get("x") is None and "x" not in given.layers
+
+
+def test_a_module_that_is_a_layer_is_not_called_by_an_empty_name(tmp_path: Path) -> None:
+    given = checkpoint(stack("gru", name=""))
+    assert given.layers["(the module itself)"] is given.layers[""]
+    assert "(the module itself)" in repr(given.layers) and "''" not in repr(given.layers)
+    with pytest.raises(KeyError, match=r"Choose one of: \(the module itself\)"):
+        given.layers["x"]
+    rc.save(given, tmp_path / "m.pt")
+    assert rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx", layers="(the module itself)").exact
+    need("torch", "")
+    import torch
+
+    report = rc.load_into(torch.nn.GRU(3, 4), tmp_path / "m.pt")
+    assert "(the module itself) from (the module itself): recurrent" in str(report)
+    with pytest.raises(rc.TransplantError, match=r"nothing in the source fits \(the module itself\)") as caught:
+        rc.load_into(torch.nn.GRU(3, 5), tmp_path / "m.pt")
+    assert "''" not in str(caught.value)

@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.batch import asking, manifest, stores
+from rnnconvert.batch import manifest, stores
 from rnnconvert.batch.journal import Entry, Journal
 from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
 from rnnconvert.cli.main import main
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
@@ -75,6 +75,39 @@ def test_one_bad_file_never_stops_the_others(models: Path, tmp_path: Path) -> No
     assert report["exit_code"] == 3 and report["counts"] == {"0": 6, "3": 1}
     assert [one["source"] for one in report["files"] if one["code"]] == [str(models / "bad.safetensors")]
     assert all(rc.load(one).layers for one in out.glob("*.onnx"))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_file_without_a_recurrent_layer_is_counted_and_not_a_failure(
+    jobs: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    safetensors.write(models / "cnn.safetensors", {"conv.weight": np.zeros((2, 3, 3), np.float32)})
+    monkeypatch.chdir(models.parent)
+    words = ["models/m0.safetensors", "models/cnn.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs]
+    for _ in range(2):  # the second one does nothing
+        code, said = call(*words, "--report", "r.json")
+        assert code == 0 and "1  converted" in said and "1  no recurrent layer" in said and "error" not in said
+        document = json.loads(Path("r.json").read_text())
+        assert document["counts"] == {"0": 1} and document["without_layers"] == 1
+        Path("r.json").unlink()
+    assert "2 of them before" in said
+    code, said = call("models/cnn.safetensors", "--to", "onnx", "--out", "other", "--jobs", jobs)
+    assert code == 3 and "1  no recurrent layer" in said
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_errors_name_the_file_once_and_flags(
+    jobs: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(models / "own.npz", a=np.zeros((3, 4), np.float32))
+    monkeypatch.chdir(models.parent)
+    code, said = call("models/own.npz", "models/bad.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs)
+    errors = [line for line in said.splitlines() if line.startswith("error")]
+    assert code == 3 and len(errors) == 2
+    assert not any(str(models) in line or ": models/" in line[7:] for line in errors), errors
+    for word in ("source_format=", "add_layouts", "settings=", "force=True"):
+        assert word not in said
+    assert "--layout" in said
 
 
 def test_it_resumes_and_does_nothing_twice(models: Path, tmp_path: Path) -> None:

@@ -93,6 +93,55 @@ def test_a_page_fits_says_nothing_wrong_and_loads_nothing(browser: Any, page: Pa
     tab.close()
 
 
+@pytest.fixture(scope="module")
+def wrong_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on one wrong layer of two: two gates of one matrix are swapped."""
+    folder = tmp_path_factory.mktemp("wrong")
+    needed("torch", "torch")
+    layers = {name: stack(name, seed, 8) for seed, name in enumerate(("encoder", "decoder"))}
+    rc.save(Checkpoint("memory", "canonical", layers), folder / "right.pt", "pytorch")
+    first = layers["encoder"].layers[0].directions[0]
+    arrays = {(part, {"i": "f", "f": "i"}.get(gate, gate)): one for (part, gate), one in first.arrays.items()}
+    spoilt = first.replace(arrays={**first.arrays, **{key: arrays[key] for key in arrays if key[0] == "recurrent"}})
+    stacked = layers["encoder"].layers
+    one = rc.Layer((spoilt, *stacked[0].directions[1:]))
+    layers["encoder"] = layers["encoder"].replace(layers=(one, *stacked[1:]))
+    rc.save(Checkpoint("memory", "canonical", layers), folder / "wrong.pt", "pytorch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        rc.verify("right.pt", "wrong.pt", rc.Plan(on=("torch-cpu",))).write("report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_report_on_a_wrong_layer_is_short_and_begins_with_the_cause(
+    width: int, browser: Any, wrong_layer: Path
+) -> None:
+    tab = browser.new_page(viewport={"width": width, "height": 800})
+    tab.goto(wrong_layer.as_uri())
+    assert tab.evaluate("document.documentElement.scrollHeight") < 2000
+    for text in ("Not equal", "gates i and f", "rnnconvert convert"):
+        box = tab.locator(f"header :text('{text}')").first.bounding_box()
+        assert box is not None and box["y"] + box["height"] < 800, text
+    tab.close()
+
+
+def test_a_table_that_scrolls_fades_at_its_edge_until_its_end(browser: Any, wrong_layer: Path) -> None:
+    tab = browser.new_page(viewport={"width": 400, "height": 800})
+    tab.goto(wrong_layer.as_uri())
+    tab.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
+    tab.wait_for_timeout(200)
+    fades = """[...document.querySelectorAll('.scroll')].map(one =>
+        [one.scrollWidth > one.clientWidth + 1, parseFloat(getComputedStyle(one).getPropertyValue('--fade'))])"""
+    found = tab.evaluate(fades)
+    assert {wide for wide, _ in found} == {True, False}
+    assert all((fade > 0) == wide for wide, fade in found), found
+    tab.evaluate("document.querySelectorAll('.scroll').forEach(one => one.scrollLeft = one.scrollWidth)")
+    tab.wait_for_timeout(200)
+    assert all(fade < 1 for _, fade in tab.evaluate(fades))
+    tab.close()
+
+
 READABLE = """() => {
   const light = colour => {
     const parts = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map(one => one / 255)
@@ -126,7 +175,7 @@ def test_text_has_contrast(browser: Any, page: Path, scheme: str) -> None:
 def test_a_keyboard_reaches_and_opens_everything(browser: Any, page: Path) -> None:
     tab = browser.new_page(viewport={"width": 768, "height": 800})
     tab.goto(page.as_uri())
-    inside = "[...document.querySelectorAll('summary, a[href]')].filter(one => one.getClientRects().length).length"
+    inside = "[...document.querySelectorAll('summary, a[href]')].filter(one => one.checkVisibility()).length"
     wanted, reached = tab.evaluate(inside), set()
     for _ in range(400):
         tab.keyboard.press("Tab")

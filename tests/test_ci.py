@@ -16,6 +16,7 @@ import yaml
 
 import rnnconvert as rc
 from rnnconvert.running import registry
+from tests.actions_runner import Job, RejectedError, Run
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +50,13 @@ def shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedP
     (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **variables}
+    environment = {
+        **os.environ,
+        "GITHUB_OUTPUT": os.devnull,
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        **variables,
+    }
     return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
@@ -93,7 +100,8 @@ def test_the_example_repository_passes(repository: Path, tmp_path: Path) -> None
     done = verify_step(repository, GITHUB_STEP_SUMMARY=str(summary))
     assert done.returncode == 0, done.stdout + done.stderr
     reports = repository / "rnnconvert-reports"
-    assert {path.name for path in reports.iterdir()} == {f"encoder.{kind}" for kind in ("json", "xml", "md", "html")}
+    written = {f"encoder.{kind}" for kind in ("json", "xml", "md", "html")} | {"rnnconvert.sarif"}
+    assert {path.name for path in reports.iterdir()} == written
     assert summary.read_text().count("encoder") > 1
     assert not ElementTree.parse(reports / "encoder.xml").findall(".//failure")
 
@@ -114,8 +122,71 @@ def test_the_action_installs_what_it_is_asked_for(tmp_path: Path) -> None:
     install = next(step for step in action()["runs"]["steps"] if step["name"] == "Install rnnconvert")
     for extras, wanted in (("", "/here"), ("torch,onnxruntime", "/here[torch,onnxruntime]")):
         said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
-        assert said.split()[-1] == wanted
-    assert {"config", "extras", "reports", "cache"} == set(action()["inputs"])
+        assert said.split()[-1] == wanted and "--extra-index-url" not in said
+    wheels = action()["inputs"]["torch-index"]["default"]
+    said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, TORCH_INDEX=wheels, HERE="/here").stdout
+    assert said.split()[-3:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "/here"]
+
+
+INSTALLED = ("Install rnnconvert",)
+
+
+def test_the_action_runs_in_each_job_of_a_matrix(exported: Path) -> None:
+    """Any folder of reports, names without clashes, a folder to work in, outputs, code scanning: also where models differ."""
+    run = Run()
+    work = exported.parent / "workspace"
+    work.mkdir()
+    exported.rename(work / "models-repository")
+    words = {"working_directory": "models-repository", "reports": "build/reports", "sarif": "true", "cache": "true"}
+    for index in range(2):
+        job = Job(run, work, shell, index=index)
+        done = job.use(action(), INSTALLED, artifact="our/reports", **words)
+        assert not done.failed, done.text
+        report = work / "models-repository" / "build" / "reports"
+        assert done.outputs["verdict"] == "equal" and done.outputs["exit-code"] == "0"
+        assert Path(done.outputs["report"]) == report
+        assert {path.suffix for path in run.artifacts[done.outputs["artifact"]]} == {
+            ".json",
+            ".xml",
+            ".md",
+            ".html",
+            ".sarif",
+        }
+    assert sorted(run.artifacts) == ["our-reports-models-0", "our-reports-models-1"]
+    assert len(run.scanned) == len(set(run.cached)) == 2
+    assert all(not one["results"] for document in run.scanned.values() for one in document["runs"])
+    spoilt(work / "models-repository" / "models" / "encoder.onnx")
+    run = Run()
+    done = Job(run, work, shell).use(action(), INSTALLED, **words)
+    assert done.failed and done.outputs["verdict"] == "not equal" and done.outputs["exit-code"] == "1"
+    assert run.artifacts and any(one["results"] for document in run.scanned.values() for one in document["runs"])
+
+
+def test_an_action_that_finds_no_configuration_says_that_nothing_was_verified(tmp_path: Path) -> None:
+    done = Job(Run(), tmp_path, shell).use(action(), INSTALLED)
+    assert done.failed and done.outputs["verdict"] == "not verified"
+
+
+def test_the_stand_in_rejects_what_github_rejects(tmp_path: Path) -> None:
+    def using(uses: str, **words: str) -> dict[str, Any]:
+        return {"inputs": {}, "runs": {"steps": [{"name": "x", "uses": uses, "with": words}]}}
+
+    (tmp_path / "a.txt").write_text("a")
+    run = Run()
+    keep = using("actions/upload-artifact@v4", name="reports", path="a.txt")
+    Job(run, tmp_path, shell).use(keep)
+    for wrong, words in (
+        (keep, "already exists"),
+        (using("actions/upload-artifact@v4", name="build/reports", path="a.txt"), "name is not valid"),
+        (using("actions/upload-artifact", name="b", path="a.txt"), "no version"),
+        (using("actions/upload-artifact@v4", names="b", path="a.txt"), "unexpected inputs"),
+        (using("actions/cache@v4", key="a,b", path="x"), "Key Validation"),
+        (using("github/codeql-action/upload-sarif@v3", sarif_file="absent.sarif"), "does not exist"),
+        (using("actions/upload-artifact@v4", name="${{ secrets.x }}", path="a.txt"), "Unrecognized named-value"),
+        ({"inputs": {}, "runs": {"steps": [{"name": "x", "run": "true"}]}}, "with `shell`"),
+    ):
+        with pytest.raises(RejectedError, match=words):
+            Job(run, tmp_path, shell).use(wrong)
 
 
 def test_the_hook_runs_on_the_files_of_a_commit(exported: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_conversion_ends_with_0_and_says_what_it_did_on_stderr_only(source: Pa
 ERRORS = [
     (2, ["convert", "{source}"], "TARGET is missing: give SOURCE and TARGET, or --out-dir FOLDER"),
     (2, ["convert", "{source}", "{out}.onnx", "--no-such-flag"], "No such option"),
-    (2, ["convert", "{source}", "{out}.xyz"], "does not show which format"),
+    (2, ["convert", "{source}", "{out}.xyz"], "cannot infer the format"),
     (2, ["convert", "{source}", "{out}.onnx", "--to", "caffe"], "Unknown format 'caffe'"),
     (2, ["convert", "{source}", "{out}.onnx", "--from", "caffe"], "Unknown format 'caffe'"),
     (2, ["convert", "{source}", "{out}.onnx", "--to", "keras"], "keras cannot be written to a file of this name"),
@@ -313,7 +313,7 @@ def test_inspect_json_has_every_layer_and_every_verdict(peepholes: Path) -> None
 
 def test_inspect_tells_people_the_same(peepholes: Path) -> None:
     result = call("inspect", peepholes, "--targets", "-v")
-    assert result.exit_code == 0 and result.stderr == ""
+    assert result.exit_code == 0 and result.stderr.startswith("took ")
     assert "peepholes" in result.stdout and "3 -> 4" in result.stdout
     assert re.search(r"pytorch +refused", result.stdout) and re.search(r"onnx +exact", result.stdout)
     assert "recognised" in result.stdout

@@ -51,6 +51,12 @@ PHRASES = {
     r"\bbelongs? into\b": "'belongs in'",
     r"\bshall\b": "'must', 'will', or the verb alone",
     r"\ba riddle\b": "say it plainly",
+    r"\bworst news\b": "'the most serious result'",
+    r"\bby saying so\b": "'confirm it with'",
+    r"\bmodules? of ours\b": "'a module of rnnconvert's own'",
+    r"\btakes nothing with it\b": "'is retried'",
+    r"\bstrongest colour\b": "'scale'",
+    r"\bso it is for those\b": "'use it only if'",
 }
 """Phrases that read as translated, as expressions, and what to write instead."""
 

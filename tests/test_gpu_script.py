@@ -105,7 +105,7 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ([], "name the folder to write to"),
-        (["{file}/out"], "cannot write here"),
+        (["{file}/out"], "cannot write"),
         (["out", "--only", "gpu"], "Unknown part 'gpu'. Choose one of: machine, layout"),
         (["out", "--sample", "0"], "--sample takes 1 or more"),
         (["--wheels", "{file}"], "exists"),

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import asking, listing, stores
-from rnnconvert.containers import safetensors
+from rnnconvert.batch import listing, stores
+from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests import faulty_s3
 from tests.requirements import needed

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import asking, stores
-from rnnconvert.containers import safetensors
+from rnnconvert.batch import stores
+from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.running.child import missing
 from tests import store_emulators

@@ -193,7 +193,7 @@ def test_the_first_line_is_the_cause_and_the_second_the_fix(files: Path) -> None
     words = " ".join(result.stdout.split())
     assert words.startswith(
         f"not equal: In {b}, gates f and g of the recurrent matrix are swapped in layer 1, the backward direction only, "
-        f"compared with {a}. Write it again: rnnconvert convert {a} {b} --force"
+        f"compared with {a}. To fix: rnnconvert convert {a} {b} --force"
     )
     assert "layer 1 backward  .  X  X  ." in result.stdout
     assert "  layer 0 forward   .  .  .  ." in result.stdout
@@ -203,7 +203,7 @@ def test_the_first_line_is_the_cause_and_the_second_the_fix(files: Path) -> None
 def test_errors_have_figures_for_people() -> None:
     failed = next(one for layer in documents.failing()["layers"] for run in layer["runs"] for one in run["comparisons"]
                   if not one["passed"])  # fmt: skip
-    assert figures(failed) == "0.082 where 1e-7 is allowed"
+    assert figures(failed) == "0.082 (tolerance 1e-7)"
     assert figures({**failed, "passed": True, "ratio": 0.13}).endswith("13 % of what is allowed")
     assert figures({**failed, "error": "nan", "ratio": "nan"}) == "not a number, beyond any tolerance"
 

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rnnconvert.core.version import __version__
+from rnnconvert.core.version import PUBLISHED, __version__
 from tests import drawn
+from tests.test_site import loaded
 
 ROOT = Path(__file__).resolve().parent.parent
 tomllib = pytest.importorskip("tomllib", reason="the standard library reads TOML from Python 3.11 on")
@@ -158,3 +159,30 @@ def test_of_ml_dtypes_the_program_uses_what_its_oldest_version_has() -> None:
 def test_every_extra_is_explained() -> None:
     table = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     assert {name for name in PROJECT["optional-dependencies"] if f"`{name}`" not in table} <= {"test"}
+
+
+def test_no_page_and_no_message_names_a_package_or_tag_that_is_not_published() -> None:
+    """One place says what is published; wherever people are told to install something, they are told what exists."""
+    documentation = loaded("published")
+    for page in documentation.pages():
+        text = page.read_text(encoding="utf-8")
+        assert documentation.as_published(text) == text, f"{page}: run python docs/generate.py"
+        if not PUBLISHED:
+            assert not re.search(r"rnnconvert@v\d|rev: v\d|pip install '?rnnconvert(\[[\w,]+\])?(?! @)['`\s]", text), (
+                page
+            )
+    for top in ("cli", "formats", "rnnconvert"):
+        for path in (ROOT / top).rglob("*.py"):
+            assert not re.search(r"pip install [\"']?rnnconvert\b", path.read_text(encoding="utf-8")), path
+
+
+def test_what_is_published_is_named_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    documentation = loaded("published")
+    pages = {page: page.read_text(encoding="utf-8") for page in documentation.pages()}
+    monkeypatch.setattr("rnnconvert.core.version.PUBLISHED", "1.2.3")
+    released = {page: documentation.as_published(text) for page, text in pages.items()}
+    tutorial = released[ROOT / "docs" / "tutorial-ci.md"]
+    assert "rnnconvert@v1.2.3" in tutorial and "rev: v1.2.3" in tutorial
+    assert "pip install 'rnnconvert[tensorflow,onnxruntime]'\n" in tutorial and "git+" not in tutorial
+    monkeypatch.setattr("rnnconvert.core.version.PUBLISHED", PUBLISHED)
+    assert {page: documentation.as_published(text) for page, text in released.items()} == pages

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import asking, stores
+from rnnconvert.batch import stores
 from rnnconvert.batch.journal import Journal
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.run import run
 from rnnconvert.batch.workers import Workers
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests.faulty_store import FAULTS, Server, serving
 from tests.requirements import needed

@@ -469,6 +469,17 @@ def test_adam_or_adamw_must_be_said_for_an_old_file() -> None:
     assert rc.load_optimizer_into(ours, given, report, hyperparameters={"decay": "decoupled"}).steps == 3
 
 
+def test_everything_in_the_way_is_named_at_once() -> None:
+    source, theirs = trained("torch", "LSTM", "adam", 1, eps=1e-3)
+    target = keras_model("LSTM", 2)
+    ours = keras_optimizer(target, "adam", epsilon=1e-3)
+    report = rc.load_into(target, source)
+    with pytest.raises(rc.TransplantError, match=r"together: accept=\['biases', 'epsilon'\]") as caught:
+        rc.load_optimizer_into(ours, theirs, report)
+    assert len(caught.value.problems) == 3
+    rc.load_optimizer_into(ours, theirs, report, accept=["biases", "epsilon"])
+
+
 @pytest.mark.parametrize("name", ["adam", "rmsprop"])
 def test_where_epsilon_stands_is_measured(name: str) -> None:
     """The size that is told is the size that is found."""

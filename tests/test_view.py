@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.version import requirement
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
@@ -277,7 +278,7 @@ def test_bad_input_ends_as_it_does_elsewhere(file: Path, tmp_path: Path) -> None
 def test_a_picture_needs_matplotlib(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
     result = called(str(file), "-o", str(tmp_path / "a.svg"))
-    assert result.exit_code == 5 and "pip install 'rnnconvert[pictures]'" in result.output
+    assert result.exit_code == 5 and f"pip install {requirement('pictures')}" in result.output
     assert not (tmp_path / "a.svg").exists()
 
 

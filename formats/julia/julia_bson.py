@@ -25,6 +25,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.names import first_twice
+from rnnconvert.core.version import requirement
 from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
 
 LARGEST = (1 << 31) - 1
@@ -65,7 +66,7 @@ def _bson() -> Any:
         bson.Int64, bson.decode  # noqa: B018 - another package of the same name has neither
     except (ImportError, AttributeError):
         raise MissingPackageError(
-            "pymongo", "read and write files of BSON.jl", "Install it with: pip install 'rnnconvert[julia]'"
+            "pymongo", "read and write files of BSON.jl", f"Install it with: pip install {requirement('julia')}"
         ) from None
     return bson
 

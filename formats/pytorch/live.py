@@ -36,7 +36,7 @@ def tensor(array: Array) -> Any:
 
 
 def from_torch(module: Any, name: str = "") -> Recurrent:
-    """Return the layer in a torch.nn.RNN, GRU, LSTM, one of their cells, or a module of ours
+    """Return the layer in a torch.nn.RNN, GRU, LSTM, one of their cells, or a module of rnnconvert's own
     (rnnconvert.formats.pytorch.module).
 
     The arrays share the module's memory on the CPU.
@@ -70,7 +70,7 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:
     """Return a torch.nn.RNN, GRU or LSTM with the layer's weights, or one of their cells with module="cell".
 
-    A layer that none of them computes becomes a module of ours that is called in the same way: ForeignRNN, ForeignGRU or
+    A layer that none of them computes becomes a module of rnnconvert's own that is called in the same way: ForeignRNN, ForeignGRU or
     ForeignLSTM of rnnconvert.formats.pytorch.module.
 
     own  False to refuse such a layer instead

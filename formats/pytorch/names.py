@@ -23,7 +23,7 @@ COMPILED = "_orig_mod"
 class Read:
     """Where the layers of a state dictionary were found.
 
-    homes   for each its layout, None for a module of ours, which has its own; and its names of the arrays, and the file's
+    homes   for each its layout, None for a module of rnnconvert's own, which has its own; and its names of the arrays, and the file's
     remade  arrays that the file does not have: made of others, as weight norm keeps them
     facts   of each layer, batch_first and dropout where the file says them
     """

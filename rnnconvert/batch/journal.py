@@ -28,6 +28,7 @@ class Entry:
     written  the same of the target, with all files that belong to it
     files    the paths or URLs of all files that were written
     beside   the other files of the source on this disk, each with its state
+    without_layers  whether the source has no recurrent layer, so that there is nothing to write
     """
 
     key: str
@@ -42,6 +43,7 @@ class Entry:
     seconds: float = 0.0
     files: list[str] = field(default_factory=list)
     beside: dict[str, str] = field(default_factory=dict)
+    without_layers: bool = False
 
 
 def key_of(item: Item, options: Any) -> str:

@@ -7,8 +7,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rnnconvert.batch import stores
-from rnnconvert.batch.asking import Store, protocols
+from rnnconvert.containers.asking import Store, protocols, state_of
 
 _WORTH = 8
 """How many files of a folder are asked about before it is listed."""
@@ -32,7 +31,7 @@ def states(urls: Iterable[str]) -> dict[str, str]:
         with contextlib.suppress(Exception):
             for name, about in _listed(folder, sorted(names)):
                 if name in names:
-                    found[names[name]] = stores.state_of(about)
+                    found[names[name]] = state_of(about)
     return found
 
 

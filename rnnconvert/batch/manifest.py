@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import stores
-from rnnconvert.batch.asking import is_url
+from rnnconvert.containers.asking import is_url
 from rnnconvert.core.errors import MissingFileError, UsageError
 from rnnconvert.core.text_file import read_text
 from rnnconvert.files import detect
@@ -72,6 +72,12 @@ class Item:
             return self
         source, target = (one if is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target))
         return replace(self, source=source, target=target)
+
+    def as_named(self, text: str) -> str:
+        """Return a text in which the source and the target go by their own names, where another folder needed longer ones."""
+        for long, short in ((self.absolute.source, self.source), (self.absolute.target, self.target)):
+            text = text.replace(long, short) if long != short else text
+        return text
 
 
 def check_targets(items: Sequence[Item]) -> None:

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import listing, stores
-from rnnconvert.batch.asking import is_url
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
+from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import new_folder, sweep
-from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core import voice
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLayersError
 from rnnconvert.verification.convert import convert
 
 WORST_FIRST = (70, 1, 74, 3, 2, 4, 7, 5, 0)
-"""Exit codes, the worst news first."""
+"""Exit codes, the most serious first."""
 _DEATHS = 2
 """How often a worker may die at a file that it works at alone before the file is given up."""
 _DIED = "a worker died at this file, twice while it was converted alone: out of memory, or killed"
@@ -51,7 +52,9 @@ class Done:
 
     @property
     def code(self) -> int:
-        """The exit code: that of the worst."""
+        """The exit code: that of the worst; 3 where no file has a recurrent layer."""
+        if self.entries and all(entry.without_layers for entry in self.entries):
+            return UnreadableError.exit_code
         return min((entry.code for entry in self.entries), key=WORST_FIRST.index, default=0)
 
     def as_dict(self) -> dict[str, Any]:
@@ -60,10 +63,14 @@ class Done:
             {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written", "beside")}
             for entry in self.entries
         ]
-        counts = {str(code): count for code, count in sorted(Counter(entry.code for entry in self.entries).items())}
+        counts = {
+            str(code): count
+            for code, count in sorted(Counter(one.code for one in self.entries if not one.without_layers).items())
+        }
         return {
             "exit_code": self.code,
             "counts": counts,
+            "without_layers": sum(entry.without_layers for entry in self.entries),
             "resumed": self.resumed,
             "seconds": self.seconds,
             "files": files,
@@ -87,7 +94,13 @@ def run(
     done = resumed
     for outcomes in _worked(left, workers, options):
         made = [
-            replace(entry, key=key_of(item, options), source=item.source, target=item.target)
+            replace(
+                entry,
+                key=key_of(item, options),
+                source=item.source,
+                target=item.target,
+                message=item.as_named(entry.message),
+            )
             for item, entry in outcomes
         ]
         journal.add(*made)
@@ -118,8 +131,10 @@ def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool
         return False
     with contextlib.suppress(RnnConvertError):
         files = entry.files or [item.target]
-        if not _are_as_they_were(files, entry.written, states) and (
-            is_url(item.target) or stores.digest(*map(Path, files)) != entry.target_hash
+        if (
+            not entry.without_layers
+            and not _are_as_they_were(files, entry.written, states)
+            and (is_url(item.target) or stores.digest(*map(Path, files)) != entry.target_hash)
         ):
             return False
         if any(stores.state(name) != state for name, state in entry.beside.items()):
@@ -236,8 +251,9 @@ class _Pace:
 
 
 def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
-    """Convert some files, one after another."""
-    return [contextvars.Context().run(work, item, options) for item in items]
+    """Convert some files, one after another, and speak of flags as the command does that a worker works for."""
+    with voice.of_the_command_line():
+        return [contextvars.Context().run(work, item, options) for item in items]
 
 
 def work(item: Item, options: dict[str, Any]) -> Entry:
@@ -248,6 +264,8 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
         return replace(entry, code=2, message=item.wrong)
     try:
         entry = _converted(item, entry, options)
+    except WithoutLayersError as error:
+        entry = _without_layers(item, entry, error)
     except RnnConvertError as error:
         entry = replace(entry, code=error.exit_code, message=stores.named_as_asked(str(error), item.source))
     except MemoryError:
@@ -257,6 +275,15 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
     except Exception as error:
         entry = replace(entry, code=70, message=f"a fault of rnnconvert: {type(error).__name__}: {error}")
     return replace(entry, seconds=round(time.monotonic() - start, 3))
+
+
+def _without_layers(item: Item, entry: Entry, error: RnnConvertError) -> Entry:
+    """Return what became of a file that has no recurrent layer: nothing is to be done, unless layers of it are asked for."""
+    message = stores.named_as_asked(str(error), item.source)
+    if item.layers:
+        return replace(entry, code=error.exit_code, message=message)
+    state = stores.state(item.source)
+    return replace(entry, message=message, state=state, without_layers=True)
 
 
 def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:

@@ -10,12 +10,11 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.batch.asking import OBJECTS, Store, is_url, named, protocols, said
 from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers.asking import OBJECTS, Store, is_url, named, protocols, said, state_of
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.errors import OutputError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
@@ -89,13 +88,6 @@ def state(name: str, fresh: bool = False) -> str:
 
     with named(name):
         return store.ask(once)
-
-
-def state_of(about: dict[str, Any]) -> str:
-    """Return the state of a file, of what a store tells about it, asked for one file or for a folder."""
-    keys = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
-    tag = next((about[key] for key in keys if about.get(key)), "")
-    return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
 
 def _files(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.batch.asking import log_nothing
+from rnnconvert.containers.asking import log_nothing
 from rnnconvert.core.errors import MissingPackageError, UsageError
 
 _PATIENCE = 20

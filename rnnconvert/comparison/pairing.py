@@ -147,7 +147,7 @@ class _Work:
             shown = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
             example = f" Choose the pairs, as in --pair {_quoted(shown)}"
             example += "; several pieces of one layer are written NAME=PIECE+PIECE."
-        choice = "" if selected else " Or compare some layers only, with --layer."
+        choice = "" if selected else " To compare only some layers, use --layer."
         raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}", details=self.both())
 
     def both(self) -> list[str]:

@@ -14,7 +14,7 @@ _ANSWER = re.compile(
 )
 _SHORT = 1 << 10
 """Answers are shorter."""
-_REMEDY = "Download the file itself, and look at what came before you use it."
+_REMEDY = "Download the file itself: on a hub, by the link for downloading and not by the page that shows the file."
 
 
 def instead(head: bytes) -> tuple[str, str] | None:

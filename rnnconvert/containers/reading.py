@@ -297,7 +297,7 @@ def map_file(path: str | os.PathLike[str]) -> Array:
             listed.append(Path(path))
         identity = _identity(os.fstat(file.fileno()))
         if identity.size == 0:
-            raise UnreadableError(path, "the file is empty")
+            raise UnreadableError(path, "the file is empty", "Save or fetch it again.")
         try:
             made = Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UnknownWordError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,9 +22,16 @@ _TEXTS = (collections.abc.Sequence, collections.abc.Iterable)
 def checked(function: F) -> F:
     """Return a function that raises UsageError for an argument of another type than its annotation names.
 
-    Annotations that name nothing to check (Any, object, types of other packages) allow everything.
+    Annotations that name nothing to check (Any, object, types of other packages) allow everything. A keyword that the function
+    does not have is an error that names the one most like it, among its options too, where it takes those of files.
     """
     signature = inspect.signature(function)
+    keywords = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    ]
+    takes_options = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
     @functools.cache
     def kinds() -> dict[str, tuple[Any, ...]]:
@@ -32,12 +39,20 @@ def checked(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        strange = next((word for word in kwargs if word not in keywords), None)
+        if strange is not None and not takes_options:
+            raise unknown("keyword", strange, keywords)
         given = signature.bind(*args, **kwargs).arguments
         for name, value in given.items():
             wanted = kinds()[name]
             if wanted and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
                 _check(f"{function.__name__}: {name}", value, wanted)
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except UnknownWordError as error:
+            if error.word not in kwargs:
+                raise
+            raise unknown(error.what, error.word, [*keywords, *error.words]) from None
 
     return call  # type: ignore[return-value]
 
@@ -57,7 +72,8 @@ def unknown(what: str, word: object, known: Iterable[str]) -> UsageError:
 
     what  what it should name, as in "format"
     """
-    return UsageError(f"Unknown {what} {word!r}. {nearest(word, known, what)}")
+    words = list(known)
+    return UnknownWordError(what, word, words, nearest(word, words, what))
 
 
 def nearest(word: object, known: Iterable[str], what: str = "") -> str:

@@ -98,6 +98,23 @@ class NoSuchLayerError(UsageError, IndexError):
     """A layer or direction, by its number, that a stack does not have: Python's IndexError, too."""
 
 
+class NoSuchNameError(UsageError, KeyError):
+    """A layer, gate or array, by its name, that does not exist: Python's KeyError, too."""
+
+
+class UnknownWordError(UsageError):
+    """A word that names nothing: an option, a format, an executor.
+
+    what   what it should name
+    word   the word
+    words  those that exist
+    """
+
+    def __init__(self, what: str, word: object, words: Sequence[str], advice: str) -> None:
+        self.what, self.word, self.words = what, word, tuple(words)
+        super().__init__(f"Unknown {what} {word!r}. {advice}")
+
+
 def not_written(target: object, report: Any) -> str:
     """Say why a converted file was not kept, and what to do where its layers alone are equal."""
     from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED  # for this error alone: dataclasses take time to import
@@ -144,6 +161,10 @@ class UnreadableError(RnnConvertError):
 
 class BudgetError(UnreadableError):
     """A file that takes more work or memory to read than one of its size can need (rnnconvert.containers.reading)."""
+
+
+class WithoutLayersError(UnreadableError):
+    """A file that was read whole and holds no recurrent layer."""
 
 
 class MissingFileError(UnreadableError, FileNotFoundError):

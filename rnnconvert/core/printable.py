@@ -55,7 +55,7 @@ def called(name: str) -> str:
 
 def quoted(name: str) -> str:
     """Return a layer's name for a sentence."""
-    return repr(name) if name else "the layer without a name"
+    return repr(name) if name else called(name)
 
 
 def in_toml(text: str) -> str:

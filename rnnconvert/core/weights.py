@@ -28,6 +28,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, widest
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.errors import NoSuchLayerError, UsageError
+from rnnconvert.core.named import Named
 from rnnconvert.core.printable import called, quoted
 
 Key = tuple[str, str]
@@ -91,6 +92,13 @@ class Gate:
         ]
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
+    def _repr_html_(self) -> str:
+        """Return a table of the gate's arrays, each as a picture, for a notebook."""
+        from rnnconvert.core.notebook import listing, pictured
+
+        arrays = [(part, array) for part in GATE_PARTS if (array := self._part(part)) is not None]
+        return listing(f"Gate {self.letter}", [(part, pictured(array)) for part, array in arrays])
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Direction:
@@ -108,7 +116,14 @@ class Direction:
     @property
     def gates(self) -> dict[str, Gate]:
         """The gates by their canonical letters."""
-        return {gate: Gate(gate, self.arrays) for gate in self.cell.gates}
+        return Named("gate", {gate: Gate(gate, self.arrays) for gate in self.cell.gates})
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what its gates are, for a table: the direction with the gate's letter, and the gate's recurrent matrix."""
+        from rnnconvert.core.notebook import pictured
+
+        way = "backward" if self.reverse else "forward"
+        return [(f"{way}, gate {letter}: recurrent", pictured(gate.recurrent)) for letter, gate in self.gates.items()]
 
     def _shape(self, part: str) -> tuple[int, ...] | None:
         source = self.arrays.get((part, gates_of(self.cell.kind, part)[0]))
@@ -237,8 +252,18 @@ class Layer:
         return sum(sizes) if self.merge in ("concat", "none") else sizes[0]
 
     def __repr__(self) -> str:
+        return f"<Layer {self._outline()}>"
+
+    def _outline(self) -> str:
         ways = f", {len(self.directions)} directions joined by {self.merge}" if len(self.directions) > 1 else ""
-        return f"<Layer {describe_direction(self.directions[0])}{ways}>"
+        return f"{describe_direction(self.directions[0])}{ways}"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the gates, for a notebook."""
+        from rnnconvert.core.notebook import listing
+
+        rows = [row for direction in self.directions for row in direction.rows()]
+        return listing(f"Layer: {self._outline()}", rows)
 
 
 @dataclass(frozen=True)
@@ -411,6 +436,15 @@ class Recurrent:
     def sources(self) -> tuple[str, ...]:
         """The names of the source's layers that it consists of."""
         return self.parts or (self.name,)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers and directions, for a notebook."""
+        from rnnconvert.core.notebook import listing
+
+        rows = [
+            (f"[{layer}, {number}]", describe_direction(direction)) for layer, number, direction in self.directions()
+        ]
+        return listing(f"{called(self.name)}: {self.describe()}", rows)
 
     @property
     def first(self) -> Direction:

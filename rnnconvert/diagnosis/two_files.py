@@ -68,7 +68,7 @@ class _TwoFiles(Generic[Found]):
 
     def _repr_html_(self) -> str:
         """Return a table of the layers, for a notebook."""
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
         rows = [(self._headline(one), "\n".join(self.lines_of(one))) for one in self.layers]
         return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)

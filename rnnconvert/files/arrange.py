@@ -134,5 +134,5 @@ def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options, ret
 
 
 def split_step(part: Fitted) -> Step:
-    detail = f"its {part.stack.num_layers} layers written one after the other"
+    detail = f"unstacked into {part.stack.num_layers} layers"
     return Step(rewrites.SPLIT_STACK.name, part.stack.name, detail, True)

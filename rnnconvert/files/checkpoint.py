@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import shown
+from rnnconvert.core.named import Named
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.options import Question, assumptions
@@ -80,6 +81,12 @@ class Checkpoint:
     recorded: tuple[Recorded, ...] = ()
     int8: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for what, name in (("layer", "layers"), ("tensor", "tensors"), ("array", "arrays")):
+            entries = getattr(self, name)
+            if type(entries) is dict:
+                object.__setattr__(self, name, Named(what, entries))
+
     @property
     def file(self) -> str:
         """The file that frameworks and patches read: `path`, or what was unpacked from it."""
@@ -122,7 +129,7 @@ class Checkpoint:
             for one in self.questions
         ]
         rows += [("not read", one) for one in self.unread]
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
         return listing(self._outline(), rows)
 

@@ -84,7 +84,7 @@ def source(file: Opened, format: str | None = None) -> Source:
         others = tuple((other, what.evidence) for other, what in rest if what.score == best.score)
         return Source(adapter(name), best.evidence, others)
     if not head and path.is_file():
-        raise UnreadableError(path, "the file is empty")
+        raise UnreadableError(path, "the file is empty", "Save or fetch it again.")
     if file.damage is not None:
         raise file.damage
     if head.startswith(_FOREIGN[-1][1]) and file.entries is None:
@@ -238,4 +238,4 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 )
             return adapter(formats[0])
     hint = nearest(path.suffix, table.written, "ending")
-    raise UsageError(f"{path}: the name does not show which format to write; with --to any name will do. {hint}")
+    raise UsageError(f"{path}: cannot infer the format from the file name; with --to any name will do. {hint}")

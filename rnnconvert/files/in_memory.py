@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from rnnconvert.containers import npz_file
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.temporary import lasting_folder, room_for
 from rnnconvert.core.errors import UsageError, show_as
 from rnnconvert.files.checkpoint import Checkpoint
@@ -22,7 +23,8 @@ _PIECE = 1 << 22
 
 
 def path_of(source: object, called: str = "this") -> Path:
-    """Return a path as it is; of what Python holds in memory, a temporary file that is removed when the process ends.
+    """Return a path as it is, of a URL a copy on this disk; of what Python holds in memory, a temporary file
+    that is removed when the process ends.
 
     called  what takes the source, for the error
 
@@ -33,7 +35,7 @@ def path_of(source: object, called: str = "this") -> Path:
             f"{called} takes a file, not a Checkpoint. Give its path, {source.path!r}; to write a Checkpoint, use rnnconvert.save"
         )
     if isinstance(source, (str, os.PathLike)):
-        return Path(os.fsdecode(source))
+        return local(source)
     if isinstance(source, Mapping):
         return _kept("arrays.npz", "(arrays in memory)", _arrays(source))
     if isinstance(source, (bytes, bytearray, memoryview)):

@@ -16,11 +16,12 @@ from rnnconvert.core.errors import (
     UnreadableError,
     UnreadLayersError,
     UsageError,
+    WithoutLayersError,
     shown,
     unreadable,
 )
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
 from rnnconvert.files.checkpoint import Checkpoint, suspects
@@ -197,6 +198,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     all of them where some were not read.
     """
     names = [names] if isinstance(names, str) else names
+    names = ["" if name == called("") and "" in checkpoint.layers else name for name in names]
     if checkpoint.unread and not names:
         raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
     named = suspects(checkpoint)
@@ -211,7 +213,8 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             details=[*checkpoint.warnings[:5], *draft.lines(checkpoint.tensors)],
         )
     if not checkpoint.layers:
-        raise UnreadableError(
+        failure = UnreadableError if checkpoint.warnings else WithoutLayersError
+        raise failure(
             checkpoint.path,
             f"it has no recurrent layer, only {len(checkpoint.tensors)} other tensor{'' if len(checkpoint.tensors) == 1 else 's'}",
             "If you expect one, list what the file holds with: rnnconvert inspect -v",

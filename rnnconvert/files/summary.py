@@ -97,6 +97,6 @@ class Summary:
 
     def _repr_html_(self) -> str:
         """Return a table of what was done, for a notebook."""
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
         return listing(self._title(), self._facts())

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from rnnconvert.containers import archives, npy
+from rnnconvert.containers.addresses import local
 from rnnconvert.core import reference
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array, is_float
@@ -192,7 +193,7 @@ def identify(
         listed = tuple(statistics.candidates(found))
         return Identification(source, "candidates", candidates=listed, questions=tuple(_asked(listed)))
     if isinstance(io, str | os.PathLike):
-        samples = sample.read(Path(io))
+        samples = sample.read(local(io))
     else:
         samples = sample.samples({"x": inputs, "y": outputs} if io is None else io)
     return identified(source, Search(found, samples, seconds))
@@ -201,7 +202,7 @@ def identify(
 def _arrays(given: Any) -> tuple[str, dict[str, Array]]:
     """Return where arrays come from, and those of them that are floating-point numbers, by name."""
     if isinstance(given, str | os.PathLike):
-        path = Path(given)
+        path = local(given)
         return str(path), _usable(_read(path))
     if isinstance(given, Mapping):
         return "arrays", _usable({str(name): np.asarray(array) for name, array in given.items()})

@@ -1,4 +1,4 @@
-"""A stack without its numbers, and where its numbers lie in a module of ours.
+"""A stack without its numbers, and where its numbers lie in a module of rnnconvert's own.
 
 The outline says everything but the numbers: cells, sizes, which arrays there are, how directions and layers are
 joined. As text it goes where weights go (a module's state, a Keras configuration), so that nobody mistakes a file
@@ -248,7 +248,7 @@ def said(told: Array) -> str:
 
 
 def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
-    """Yield every torch module of ours among a file's arrays: its prefix, the layer, and the arrays' names by
+    """Yield every torch module of rnnconvert's own among a file's arrays: its prefix, the layer, and the arrays' names by
     parameter.
 
     Raises UsageError if an outline and the arrays with its prefix do not match.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rnnconvert.core.printable import called
 from rnnconvert.language import registry
 from rnnconvert.language.layout import System
 from rnnconvert.models.model import Model, Unit, weight_shape
@@ -31,7 +32,7 @@ class Difference:
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.layer}: {self.option} is {self.target} in the target and {self.source} in the source; {self.fix}"
+        return f"{called(self.layer)}: {self.option} is {self.target} in the target and {self.source} in the source; {self.fix}"
 
 
 _ELSEWHERE = {"padding_mode": "zeros", "rms_scaling": False, "mode": 0, "max_norm": None}

@@ -11,6 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, RnnConvertError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import pattern
@@ -90,24 +91,28 @@ def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, ma
     old = target.arrays[name]
     if tuple(array.shape) != tuple(old.shape):
         raise _Misfit(
-            f"{one.target.name!r}: {name!r} has shape {tuple(old.shape)} in the target, but {one.source.name!r} "
+            f"{quoted(one.target.name)}: {name!r} has shape {tuple(old.shape)} in the target, but {quoted(one.source.name)} "
             f"of the source gives {tuple(array.shape)}"
         )
     if old.dtype.kind in "iub" or array.dtype.kind in "iub":
-        raise _Misfit(f"{one.target.name!r}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
+        raise _Misfit(
+            f"{quoted(one.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}"
+        )
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)
     if old.dtype != array.dtype.newbyteorder("="):
         lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
         if lost.any():
-            raise _Misfit(f"{one.target.name!r}: some values of {name!r} are too large for the target's {old.dtype}")
+            raise _Misfit(
+                f"{quoted(one.target.name)}: some values of {name!r} are too large for the target's {old.dtype}"
+            )
         exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
         step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
             filling.steps.append(step)
     if name in filling.arrays and not equal(filling.arrays[name], typed):
         raise _Misfit(
-            f"{one.target.name!r} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
+            f"{quoted(one.target.name)} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
             "that differ; untie them in the target"
         )
     filling.arrays[name] = typed
@@ -132,7 +137,7 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Fl
                 array = layout.stored(tensor, parts.pop(tensor.part), tuple(old.shape))
             except ValueError as error:
                 raise _Misfit(
-                    f"{one.target.name!r}: the {tensor.part} ({full!r}) cannot be filled from "
+                    f"{quoted(one.target.name)}: the {tensor.part} ({full!r}) cannot be filled from "
                     f"{names[tensor.part]!r}: {error}"
                 ) from None
             _put(filling, one, target, full, array, (names[tensor.part],))
@@ -143,14 +148,14 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Fl
             filling.steps.append(Step(f"a neutral {tensor.part}", one.target.name, detail, True))
         else:
             raise _Misfit(
-                f"{one.target.name!r}: the target keeps a {tensor.part}, but {one.source.name!r} of the source has none: "
+                f"{quoted(one.target.name)}: the target keeps a {tensor.part}, but {quoted(one.source.name)} of the source has none: "
                 "it normalises by that of each batch"
             )
     for part, array in parts.items():
         if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
             size = "" if part not in _NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
             raise _Misfit(
-                f"{one.target.name!r}: {one.source.name!r} of the source has a {part}{size}, {names[part]!r}, and the "
+                f"{quoted(one.target.name)}: {quoted(one.source.name)} of the source has a {part}{size}, {names[part]!r}, and the "
                 f"target was made without one"
             )
 
@@ -178,7 +183,7 @@ def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, 
     assert own is not None and stack is not None
     if not one.target.groups:
         raise _Misfit(
-            f"{one.target.name!r}: its weights cannot be replaced in place: the model computes them from others, or has "
+            f"{quoted(one.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
             "them in a form that can only be read"
         )
     stack = stack.replace(name=one.target.name)
@@ -216,7 +221,7 @@ def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurre
         for _, _, direction in stack.directions():
             if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
                 raise _Misfit(
-                    f"{one.target.name!r} was made without biases, but {one.source.name!r} of the source has them: "
+                    f"{quoted(one.target.name)} was made without biases, but {quoted(one.source.name)} of the source has them: "
                     f"{obstacle.reason}; make the target with biases"
                 )
         stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
@@ -283,21 +288,21 @@ def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:
                 continue
             if ours != theirs and (ours or theirs):
                 raise _Misfit(
-                    f"{one.target.name!r}: {word} differs: {_said(ours)} in the target, {_said(theirs)} in "
-                    f"{one.source.name!r} of the source; make the target with the source's"
+                    f"{quoted(one.target.name)}: {word} differs: {_said(ours)} in the target, {_said(theirs)} in "
+                    f"{quoted(one.source.name)} of the source; make the target with the source's"
                 )
         if wanted.reverse != given.reverse:
             raise _Misfit(
-                f"{one.target.name!r} reads {_way(wanted)}, but {one.source.name!r} of the source reads {_way(given)}"
+                f"{quoted(one.target.name)} reads {_way(wanted)}, but {quoted(one.source.name)} of the source reads {_way(given)}"
             )
     if own.layers[-1].merge != made.layers[-1].merge and own.num_directions > 1:
         raise _Misfit(
-            f"{one.target.name!r} joins its directions by {own.layers[-1].merge}, but {one.source.name!r} of the source "
+            f"{quoted(one.target.name)} joins its directions by {own.layers[-1].merge}, but {quoted(one.source.name)} of the source "
             f"by {made.layers[-1].merge}; make the target with merge_mode={made.layers[-1].merge!r}"
         )
     if own.output_order != made.output_order:
         raise _Misfit(
-            f"{one.target.name!r} gives its outputs in {own.output_order} order, but {one.source.name!r} of the source in "
+            f"{quoted(one.target.name)} gives its outputs in {own.output_order} order, but {quoted(one.source.name)} of the source in "
             f"{made.output_order} order"
         )
 

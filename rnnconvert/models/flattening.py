@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
 from rnnconvert.models.pairing import Pair
@@ -132,7 +133,7 @@ class Flattening:
             if self.nothing and (ours or theirs):
                 shows = self.target.title if ours else self.source.title
                 raise UsageError(
-                    f"--flatten none says that nothing is flattened, but {shows} shows that what {one.target.name!r} reads or "
+                    f"--flatten none says that nothing is flattened, but {shows} shows that what {quoted(one.target.name)} reads or "
                     f"gives is. Say how the other flattens: --flatten {'source' if ours else 'target'}=channels_first or channels_last"
                 )
             if self.nothing:
@@ -142,7 +143,7 @@ class Flattening:
             return None
         if joined:
             raise UsageError(
-                f"{one.target.name!r} reads values of a flattened convolution together with others, {_said(theirs)} in the "
+                f"{quoted(one.target.name)} reads values of a flattened convolution together with others, {_said(theirs)} in the "
                 f"source and {_said(ours)} in the target, which cannot be reordered here. Flatten {_said(theirs)} in the "
                 f"target, and confirm with --flatten target={theirs}"
             )
@@ -192,7 +193,7 @@ class Flattening:
         if len(found) > 1 and (found := found - {0}) and len(found) > 1:
             counts = " or ".join(str(count) for count in sorted(found))
             raise UsageError(
-                f"{one.target.name!r}: its {width} values seem to be those of {counts} channels, on which the two models do not "
+                f"{quoted(one.target.name)}: its {width} values seem to be those of {counts} channels, on which the two models do not "
                 "agree; put the layers of both models into the order in which data flows"
             )
         channels = max(found, default=0)
@@ -211,7 +212,7 @@ class Flattening:
             )  # fmt: skip
             said = " ".join(f"--flatten {side}=channels_first" for side, _ in hidden)
             raise UsageError(
-                f"{one.target.name!r} {seem.format(width, channels)} channels, and {side} "
+                f"{quoted(one.target.name)} {seem.format(width, channels)} channels, and {side} "
                 f"in which order. Give it with {said} (all places of one channel, then the next: "
                 f"{_with('channels_first')}) or channels_last (all channels of one place: {_with('channels_last')}), or "
                 "--flatten none if nothing is flattened there"
@@ -225,7 +226,7 @@ class Flattening:
             said = self.told.get(side, shown)
             if shown and said != shown:
                 raise UsageError(
-                    f"{one.target.name!r}: flatten says {_said(said)} for the {side}, but {model.title} shows that it is "
+                    f"{quoted(one.target.name)}: flatten says {_said(said)} for the {side}, but {model.title} shows that it is "
                     f"{_said(shown)} there. Leave {side!r} out of flatten"
                 )
             if shown:

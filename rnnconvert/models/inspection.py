@@ -135,8 +135,24 @@ class Inspection:
         return shown("\n".join(line for line, _ in self.lines()))
 
     def _repr_html_(self) -> str:
-        """Return a table of what the file holds, for a notebook."""
-        return self.checkpoint._repr_html_()
+        """Return a table of what the file holds, the targets that were asked for and the other tensors, for a notebook."""
+        from rnnconvert.core.notebook import listing
+
+        one = self.checkpoint
+        rows = [("file", self._stated(False))]
+        for name, stack in one.layers.items():
+            rows.append((called(name), f"{stack.describe()}, {stack.parameters:,} weights"))
+            rows += [
+                (f"{called(name)} to {verdict.target}", f"{verdict.verdict} {verdict.detail}".strip())
+                for verdict in self.targets
+                if verdict.layer == name
+            ]
+        rows += [("other tensors", str(other)) for other in self.others[:_MOST]]
+        left = len(self.others) - _MOST
+        rows += [("other tensors", f"and {left:,} more, in .others")] if left > 0 else []
+        rows += [("assumed", line) for line in assumptions(one.questions)]
+        rows += [("warning", warning) for warning in one.warnings]
+        return listing(f"{one.path}: {one.format}", rows)
 
 
 def inspect(

@@ -19,6 +19,7 @@ from rnnconvert.containers.reading import reading, resumed
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array, byte_bounds
 from rnnconvert.core.errors import TransplantError, UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
@@ -267,7 +268,7 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
         )
         if unit.stack is not None and shared and not own <= filled:
             problems.append(
-                f"{unit.name!r} of the target is not filled, but would change: {', '.join(map(repr, shared))} is shared with a "
+                f"{quoted(unit.name)} of the target is not filled, but would change: {', '.join(map(repr, shared))} is shared with a "
                 "layer that is; fill both, or give each arrays of its own in the target"
             )
     return problems
@@ -282,12 +283,12 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         for choice in found.ambiguous
     ]
     problems += [
-        f"nothing in the source fits {unit.name!r} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
+        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
         for unit in found.unfilled
         if not target.memory(unit.arrays) <= filled
     ]
     problems += [
-        f"nothing in the target takes {unit.name!r} of the source ({_what(source, unit)}); to leave it out, "
+        f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}); to leave it out, "
         "use --partial, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
@@ -320,7 +321,7 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
     alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",) or len(alike) != 1:
         return ""
-    return f"; the nearest is {alike[0].name!r} ({_what(source, alike[0])})"
+    return f"; the nearest is {quoted(alike[0].name)} ({_what(source, alike[0])})"
 
 
 def _is_a_way(stack: Recurrent, whole: Recurrent) -> bool:

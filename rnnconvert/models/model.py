@@ -259,7 +259,7 @@ def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
 def units_of_ours(
     name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], made: str
 ) -> list[Unit]:
-    """Return the layers of a module of ours.
+    """Return the layers of a module of rnnconvert's own.
 
     names  its own names for its arrays, and the model's
     """

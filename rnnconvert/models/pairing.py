@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.printable import quoted
 from rnnconvert.language.surroundings import Shape
 from rnnconvert.models.model import Model, Unit, joined
 
@@ -196,7 +197,7 @@ class _Work:
     def _why_not(self, one: Unit, two: Unit) -> str:
         ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
         return (
-            f"the layer {one.name!r} of the target cannot be filled from {two.name!r} of the source: "
+            f"the layer {quoted(one.name)} of the target cannot be filled from {quoted(two.name)} of the source: "
             f"it is {_described(ours)}, but the other is {_described(theirs)}"
         )
 
@@ -353,7 +354,9 @@ def _spelled(evidence: str, one: Unit, two: Unit) -> str:
     """Return the evidence of names with the names that were compared, where the layers have others."""
     called = [unit for unit in (one, two) if unit.called and unit.called != unit.name]
     if called:
-        return f"{evidence}, since {' and '.join(f'{unit.name!r} was made from {unit.called!r}' for unit in called)}"
+        return (
+            f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
+        )
     if evidence == _NAMES[0][1] and one.name != two.name:
         return f"{evidence} but for prefixes, separators and capitals"
     return evidence

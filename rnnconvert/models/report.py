@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.claims import filled
+from rnnconvert.core.printable import called
 from rnnconvert.files.options import Question
 from rnnconvert.models.differences import Difference
 from rnnconvert.rewrites import Step
@@ -120,9 +121,9 @@ class Transplant:
 
     def _repr_html_(self) -> str:
         """Return a table of what was filled, for a notebook."""
-        from rnnconvert.reports.markup import listing
+        from rnnconvert.core.notebook import listing
 
-        rows = [(one.target, f"from {one.source}: {one.kind}, {one.evidence}") for one in self.filled]
+        rows = [(called(one.target), f"from {called(one.source)}: {one.kind}, {one.evidence}") for one in self.filled]
         rows += [("difference", str(one)) for one in self.differences]
         rows += [("note", note) for note in self.notes]
         return listing(self._title(), rows)
@@ -137,11 +138,13 @@ class Transplant:
     def lines(self) -> list[str]:
         """Return the report line by line."""
         lines = [self._title()]
-        lines += [f"  {one.target} from {one.source}: {one.kind}, {one.evidence}" for one in self.filled]
-        lines += [f"rewrite: {step.layer}: {step.detail}" for step in self.steps]
+        lines += [
+            f"  {called(one.target)} from {called(one.source)}: {one.kind}, {one.evidence}" for one in self.filled
+        ]
+        lines += [f"rewrite: {called(step.layer)}: {step.detail}" for step in self.steps]
         lines += [f"difference: {one}" for one in self.differences]
         lines += [f"note: {note}" for note in self.notes]
-        lines += [f"assumed: {one.layer}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
+        lines += [f"assumed: {called(one.layer)}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
         lines += str(self.proof).splitlines() if self.proof is not None else []

@@ -13,6 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.verdict import Verdict, Word
@@ -155,7 +156,7 @@ def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
         return model, ()
     runner = _runner(model, apply)
     assert not isinstance(runner, Program)  # what was just read is a file, and no function
-    loaded = runner.open_file(Path(source))
+    loaded = runner.open_file(local(source))
     if isinstance(loaded.live, Program):
         return replace(model, live=loaded.live), loaded.notes
     return model_of(loaded.live), loaded.notes

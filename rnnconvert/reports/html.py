@@ -6,7 +6,7 @@ import re
 
 from rnnconvert.core.claims import exactness
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
-from rnnconvert.reports.markup import Markup, asset, el, join, page, section
+from rnnconvert.reports.markup import Markup, asset, el, folded, join, page, section
 from rnnconvert.reports.words import (
     DIFFERENT,
     EQUAL,
@@ -54,7 +54,7 @@ _GLOSSARY = (
                 "output and each time step."),
     ("share", "Error divided by allowed error, where that is largest. Up to 100 % passes."),
     ("ULPs", "The error counted in steps from one representable number to the next."),
-    ("wrong conventions", "Mistakes that people really make, such as two gates swapped. Each was made on purpose, to see "
+    ("known mistakes", "Wrong conventions that people really use, such as two gates swapped. Each was made on purpose, to see "
                           "whether these inputs would show it."),
 )  # fmt: skip
 
@@ -66,11 +66,11 @@ def to_html(document: Document) -> str:
     layers = document["layers"]
     unfold = len(layers) <= _FEW and all(map(good, layers))
     sections = [
-        _why(document), _models(document), _matrix(document),
+        _why(document), _matrix(document),
         section("layers", "Layer by layer", _curtailed(total, plots),
                  [layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS,
                                 all_plots=plots <= _PLOTS) for number, layer in enumerate(layers)]),
-        _rewrites(document), _machines(document), _again(document), _glossary(),
+        _models(document), _rewrites(document), _machines(document), _again(document), _glossary(),
     ]  # fmt: skip
     heading = f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"
     return page(heading, _header(document), el("main", sections), _footer(document), script=asset("script.js"))
@@ -84,8 +84,7 @@ def _header(document: Document) -> Markup:
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
         ("largest share of the allowed error", share(max(shares)) if shares else "nothing compared"),
-        ("wrong conventions these inputs show", f"{caught:,} of {tried:,}" if tried else "not tried"),
-        ("seconds", shown(document["seconds"].get("total", "nan"), 3)),
+        ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     return el(
         "header",
@@ -175,7 +174,7 @@ def _models(document: Document) -> Markup:
                 class_="card",
             )
         )  # fmt: skip
-    return section("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
+    return folded("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
 
 
 def _matrix(document: Document) -> Markup:
@@ -201,7 +200,8 @@ def _matrix(document: Document) -> Markup:
     note = el(
         "p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note"
     )
-    return section("matrix", "Executor by executor", legend, box, note)
+    part = section if all(map(good, document["layers"])) else folded  # the cause and the layers say it first
+    return part("matrix", "Executor by executor", legend, box, note)
 
 
 def _path(document: Document, label: str) -> str:
@@ -235,9 +235,9 @@ def _rewrites(document: Document) -> Markup:
             for (layer, rewrite, detail, exact), runs in rewrites(document).items()]  # fmt: skip
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."
-        return section("rewrites", "Rewrites", el("p", text, class_="note"))
+        return folded("rewrites", "Rewrites", el("p", text, class_="note"))
     names = ("layer", "rewrite", "what was done", "exactness", "for")
-    return section("rewrites", "Rewrites", table("Rewrites", names, rows))
+    return folded("rewrites", "Rewrites", table("Rewrites", names, rows))
 
 
 def _machines(document: Document) -> Markup:
@@ -253,7 +253,7 @@ def _machines(document: Document) -> Markup:
     content = [table("Versions and devices", names, rows) if rows else el("p", "Nothing ran.", class_="note")]
     if others:
         content += [el("h3", "What did not run"), table("What did not run", ("run", "", "why", "layers"), others)]
-    return section("machines", "Versions and devices", content)
+    return folded("machines", "Versions and devices", content)
 
 
 def _again(document: Document) -> Markup:
@@ -269,12 +269,12 @@ def _again(document: Document) -> Markup:
     command = _command(document["command"]) if document["command"] else None
     listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")
     warnings = [el("h3", "Warnings"), el("ul", [el("li", text) for text in document["warnings"]])]
-    return section("again", "How to run it again", command, listed, warnings if document["warnings"] else None)
+    return folded("again", "How to run it again", command, listed, warnings if document["warnings"] else None)
 
 
 def _glossary() -> Markup:
     words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
-    return section("words", "What the words mean", words)
+    return folded("words", "What the words mean", words)
 
 
 def _footer(document: Document) -> Markup:

@@ -37,7 +37,7 @@ _MESSAGES = 6
 
 
 def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, all_plots: bool) -> Markup:
-    """Show a layer: folded if it is equal and not the only one.
+    """Show a layer, folded unless `unfold`: what is wrong with it stands above all layers.
 
     all_rows   list every comparison of runs that passed, too, and not only the worst
     all_plots  draw the runs that passed, too
@@ -57,13 +57,13 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
         el("p", counterpart, class_="note") if counterpart else None,
         _pictures(layer, all_plots),
         [_run(layer, run, all_rows) for run in sorted(layer["runs"], key=lambda run: not blocks(run))],
-        _mutations(layer, unfold or not passed),
+        _mutations(layer, unfold),
         _differences(layer),
         _cases(layer),
         id=f"layer-{number}",
         class_="body",
     )
-    return el("details", summary, body, class_=f"layer {'bad' if not passed else 'good'}", open=unfold or not passed)
+    return el("details", summary, body, class_=f"layer {'bad' if not passed else 'good'}", open=unfold)
 
 
 def _word(layer: Document) -> str:
@@ -222,7 +222,7 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times")
             for one in layer["mutations"]["caught"]]  # fmt: skip
     share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
-    summary = el("summary", el("h4", "Wrong conventions that these inputs would show"),
+    summary = el("summary", el("h4", "Known mistakes that these inputs would catch"),
                  el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
     shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
     others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])

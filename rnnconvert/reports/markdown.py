@@ -214,7 +214,7 @@ def _layers(document: Document) -> Iterator[str]:
 
 def _score(document: Document) -> str:
     caught, tried = mutation_score(*document["layers"])
-    return f"Wrong conventions that these inputs would show: {caught:,} of {tried:,}"
+    return f"Test sensitivity: these inputs would catch {caught:,} of {tried:,} known mistakes"
 
 
 def _mutations(document: Document) -> Iterator[str]:

@@ -48,18 +48,16 @@ def join(*children: str | Iterable[str | None] | None) -> Markup:
     return Markup("".join(_one(child) for child in children))
 
 
-def listing(title: str, rows: Iterable[tuple[str, str]]) -> Markup:
-    """Return a small table of names and what they are, under a title."""
-    cells = [
-        el("tr", el("th", name, scope="row", style="text-align:left"), el("td", text, style="text-align:left"))
-        for name, text in rows
-    ]
-    return el("table", el("caption", title, style="text-align:left;font-weight:bold"), el("tbody", cells))
-
-
 def section(key: str, name: str, *content: str | Iterable[str | None] | None) -> Markup:
     """Return a part of a page under a heading, which links find by its key."""
     return el("section", el("h2", name, id=f"{key}-title"), *content, id=key, aria_labelledby=f"{key}-title")
+
+
+def folded(key: str, name: str, *content: str | Iterable[str | None] | None) -> Markup:
+    """Return a part of a page that is closed under its heading; a link into it opens it."""
+    summary = el("summary", el("h2", name, id=f"{key}-title"))
+    body = el("details", summary, el("div", *content, class_="inside"), class_="fold")
+    return el("section", body, id=key, aria_labelledby=f"{key}-title")
 
 
 def page(title: str, *content: str | None, style: str = "", script: str = "") -> str:

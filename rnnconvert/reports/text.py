@@ -205,7 +205,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
         yield _wrapped(clean(text), "", width)
     caught, tried = mutation_score(*document["layers"])
     if tried:
-        yield f"wrong conventions that these inputs would show: {caught} of {tried}"
+        yield f"test sensitivity: these inputs would catch {caught} of {tried} known mistakes"
     for warning in document["warnings"]:
         yield paint("warning", "yellow") + _wrapped(f"warning: {clean(warning)}", "", width).removeprefix("warning")
 

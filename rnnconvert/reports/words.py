@@ -217,13 +217,13 @@ def used(comparison: Document) -> str:
 
 
 def figures(comparison: Document) -> str:
-    """Say how large an error is and how large it may be: "0.77 where 9e-7 is allowed"."""
+    """Say how large an error is and how large it may be: "0.77 (tolerance 9e-7)"."""
     error = shown(comparison["error"])
     if comparison["passed"]:
         return f"{error}, {used(comparison)}"
     if not math.isfinite(value(comparison["ratio"])):
         return f"{error}, beyond any tolerance"
-    return f"{error} where {shown(comparison['allowed'], 1)} is allowed"
+    return f"{error} (tolerance {shown(comparison['allowed'], 1)})"
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
         and "B" in paths
         and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"])
     ):
-        return "Write it again", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
+        return "To fix", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
     return "", ""
 
 

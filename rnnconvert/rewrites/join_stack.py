@@ -25,7 +25,7 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
             )
         if isinstance(stack.reads, Unknown) and stack.reads.stated:
             return Obstacle(f"what {quoted(stack.name)} reads in the model is not known", stack.reads.why)
-    names = f"{above.name!r} does not read {below.name!r}"
+    names = f"{quoted(above.name)} does not read {quoted(below.name)}"
     match above.reads:
         case Through(_, changes):
             return Obstacle(f"{names} directly", f"{', '.join(changes)} comes before it in the model")

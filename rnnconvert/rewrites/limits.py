@@ -1,4 +1,4 @@
-"""What the modules of ours compute, and what is left to their caller."""
+"""What rnnconvert's own modules compute, and what is left to their caller."""
 
 from __future__ import annotations
 

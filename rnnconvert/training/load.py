@@ -42,7 +42,7 @@ def load_optimizer_into(
     hyperparameters      what the source's state does not state, in our words: {"learning_rate": 1e-3}
     dry_run              find out what would be done, and change nothing
 
-    Raises TransplantError with everything that stands in the way of the same next step, UsageError for an unknown
+    Raises TransplantError with everything at once that stands in the way of the same next step, UsageError for an unknown
     optimizer or one whose state is incomplete, and what `load` raises. On any error the target is left unchanged.
     """
     plan = report.plan

@@ -79,6 +79,7 @@ class Work:
         self.plan, self.source, self.target = plan, source, target
         self.accepted, self.setting, self.spelled = accepted, setting, spelled
         self.problems: list[str] = []
+        self.acceptable: list[str] = []
         self.notes: list[str] = [*source.notes, *target.notes]
         self.differences: list[Difference] = []
         self.frozen: list[str] = []
@@ -87,7 +88,7 @@ class Work:
         self.count: int | None = None
 
     def prepared(self) -> OptimizerState:
-        """Return the target's state as it would be; what stands in the way is in `problems`."""
+        """Return the target's state as it would be; what stands in the way is in `problems`, all of it."""
         self.moved = _moved(self.plan, self.source)
         self.problems += [f"the state cannot follow the weights: {one}" for one in self.moved.problems]
         self._rules()
@@ -96,10 +97,12 @@ class Work:
         settings = self._settings(wanted)
         steps = self._steps(trained)
         slots = self._slots(trained, settings)
-        if not self.problems:
-            self._epsilons(trained, settings, steps)
+        self._epsilons(trained, settings, steps)
         self._beside()
         self._unsaid()
+        together = list(dict.fromkeys(self.acceptable))
+        if len(together) > 1:
+            self.problems.append(f"to take these over together: accept={together}")
         names = (*trained, *self.fresh)
         kept = [name for name in self.target.names if name not in names and name not in self.frozen]
         if kept:
@@ -114,6 +117,7 @@ class Work:
         if word in self.accepted:
             self.notes.append(f"taken over: {text}")
         else:
+            self.acceptable.append(word)
             self.problems.append(f"{text}; take this over with accept=[{word!r}]: {ACCEPTS[word]}")
 
     def _rules(self) -> None:
@@ -263,7 +267,8 @@ class Work:
         known: dict[str, tuple[float, float]] = {}
         for name in trained:
             theirs, ours = self.source.settings[self.first(name)].get("epsilon"), settings[name].get("epsilon")
-            if theirs is not None and ours is not None:
+            has_state = bool(self.moved.slots) and all(name in slots for slots in self.moved.slots.values())
+            if theirs is not None and ours is not None and has_state:
                 known[name] = (theirs, ours)
         if not known:
             self.notes.append("one side does not state its epsilon, so its effect on steps is unknown")

@@ -182,7 +182,7 @@ def _image(heat: Heat, name: str) -> Markup:
     rows, columns = heat.cells.shape
     tall, wide = heat.block
     each = "each cell one weight" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights"
-    words = f"{each}; strongest colour {shown(heat.largest, 3)}"
+    words = f"{each}; scale: ±{shown(heat.largest, 3)}"
     image = el("img", src=to_url(heat), alt=f"Heat map of {name}, {rows:,} rows and {columns:,} columns: {words}", loading="lazy",
                decoding="async", width=columns, height=rows,
                style=f"aspect-ratio:{columns}/{max(rows, columns // 8)};height:auto")  # fmt: skip

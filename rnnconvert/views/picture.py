@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.printable import called, printable
+from rnnconvert.core.version import requirement
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.views.measured import Histogram, Part, Way, measured
 from rnnconvert.views.page import place, radius_text
@@ -35,7 +36,7 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
         from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.figure import Figure
     except ImportError:
-        remedy = "Install it with: pip install 'rnnconvert[pictures]'"
+        remedy = f"Install it with: pip install {requirement('pictures')}"
         raise MissingPackageError("matplotlib", "draw a picture", remedy) from None
 
     count = sum(1 for stack in stacks for _ in stack.directions())

@@ -87,7 +87,7 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
         probe.write_bytes(b"x" * 4096)
         probe.unlink()
     except OSError as error:
-        return _stop(2, f"{out}: cannot write here: {error.strerror}. Name another folder")
+        return _stop(2, f"{out}: cannot write: {error.strerror}. Name another folder")
     try:
         site, missing = wheels.use(folder)
     except wheels.CannotPrepareError as error:

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.layer_calls import Ref
 from rnnconvert.core.arrays import nbytes
@@ -115,7 +116,7 @@ def export_model(
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model.
     """
-    path, out = Path(source), Path(target)
+    path, out = local(source), Path(target)
     if out.suffix.lower() != ".onnx":
         raise UsageError(f"{out}: a whole model is written as ONNX. Give it a name that ends in .onnx")
     if out.is_dir() or not out.parent.is_dir():

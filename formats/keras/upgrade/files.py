@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import hdf5, json_text
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
@@ -83,7 +84,7 @@ def upgrade(
     Raises RefusedError for what Keras 3 cannot hold, UnreadableError for a damaged file, UsageError for a file without a
     model, NotEqualError and MissingPackageError where the proof fails or cannot be made.
     """
-    source, target = Path(old), Path(new)
+    source, target = local(old), Path(new)
     if target.suffix != ".keras":
         raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
     if source.resolve() == target.resolve():

@@ -14,6 +14,7 @@ from typing import Any
 
 import onnx
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
@@ -109,7 +110,7 @@ def fuse(
     Raises RefusedError if no layer can be replaced, MissingPackageError without onnxruntime, UnreadableError for a damaged
     file, UsageError for wrong use.
     """
-    source, path = Path(model), Path(target)
+    source, path = local(model), Path(target)
     if path.suffix.lower() != ".onnx":
         raise UsageError(f"{path}: the new file is an ONNX model. Give it a name that ends in .onnx")
     if source.resolve() == path.resolve():

@@ -95,7 +95,7 @@ class Verdict:
         worst = next((one for one in self.comparisons if not one.passed), None)
         if worst is None:
             return "nothing could be compared"
-        return f"its output {worst.output} is off by {worst.error:.2g} where {worst.allowed:.2g} is allowed"
+        return f"its output {worst.output} is off by {worst.error:.2g} (tolerance {worst.allowed:.2g})"
 
 
 def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:

@@ -10,9 +10,11 @@ import re
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import Any, TypeVar
 
 from rnnconvert.core.errors import MissingPackageError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.version import requirement
 
 OBJECTS = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"}
 """Stores without folders, where an object appears when its last part is there."""
@@ -54,7 +56,7 @@ def system(url: str) -> tuple[Any, str]:
         fsspec: Any = importlib.import_module("fsspec")
     except ImportError:
         raise MissingPackageError(
-            "fsspec", f"read or write {url}", "Install it with: pip install rnnconvert[stores]"
+            "fsspec", f"read or write {url}", f"Install it with: pip install {requirement('stores')}"
         ) from None
     try:
         found, path = fsspec.core.url_to_fs(url)
@@ -160,6 +162,13 @@ class Store:
             return block
 
         return self.ask(once, stop - start)
+
+
+def state_of(about: dict[str, Any]) -> str:
+    """Return the state of a file, of what a store tells about it, asked for one file or for a folder."""
+    keys = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
+    tag = next((about[key] for key in keys if about.get(key)), "")
+    return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
 
 def log_nothing() -> None:
