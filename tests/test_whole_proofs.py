@@ -150,7 +150,7 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--whole", "--verify", "--force", "--json")
     assert json.loads(result.stdout)["proof"].startswith("equal")
     assert call("convert", tmp_path / "a.keras", tmp_path / "b.onnx", "--whole", "--verify", "--dry-run").exit_code == 2
-    from rnnconvert.formats.keras import whole_onnx
+    from rnnconvert.formats.keras.export import files as whole_onnx
 
     written = whole_onnx.onnx_write.write
 

@@ -12,8 +12,8 @@ import numpy as np
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
-from rnnconvert.formats.keras import upgrade
 from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
 
@@ -23,7 +23,7 @@ NAME = "keras"
 def open_file(path: Path) -> Loaded:
     """Load a whole model's file by Keras itself, in safe mode; a SavedModel by TensorFlow, as a function.
 
-    What Keras 1 or 2 wrote is brought up first (formats/keras/upgrade.py): Keras 3 refuses some of it, and computes something
+    What Keras 1 or 2 wrote is brought up first (formats/keras/upgrade/files.py): Keras 3 refuses some of it, and computes something
     else of some. Where tf_keras is there, the old file runs in it, too.
 
     Raises UsageError for weights without a model, MissingPackageError without Keras.

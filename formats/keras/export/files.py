@@ -21,13 +21,10 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.layer_calls import Ref
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras import upgrade as old_models
-from rnnconvert.formats.keras import upgrade_run, whole_run
-from rnnconvert.formats.keras.upgrade_graph import order_of_running, references
-from rnnconvert.formats.keras.upgrade_old import Old, assign_by_path, is_shape, tree
-from rnnconvert.formats.keras.whole_onnx_attention import ATTENTION
-from rnnconvert.formats.keras.whole_onnx_calls import Call, axes, calls, described
-from rnnconvert.formats.keras.whole_onnx_layers import (
+from rnnconvert.formats.keras import whole_run
+from rnnconvert.formats.keras.export.attention import ATTENTION
+from rnnconvert.formats.keras.export.calls import Call, axes, calls, described
+from rnnconvert.formats.keras.export.layers import (
     OPSET,
     WEIGHTS,
     Builder,
@@ -38,14 +35,18 @@ from rnnconvert.formats.keras.whole_onnx_layers import (
     one_input,
     refuse,
 )
-from rnnconvert.formats.keras.whole_onnx_masks import MASKS, hand_on, masks_on
-from rnnconvert.formats.keras.whole_onnx_norms import NORMS
-from rnnconvert.formats.keras.whole_onnx_operations import OPERATIONS
-from rnnconvert.formats.keras.whole_onnx_recurrent import RECURRENT
-from rnnconvert.formats.keras.whole_onnx_shapes import SHAPES
-from rnnconvert.formats.keras.whole_onnx_space import SPACE
-from rnnconvert.formats.onnx import onnx_write
-from rnnconvert.formats.onnx.onnx_file import DTYPES
+from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
+from rnnconvert.formats.keras.export.norms import NORMS
+from rnnconvert.formats.keras.export.operations import OPERATIONS
+from rnnconvert.formats.keras.export.recurrent import RECURRENT
+from rnnconvert.formats.keras.export.shapes import SHAPES
+from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.upgrade import files as old_models
+from rnnconvert.formats.keras.upgrade import run as upgrade_run
+from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
+from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels, compared
 
