@@ -5,7 +5,7 @@ Random numbers miss a corner that is narrow or far away. Each is searched for al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -54,8 +54,31 @@ def _narrow(formula: Piece, columns: Array) -> Piece:
 
 
 def corners(formula: Piece, width: int) -> dict[object, Array]:
-    """Return numbers for the variables of a formula, (rows, width), near each of its corners."""
+    """Return numbers for the variables of a formula, (rows, width), near each of its corners.
+
+    The steps of a layer that is written out have one formula, of other variables each: its corners are searched for once.
+    """
     names = list(variables(formula))
+    form = _form(formula, {key: number for number, key in enumerate(names)}), width
+    if form not in _SEARCHED:
+        if len(_SEARCHED) >= _MOST_SEARCHED:
+            _SEARCHED.clear()
+        _SEARCHED[form] = [*_searched(formula, names, width).values()]
+    return dict(zip(names, _SEARCHED[form], strict=True))
+
+
+_MOST_SEARCHED = 64
+_SEARCHED: dict[object, list[Array]] = {}
+
+
+def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
+    """Return what formulas share that differ in their variables alone."""
+    if isinstance(formula, Each):
+        return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
+    return formula.key if isinstance(formula, Stored) else numbers[formula.key]
+
+
+def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[object, Array]:
     random = np.random.default_rng(23)
     bases = [{key: random.standard_normal((1, width)) * scale for key in names} for scale in (1.0, 3.0)]
     rows: dict[object, list[Array]] = {key: [] for key in names}
