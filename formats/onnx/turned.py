@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,9 @@ _TURNING = ("Slice", "ReverseSequence", "Gather")
 _PASSING = ("Identity", "Cast", "Dropout", "Transpose")
 _FOLLOWED = 20
 _TRIED = ((5, 3), (2, 4), (100_003, 2), (2, 100_003))
+"""Lengths that are tried for axes that a graph leaves open."""
+_MOST = 1 << 24
+"""The most numbers of a sequence that is tried: other axes may have any stated length."""
 
 
 def before(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:
@@ -86,9 +90,12 @@ def turns(scope: Scope, shapes: Shapes, node: onnx.NodeProto, axis: int) -> bool
     if len(dims) != 3 or axis not in (0, 1):
         return False
     wanted = [node.input[0], node.output[0]]
+    stated = max(1, math.prod(length for length in dims if length is not None))
     for tried in _TRIED:
         sizes = iter((*tried, 2))
-        shape = [next(sizes) if one is None else one for one in dims]
+        shape = [min(next(sizes), max(5, _MOST // stated // 4)) if length is None else length for length in dims]
+        if math.prod(shape) > _MOST:
+            return False
         trial = {source: np.random.default_rng(0).standard_normal(shape)}
         try:
             given, found = Evaluation(scope, trial, Budget()).run(_needed(scope, node, source), wanted)

@@ -1,0 +1,38 @@
+"""Sequences that a graph turns around: what is tried of them is bounded, whatever lengths the graph states."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from rnnconvert.formats.onnx import turned
+from rnnconvert.formats.onnx.block import in_memory
+from rnnconvert.formats.onnx.fuse.shapes import Shapes
+from rnnconvert.formats.onnx.proto.scopes import walk
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("step", [-1, 1])
+@pytest.mark.parametrize("dims", [(None, 150, 128), (150, None, 128), (None, None, 4096), (1 << 20, 1 << 20, None)])
+def test_a_turn_is_tried_in_bounded_memory(dims: tuple[int | None, ...], step: int, axis: int) -> None:
+    bounds = [(-1, -(1 << 40)), (0, 1 << 40)][step > 0]
+    constants = [
+        numpy_helper.from_array(np.array([number], np.int64), name)
+        for name, number in zip(("start", "end", "axis", "step"), (*bounds, axis, step), strict=True)
+    ]
+    node = helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in "xy")
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y], constants))
+    scope = next(
+        iter(walk(in_memory(Path("m.onnx"), model, {one.name: numpy_helper.to_array(one) for one in constants})))
+    )
+    tracemalloc.start()
+    found = turned.turns(scope, Shapes(model), scope.nodes[0], axis)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == (step < 0 and dims[0] != 1 << 20)
+    assert peak < 1 << 30
