@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.containers import asking
+from rnnconvert.containers import addresses, asking
 from tests.faulty_store import Server
 from tests.requirements import needed
 from tests.serving import running
@@ -88,6 +90,56 @@ def test_a_copy_that_was_cut_is_fetched_again_and_never_kept(fault: str, server:
     np.testing.assert_array_equal(
         kernel, rc.load("examples/encoder.keras").layers["encoder"][0, 0].gates["r"].recurrent
     )
+
+
+@pytest.mark.parametrize("changes", [1, 9])
+def test_a_file_that_is_replaced_while_it_is_fetched_is_never_a_mixture(
+    changes: int, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes in several requests; after the first the store has another file of the same size."""
+    monkeypatch.setattr(addresses, "_CHUNK", 1 << 14)
+    copied, letters = addresses.shutil.copyfileobj, iter(b"BCDEFGHIJ"[:changes])
+
+    def between(source: Any, target: Any, length: int) -> None:
+        target.write(source.read(length))
+        server.files["a.bin"] = bytes([next(letters, server.files["a.bin"][0])]) * 100_000
+        copied(source, target, length)
+
+    monkeypatch.setattr(addresses.shutil, "copyfileobj", between)
+    server.files["a.bin"] = b"A" * 100_000
+    if changes == 1:
+        assert addresses.local(server.url("a.bin")).read_bytes() == b"B" * 100_000
+    else:
+        with pytest.raises(rc.UnreadableError, match="it changed while it was fetched"):
+            addresses.local(server.url("a.bin"))
+
+
+def test_threads_that_fetch_one_file_have_all_of_it(server: Server) -> None:
+    server.files["a.bin"] = content = bytes(range(256)) * (1 << 14)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: addresses.local(server.url("a.bin")).read_bytes() == content, range(4)))
+    assert found == [True] * 4
+
+
+def test_a_copy_that_is_cut_is_not_taken_for_the_file(server: Server) -> None:
+    url = server.url("encoder.keras")
+    copy = addresses.local(url)
+    assert (copy.stat().st_mode & 0o777, copy.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    for size in (0, 1000):
+        os.truncate(copy, size)
+        assert addresses.local(url).read_bytes() == server.files["encoder.keras"]
+    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
+
+
+def test_a_cache_that_cannot_be_written_and_a_long_name_are_no_hindrance(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "n" * 250 + ".keras"
+    server.files[name] = server.files["encoder.keras"]
+    assert rc.load(server.url(name)).layers
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert rc.load(server.url("encoder.keras")).layers
 
 
 def test_errors_name_the_url(server: Server) -> None:

@@ -237,6 +237,24 @@ def test_without_a_compiler_nothing_is_called_proved(tmp_path: Path, monkeypatch
     registry.built_in.cache_clear()
 
 
+def test_cc_names_a_compiler_as_a_shell_would_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder with a blank, or by a path from the current folder; a quotation mark alone is no name."""
+    compiler()
+    saved(tmp_path / "m.h", of(GRU))
+    (tmp_path / "a b").mkdir()
+    script = tmp_path / "a b" / "my-cc"
+    script.write_text(f'#!/bin/sh\nexec {shutil.which("gcc") or shutil.which("cc")} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for value, code in (("'a b/my-cc' -O2", 0), ("'", 5)):
+        monkeypatch.setenv("CC", value)
+        registry.built_in.cache_clear()
+        result = call("verify", "m.h", "--on", "c-cc")
+        assert result.exit_code == code, result.output
+    registry.built_in.cache_clear()
+    assert "was not found" in result.output
+
+
 def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler()
     monkeypatch.setenv("CC", f"{shutil.which('gcc') or shutil.which('cc')} -fno-such-option")

@@ -283,6 +283,49 @@ def test_a_description_that_does_not_fit_is_unreadable(old: str, new: str, tmp_p
         rc.load(tmp_path / "m.h")
 
 
+@pytest.mark.parametrize("function", ['["elu", 1.0, null]', '["leaky_relu", 0.1, null]', '["softplus", null, null]'])
+def test_a_function_that_no_header_has_is_unreadable(function: str, tmp_path: Path) -> None:
+    made(tmp_path / "m.h", of(GRU))
+    text = (tmp_path / "m.h").read_text()
+    old = '"activation": ["tanh", null, null]'
+    assert old in text
+    (tmp_path / "m.h").write_text(text.replace(old, f'"activation": {function}'))
+    with pytest.raises(UnreadableError, match="which is not a function"):
+        rc.load(tmp_path / "m.h")
+
+
+@pytest.mark.parametrize("code", ["300", "-129", "128", "1.5"])
+def test_a_number_that_no_int8_holds_is_unreadable(code: str, tmp_path: Path) -> None:
+    """C would compute with another number than the one that is read."""
+    made(tmp_path / "m.h", of(GRU), storage="int8")
+    text = (tmp_path / "m.h").read_text()
+    changed = re.sub(r"(int8_t rnn_R\[75\] = \{\s+)-?\d+", rf"\g<1>{code}", text)
+    assert changed != text
+    (tmp_path / "m.h").write_text(changed)
+    with pytest.raises(UnreadableError, match="'rnn_R' does not hold integers of 8 bits"):
+        rc.load(tmp_path / "m.h")
+
+
+@pytest.mark.parametrize("same", ["name", "prefix"])
+def test_two_layers_of_one_name_are_unreadable(same: str, tmp_path: Path) -> None:
+    """Their macros would have one name, too: code that writes the outputs of one into the memory of the other."""
+    layers = {"q": of(RNN).replace(name="q"), "bb": of(GRU).replace(name="bb")}
+    rc.save(Checkpoint("memory", "", layers), tmp_path / "m.h", "c_header")
+    text = (tmp_path / "m.h").read_text()
+    if same == "name":
+        text = text.replace('"name": "bb"', '"name": "q"')
+    else:
+        text = (
+            text.replace('"prefix": "bb"', '"prefix": "Q"')
+            .replace("bb_", "Q_")
+            .replace("BB_", "Q_")
+            .replace("bb:", "Q:")
+        )
+    (tmp_path / "m.h").write_text(text)
+    with pytest.raises(UnreadableError, match=f"gives two layers the {same}"):
+        rc.load(tmp_path / "m.h")
+
+
 def test_a_fact_that_is_unknown_refuses_a_conversion(tmp_path: Path) -> None:
     made(tmp_path / "m.h", of(GRU))
     text = (tmp_path / "m.h").read_text()

@@ -196,6 +196,20 @@ def test_two_architectures_beside_weights_are_both_named(folder: Path, tmp_path:
     assert _functions(_put(tmp_path / "wrong", folder, **wrong)) == ("relu", "tanh")
 
 
+def test_a_second_architecture_counts_in_capitals_and_among_large_files(folder: Path, tmp_path: Path) -> None:
+    """The files are read up to one bound together; one past it may state other settings."""
+    other = _edited(folder, activation="relu")
+    capitals = _put(tmp_path / "capitals", folder, model__json=_edited(folder), other__JSON=other)
+    large = _put(tmp_path / "large", folder, model__json=_edited(folder))
+    for number in range(6):
+        text = json.dumps(_edited(folder))
+        (large.parent / f"z{number}.json").write_text(text + " " * (3 << 20))
+    (large.parent / "zz.json").write_text(json.dumps(other))
+    for path, name in ((capitals, "other.JSON"), (large, "z5.json")):
+        (why,) = {one.why for one in rc.load(path).questions if one.option == "activation"}
+        assert f"{name}, next to it, state different settings" in why or f" and {name}" in why, why
+
+
 def test_no_link_leads_to_an_architecture_elsewhere(folder: Path, tmp_path: Path) -> None:
     path = _put(tmp_path / "linked", folder)
     path.with_name("model.json").symlink_to(folder / "model.json")

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.containers.files import lowered, replacing
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -22,6 +22,7 @@ from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header import c_text
 from rnnconvert.formats.c_header.c_text import Source
+from rnnconvert.formats.c_header.layouts import FUNCTIONS
 from rnnconvert.formats.c_header.own import compared, edited, runnable
 from rnnconvert.formats.c_header.write import TAG, Stored, Written, text
 from rnnconvert.language import registry
@@ -44,6 +45,8 @@ _EVEN = 1e-4
 """How far the factors of a cell may be from 1: they are kept in 31 bits."""
 _MOST = 1e30
 """Constants of functions are smaller."""
+_LEAST_CODE, _LARGEST_CODE = -128, 127
+"""C holds another number for one that an int8_t has no place for."""
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _STATED = frozenset(
     {"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"}
@@ -130,6 +133,7 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
     if not isinstance(described, list) or not all(isinstance(one, dict) for one in described):
         raise UnreadableError(path, "its description is not a list of layers")
     own = {layout.name: layout for layout in layouts(options)}
+    named: set[tuple[str, str]] = set()
     for one in described:
         prefix, name = one.get("prefix"), one.get("name")
         layout = own.get(str(one.get("layout")))
@@ -141,6 +145,11 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
             or not isinstance(one.get("shapes"), dict)
         ):
             raise UnreadableError(path, "its description names no prefix, layout and shapes of a layer")
+        # A layer's sizes are macros, whose names are in capitals: two layers of one prefix would have the sizes of one.
+        both = {("name", name), ("prefix", prefix.upper())}
+        if both & named:
+            raise UnreadableError(path, f"its description gives two layers the {min(both & named)[0]} of {name!r}")
+        named |= both
         facts = options.facts(name, "its description", one)
         facts.take(*_STATED)
         found, taken = {}, []
@@ -194,6 +203,8 @@ def _stored(
     rows = 1 if str(one.get("layout")).endswith("_columns") else 0
     if scales is None or scales.size != shape[rows]:
         raise UnreadableError(path, f"it lacks the array {full + '_scale'!r} of {shape[rows]} numbers")
+    if ((numbers < _LEAST_CODE) | (numbers > _LARGEST_CODE) | (numbers != np.floor(numbers))).any():
+        raise UnreadableError(path, f"{full!r} does not hold integers of 8 bits")
     spread = scales.astype(np.float32).reshape((1, -1) if rows else (-1, 1))
     return (numbers.reshape(shape) * spread.astype(np.float64)).astype(dtype), [full, f"{full}_scale"]
 
@@ -209,7 +220,7 @@ def _cell(path: Path, layout: Layout, one: Mapping[str, Any]) -> Cell:
             and len(said) == 3
             and all(value is None or (type(value) in (int, float) and abs(value) < _MOST) for value in said[1:])
         )
-        if not numbers or said[0] not in ACTIVATION_DEFAULTS:
+        if not numbers or said[0] not in FUNCTIONS:
             raise UnreadableError(
                 path, f"its description has the {key} {said!r}, which is not a function with its constants"
             )

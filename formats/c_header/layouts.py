@@ -23,12 +23,12 @@ SYSTEM = System(
     family="microcontrollers", language="C",
 )  # fmt: skip
 
-_FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")
+FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")
 _DTYPES = ("float16", "float32", "float64")
 
 
 def _holds(biases: str = "input", output: str = "same") -> Holds:
-    return Holds((biases,), _FUNCTIONS, _FUNCTIONS, output, coupled=(), layers=False, directions=1, dtypes=_DTYPES)
+    return Holds((biases,), FUNCTIONS, FUNCTIONS, output, coupled=(), layers=False, directions=1, dtypes=_DTYPES)
 
 
 def _tensors(axes: str, bias: Tensor, *more: Tensor) -> tuple[Tensor, ...]:

@@ -29,7 +29,8 @@ CANNOT = {"cotangents": "C code computes no gradients", "how": "the header alrea
 VARIANTS: dict[str, dict[str, Any]] = {"c-cc": {"device": "cpu"}}
 
 _TAG = "rnnconvert-layers:"
-_FLAGS = ("-std=c99", "-O1")
+_FLAGS = ("-std=c99", "-pedantic-errors", "-O1")
+"""Without the second, one macro may have two values, and an int8_t a number too large for it, with a warning only."""
 _COMPILING, _RUNNING = 300, 500
 """Seconds that the compiler, and a program, may take."""
 _NAMES = ("cc", "gcc", "clang")
@@ -37,9 +38,13 @@ _NAMES = ("cc", "gcc", "clang")
 
 def _compiler() -> list[str]:
     """Return the compiler with what $CC says behind it; nothing where there is none."""
-    named = shlex.split(os.environ.get("CC", ""))
+    try:
+        named = shlex.split(os.environ.get("CC", ""))
+    except ValueError:  # a quotation mark without its other
+        return []
     if named:
-        return named if shutil.which(named[0]) else []
+        found = shutil.which(named[0])
+        return [str(Path(found).absolute()), *named[1:]] if found else []  # it runs in another folder
     return next(([name] for name in _NAMES if shutil.which(name)), [])
 
 
@@ -156,6 +161,8 @@ def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> 
         )
     except subprocess.TimeoutExpired:
         raise NotImplementedError(f"{compiler[0]} did not compile the header within {_COMPILING} s") from None
+    except OSError as error:
+        raise NotImplementedError(f"{compiler[0]} cannot be started here: {error}") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
         raise RuntimeError(f"{compiler[0]} does not compile the header: {(lines or ['no message'])[0]}")

@@ -92,7 +92,11 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
 
 
 def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
-    """Yield the files beside weights that state a model with their layers, the likeliest name first."""
+    """Yield the files beside weights that state a model with their layers, the likeliest name first.
+
+    Together they may be as large as one may be: the rest may state one, and is not read.
+    """
+    left = architecture.LARGEST
     for name in _names(path):
         try:
             file = companion(path, name)
@@ -100,7 +104,8 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
                 head = opened.read(_HEAD)
             if not file.is_file() or not _STATES_CLASS.search(head):
                 continue
-            if file.stat().st_size > architecture.LARGEST:
+            left -= file.stat().st_size
+            if left < 0:
                 yield _Candidate(name, {}, "", "")
                 continue
             document, version = architecture.read(file)
@@ -120,7 +125,7 @@ def _names(path: Path) -> list[str]:
     own = (path.name.split(".")[0], path.stem)
     likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])
     try:
-        there = {one.name for one in folder.iterdir() if one.name.endswith((".json", *YAML)) and one.is_file()}
+        there = {one.name for one in folder.iterdir() if one.suffix.lower() in (".json", *YAML) and one.is_file()}
     except OSError:
         return []
     others = sorted(there - likely.keys()) if len(there) <= _MOST_FILES else []
