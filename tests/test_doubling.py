@@ -80,5 +80,5 @@ def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
     one = doubling.small("pytorch", ".safetensors", tmp_path)
     assert one is not None
     make, first, last = doubling.GROWING["a tensor's name of many dots"]
-    growth = doubling.measure(Case("dots", doubling._reading(one, make), first, last), 0.1)
+    growth = doubling.measure(Case("dots", doubling._READING(one, make), first, last), 0.1)
     assert growth is not None and not growth.quadratic, growth
