@@ -247,13 +247,13 @@ def _beside(
     """
     top = ".".join(part for part in prefix.rstrip(".").split(".") if part != COMPILED)
     anything = not top or top in nests or top.split(".")[-1] in WRAPPERS
+    ends = {len(name) for name in own if name.startswith(prefix)}
 
     def counts(name: str, shape: object) -> bool:
-        local = name.removeprefix(prefix)
-        marks = (at for at, one in enumerate(local) if one in "._")
-        if any(prefix + local[:at] in own for at in marks) or not anything:
+        attached = any(name[end : end + 1] in (".", "_") and name[:end] in own for end in ends)
+        if attached or not anything:
             return True
-        return "." not in local and (not isinstance(shape, tuple) or as_wide(shape, sizes))
+        return "." not in name.removeprefix(prefix) and (not isinstance(shape, tuple) or as_wide(shape, sizes))
 
     inside = {name: shape for name, shape in arrays.items() if name.startswith(prefix)}
     inside = {name: shape for name, shape in inside.items() if name not in own and name not in others}

@@ -60,7 +60,7 @@ def _state(store: Store) -> tuple[str, int]:
 
 
 def _place(name: str, state: str) -> Path:
-    """Return where the copy of a file of this state is, or shall be: for the user alone, as the store may ask for a key.
+    """Return the place of the copy of a file in this state: for the user alone, as the store may ask for a key.
 
     Where the cache cannot be written to, and of a store without tags and times, it is a place for this process.
     """
