@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -234,7 +234,7 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 
 
 def _beside(
-    arrays: Mapping[str, object], prefix: str, own: Container[str], nests: Container[object], sizes: Sizes,
+    arrays: Mapping[str, object], prefix: str, own: Collection[str], nests: Container[object], sizes: Sizes,
     others: Container[str],
 ) -> dict[str, object]:  # fmt: skip
     """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
