@@ -88,9 +88,8 @@ CONTAINERS = 0.9
 
 def container(path: Path) -> Callable[[Path], object] | None:
     """Return the reader of a file's container, by its beginning and name; None where only a format can tell."""
-    from rnnconvert.containers import archives, hdf5, tensor_bundle
+    from rnnconvert.containers import archives, c_text, hdf5, tensor_bundle
     from rnnconvert.files.options import Options
-    from rnnconvert.formats.c_header import c_text
     from rnnconvert.formats.dl4j import files as dl4j_files  # noqa: F401
     from rnnconvert.formats.julia import jld2, julia_bson
     from rnnconvert.formats.keras import keras_zip

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.containers import c_text
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, RELU, Activation, Cell
@@ -21,7 +22,6 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.c_header import c_text
 from rnnconvert.language.layout import Sizes
 from tests import corpus
 from tests.damage import endings

@@ -69,6 +69,41 @@ def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
     assert all(np.isin(array, every).all() for name, array in arrays.items() if "W" in name)
 
 
+@pytest.mark.parametrize(("kind", "biases"), [*itertools.product(GATES, (1, 2))])
+def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: Path) -> None:
+    """Matrices written row by row, as a person writes them for a microcontroller, beside a dense layer's."""
+    values = np.random.default_rng(biases)
+    shapes = {
+        name.replace("in", "ih").replace("rec", "hh"): shape
+        for name, shape in stacked(kind, False, biases, "_").items()
+    }
+    arrays = {name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    dense = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
+    rows = [
+        f"const float {name}[{array.size}] = {{{', '.join(f'{number:.9g}f' for number in array.ravel())}}};"
+        for name, array in {**dense, **arrays}.items()
+    ]
+    (tmp_path / "weights.h").write_text("// weights\n#pragma once\n" + "\n".join(rows))
+    first, *text = refused(tmp_path / "weights.h")
+    assert "--layout layout.toml" in first
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    words = [
+        "convert",
+        str(tmp_path / "weights.h"),
+        str(tmp_path / "a.npz"),
+        "--to",
+        "mine",
+        "--layout",
+        str(tmp_path / "layout.toml"),
+    ]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    written = np.load(tmp_path / "a.npz")
+    assert {name.rpartition("/")[2] for name in written} == {*arrays, *dense}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(written[f"{kind}/{name}"], array)
+
+
 FAMILIES = {"W{}": (H, X), "U{}": (H, H), "b{}": (H,)}
 
 

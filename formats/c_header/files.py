@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import c_text
+from rnnconvert.containers.c_text import Source
 from rnnconvert.containers.files import lowered, replacing
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Activation, Cell, Clip
@@ -20,8 +22,6 @@ from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.c_header import c_text
-from rnnconvert.formats.c_header.c_text import Source
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
 from rnnconvert.formats.c_header.own import compared, edited, runnable
 from rnnconvert.formats.c_header.write import TAG, Stored, Written, text
@@ -103,7 +103,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays |= {f"{called}/{local}": array for local, array in own.items()}
         used |= set(told["arrays"])
         warnings += [f"{called}: {one}" for one in told["warnings"]]
-    plain = source.arrays if layers else {**dict(c_text.tables(source.text)), **source.arrays}
+    plain = source.arrays if layers else c_text.arrays(source)
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
     known = compared(path, written) if written else None

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rnnconvert.containers.c_text import LARGEST
 from rnnconvert.containers.reading import read_small
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.c_header.c_text import LARGEST
 from rnnconvert.formats.c_header.write import Written, rendered
 
 _GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)

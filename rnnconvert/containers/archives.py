@@ -1,4 +1,5 @@
-"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content.
+"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content, and
+tables of C.
 
 Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash.
 """
@@ -17,6 +18,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"
 """What an HDF5 file begins with."""
+C_SOURCES = (".h", ".hpp", ".c", ".cc", ".cpp")
 
 
 def _write_hdf5(path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
@@ -36,9 +38,10 @@ SUFFIXES = tuple(_WRITERS)
 """The endings of files that can be written, and what each is."""
 
 
-def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
+def kind(path: Path, head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
     """Return what sort of archive a file is, in words; "" for any other file.
 
+    path     its name, by whose ending a C source is known
     head     its first bytes
     entries  the names in it, if it is a zip archive
     headed   whether it has a whole header of JSON after its length
@@ -51,7 +54,9 @@ def kind(head: bytes, entries: Sequence[str] | None, headed: bool) -> str:
         return "a safetensors file"
     if pickled_arrays.looks_like(head):
         return "a pickle"
-    return "msgpack" if msgpack_file.looks_like(head) else ""
+    if msgpack_file.looks_like(head):
+        return "msgpack"
+    return "a C source" if lowered(path).suffix in C_SOURCES else ""
 
 
 def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
@@ -73,6 +78,10 @@ def reader(path: Path, head: bytes) -> Callable[[Path], Stored]:
         return pickled_arrays.read
     if msgpack_file.looks_like(head):
         return msgpack_file.read
+    if lowered(path).suffix in C_SOURCES:
+        from rnnconvert.containers import c_text
+
+        return c_text.stored
     raise UnreadableError(path, f"it is not an archive of arrays ({', '.join(SUFFIXES)}): it begins with {head[:8]!r}")
 
 

@@ -135,13 +135,16 @@ class Checkpoint:
 
 
 _RECURRENT = re.compile(
-    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|[ih]2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
+    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|(^|[^a-z])[wu]_?hh([^a-z]|$)|[ih]2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
     re.IGNORECASE,
 )
 
 
 def suspects(checkpoint: Checkpoint) -> list[str]:
-    """Return the matrices of a checkpoint without layers whose names say that they are a recurrent layer's."""
+    """Return the matrices of a checkpoint without layers, or its vectors if it has no matrix, whose names say that they are a
+    recurrent layer's.
+    """
     if checkpoint.layers:
         return []
-    return [name for name, array in checkpoint.tensors.items() if np.ndim(array) > 1 and _RECURRENT.search(name)]
+    named = {name: np.ndim(array) for name, array in checkpoint.tensors.items() if _RECURRENT.search(name)}
+    return [name for name, axes in named.items() if axes > 1] or [name for name, axes in named.items() if axes == 1]

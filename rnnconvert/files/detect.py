@@ -109,9 +109,7 @@ def _of_arrays(file: Opened) -> str:
             f"With one input and what the model gave for it, `rnnconvert identify {file.path} --io sample.npz` finds out what these "
             "arrays are; --layout describes those that are known."
         )
-    return (
-        "Arrays from anywhere else are read from an .npz, a .safetensors or a pickle, with --layout to describe them."
-    )
+    return "Arrays from anywhere else are read from an .npz, a .safetensors, a pickle or tables of C, with --layout to describe them."
 
 
 def _by_name(path: Path) -> str:

@@ -48,6 +48,8 @@ class _Found(NamedTuple):
     parts: Sequence[_Part]
     names: Sequence[str]
     checks: Sequence[str]
+    matrices: Mapping[str, Shape] = {}
+    """The shapes of its matrices that the file has as vectors, by the names in the file."""
 
 
 def lines(arrays: Mapping[str, Array]) -> list[str]:
@@ -62,8 +64,11 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     left = {name: shape for name, shape in shapes.items() if name not in taken}
     stacked = list(_stacked(left))
     taken = {name for found in stacked for name in found.names}
-    joined = _joined({name: shape for name, shape in left.items() if name not in taken})
-    for found in (*by_gate, *stacked, *joined):
+    joined = list(_joined({name: shape for name, shape in left.items() if name not in taken}))
+    flat = (
+        [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
+    )
+    for found in (*by_gate, *stacked, *joined, *flat):
         text = _table(found, len(texts))
         if len(texts) < _MOST_LAYOUTS and text[2:] not in [one[2:] for one in texts] and _reads(text, found, shapes):
             texts.append(text)
@@ -82,6 +87,7 @@ def _reads(text: Sequence[str], found: _Found, shapes: Mapping[str, Shape]) -> b
         layouts = layout_file.parsed("\n".join(text), Path("layout.toml"))
     except UnreadableError:
         return False
+    shapes = {**shapes, **found.matrices}
     own = {_local(name, found.names): shapes[name] for name in found.names}
     return any(fits(layout, own) for layout in layouts if isinstance(layout, Layout))
 
@@ -113,6 +119,14 @@ def _table(found: _Found, number: int) -> list[str]:
     checks.append(
         'the functions: tanh, and sigmoid for gates, unless holds has activations = ["relu"], gate_activations = ["hard_sigmoid"]'
     )
+    # Its arrays under a name of the layer's own: what stands beside them in the file is not taken for the layer's.
+    for name in found.names if found.matrices else ():
+        text += [
+            "[[array]]",
+            f"name = {in_toml(f'{found.kind}/{_local(name, found.names)}')}",
+            f"from = {in_toml(name)}",
+        ]
+        text += [f"shape = {list(found.matrices[name])}"] if name in found.matrices else []
     return [*text, *(f"# check {one}" for one in checks)]
 
 
@@ -231,6 +245,38 @@ def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                     checks = [*checks, *(plain if kind == "rnn" else [])]
                     yield _Found(kind, "", own, [name, bias], checks)
                     break
+
+
+# Every matrix as a vector, as tables of C are.
+
+
+def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+    """Yield layers of stacked gates whose matrices are vectors: the lengths of a bias and of a matrix for the state give the sizes."""
+    lengths = {name: shape[0] for name, shape in shapes.items()}
+    used: set[str] = set()
+    for recurrent in sorted(lengths, key=lambda name: len(_scope(name))):
+        if not _RECURRENT.search(recurrent):
+            continue
+        for (gates, kind), wide in itertools.product(_KINDS.items(), sorted({*lengths.values()})):
+            size = wide // gates
+            others = [
+                name
+                for name, length in lengths.items()
+                if name not in (*used, recurrent) and length > wide and length % wide == 0
+            ]
+            if recurrent in used or wide != gates * size or lengths[recurrent] != wide * size or not others:
+                continue
+            given = _nearest(recurrent, others)
+            matrices = {name: (wide, lengths[name] // wide) for name in (given, recurrent)}
+            vectors = {name: (wide,) for name, length in lengths.items() if length == wide and name not in matrices}
+            bias = {name: (wide,) for name in _biases(recurrent, given, vectors)}
+            parts, checks = _parts(matrices, bias, kind, stacked=True, flipped=False) or ([], [])
+            names = [*matrices, *bias]
+            if parts and bias:
+                used |= set(names)
+                rows = "whether the matrices lie row by row in their vectors, (gate hidden) in; column by column it is in (gate hidden)"
+                own = [one._replace(name=_local(one.name, names)) for one in parts]
+                yield _Found(kind, "", own, names, [*checks, f"{rows}, with both shapes turned round"], matrices)
 
 
 def _nearest(name: str, others: Iterable[str]) -> str:

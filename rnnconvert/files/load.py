@@ -209,7 +209,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
             "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
-            ".safetensors with --layout",
+            ".safetensors or tables of C with --layout",
             details=[*checkpoint.warnings[:5], *draft.lines(checkpoint.tensors)],
         )
     if not checkpoint.layers:

@@ -99,7 +99,7 @@ class Opened:
     @cached_property
     def archive(self) -> str:
         """The sort of archive of arrays, in words; "" for any other file."""
-        return archives.kind(self.head, self.entries, self._headed)
+        return archives.kind(self.path, self.head, self.entries, self._headed)
 
     def ends_table(self) -> bool:
         """Return whether it ends as a table of keys and values does."""

@@ -136,6 +136,8 @@ def _cut(given: Any) -> Cut:
     for key, values in numbers.items():
         if any(type(one) is not int or not (key == "shape") <= one < 1 << 40 for one in values) or len(values) > 2:
             raise _WrongError(f"{where}: {key} is {given[key]!r}, expected whole numbers, at most two")
+    if "steps" not in given:
+        numbers["steps"] = [math.prod(numbers["shape"][axis + 1 :]) for axis in range(len(numbers["shape"]))]
     if len(numbers["shape"]) != len(numbers["steps"]):
         raise _WrongError(f"{where}: expected as many steps as the shape has lengths")
     return Cut(str(name), str(source), numbers["start"][0], tuple(numbers["shape"]), tuple(numbers["steps"]))

@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.reading import charging, read_small
+from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
@@ -100,6 +101,16 @@ def read(path: Path) -> Source:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
         source.text += text
     return source
+
+
+def arrays(source: Source) -> dict[str, Array]:
+    """Return every array and vector of numbers, in the shape that its braces have."""
+    return {**dict(tables(source.text)), **source.arrays}
+
+
+def stored(path: Path) -> Stored:
+    """Return the arrays of C sources as float32. Raises UnreadableError as read does."""
+    return Stored({name: array.astype(np.float32) for name, array in arrays(read(path)).items()}, {})
 
 
 def tables(text: str) -> Iterator[tuple[str, Array]]:
