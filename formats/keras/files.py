@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import hdf5
+from rnnconvert.containers import archives, hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError, shown
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import KIND, STATED, Opened, Seen
+from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.language import registry
@@ -37,6 +37,11 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "the architecture of a Keras model, without weights")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
+    from rnnconvert.formats.keras import variables
+
+    evidence = variables.recognise(file)
+    if evidence:
+        return Seen(SHAPED, evidence)
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     evidence = tensorflow_checkpoint.recognise(file.path)
@@ -66,11 +71,14 @@ def layouts(options: Options) -> list[Layout]:
 
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
-    from rnnconvert.formats.keras import groups
+    from rnnconvert.formats.keras import groups, variables
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
+    file = Opened(path)
+    if file.kinds & variables.KINDS and file.archive:
+        return variables.grouped(file.once(archives.reader(path, file.head)))
     return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(hdf5.read(path))
 
 
