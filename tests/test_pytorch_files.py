@@ -143,6 +143,39 @@ def test_torchscript_is_read(lstm: nn.LSTM, tmp_path: Path) -> None:
     assert agrees(only(path)[1], lstm)
 
 
+def test_torchscript_of_pytorch_1_0_is_named(lstm: nn.LSTM, tmp_path: Path) -> None:
+    old = tmp_path / "old.pt"
+    state = {name: value.detach().clone() for name, value in lstm.state_dict().items()}
+    tensors = [
+        {
+            "dims": [str(size) for size in value.shape], "offset": "0", "strides": [str(step) for step in value.stride()],
+            "requiresGrad": True, "dataType": "FLOAT", "data": {"key": f"tensors/{at}"}, "device": "cpu",
+        }
+        for at, value in enumerate(state.values())
+    ]  # fmt: skip
+    parameters = [{"tensorId": str(at), "isBuffer": False, "name": name} for at, name in enumerate(state)]
+    module = {"name": "encoder", "optimize": True, "parameters": parameters}
+    model = {
+        "protoVersion": "2", "producerName": "pytorch", "producerVersion": "1.0", "tensors": tensors,
+        "mainModule": {"name": "Model", "optimize": True, "submodules": [module]},
+    }  # fmt: skip
+    writer = torch._C.PyTorchFileWriter(str(old))
+    for at, value in enumerate(state.values()):
+        data = value.numpy().tobytes()
+        writer.write_record(f"tensors/{at}", data, len(data))
+    text = json.dumps(model).encode()
+    writer.write_record("model.json", text, len(text))
+    writer.write_end_of_file()
+
+    with pytest.raises(UnreadableError, match=r"TorchScript as PyTorch 1\.0") as refused:
+        load(old)
+    assert "In the PyTorch that saved it" in str(refused.value)
+    with pytest.raises(
+        RuntimeError, match="Legacy model format"
+    ):  # PyTorch of today takes it for the same, and refuses
+        torch.jit.load(str(old))
+
+
 @pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_cells_are_read_and_written(kind: type[Any], tmp_path: Path) -> None:
     cell = kind(3, 5)

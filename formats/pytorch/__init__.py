@@ -2,7 +2,7 @@
 
 FILES = {
     "pytorch": {
-        "kinds": "zip:data.pkl zip:model_weights_config.json npz safetensors pickle tar folder",
+        "kinds": "zip:data.pkl zip:model_weights_config.json zip:model.json npz safetensors pickle tar folder",
         "endings": ".pt .pth .bin .ckpt .th .safetensors .safetensors.index.json",
         "usual": ".safetensors",
         "named": ".safetensors .safetensors.index.json",

@@ -25,6 +25,7 @@ from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, pla
 from rnnconvert.formats.pytorch.recognise import (
     in_folder,
     is_exported,
+    is_first_torchscript,
     named_as_torch,
     of_tensors,
     pickled,
@@ -71,6 +72,13 @@ def _stored(path: Path) -> Stored:
             from rnnconvert.formats.pytorch.archives import export as torch_export
 
             return torch_export.read(path)
+        # An archive with a data.pkl is read by it, whatever lies beside.
+        if not zip_reader.pickle_names(file.entries or ()) and is_first_torchscript(file):
+            raise UnreadableError(
+                path,
+                "it is TorchScript as PyTorch 1.0 to 1.3 saved it, with a model.json in place of a data.pkl",
+                'In the PyTorch that saved it: torch.save(torch.jit.load("old.pt").state_dict(), "new.pt").',
+            )
         named = "npz" in file.kinds and named_as_torch(file)
         return file.once(npz_file.read) if named else zip_reader.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":

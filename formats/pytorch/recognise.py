@@ -69,11 +69,23 @@ def is_exported(file: Opened) -> bool:
     return bool(torch_export.root(file.entries or ()))
 
 
+def is_first_torchscript(file: Opened) -> bool:
+    """Return whether this is TorchScript of PyTorch 1.0 to 1.3: tensors and a model.json, and no data.pkl.
+
+    Source: torch/csrc/jit/serialization/import_legacy.cpp, which looks for model.json.
+    """
+    entries = file.entries or ()
+    roots = {name.removesuffix("model.json") for name in entries if name.rpartition("/")[2] == "model.json"}
+    return any(name.startswith(tuple(f"{root}tensors/" for root in roots)) for name in entries)
+
+
 def _in_zip(file: Opened) -> Seen | None:
     if zip_reader.pickle_names(file.entries or ()):
         return Seen(STATED, "a zip archive with a data.pkl, as torch.save and torch.jit.save write it")
     if is_exported(file):
         return Seen(STATED, "a zip archive with an exported program's weights, as torch.export.save writes it")
+    if is_first_torchscript(file):
+        return Seen(STATED, "a zip archive with a model.json and tensors, as torch.jit.save of PyTorch 1.0 wrote it")
     named = named_as_torch(file) if "npz" in file.kinds else ""
     if named:
         return Seen(SHAPED, named)
