@@ -33,6 +33,14 @@ def test_layers_give_what_keras_gave(name: str) -> None:
     np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
 
 
+def test_the_order_of_a_backward_layer_whose_last_output_is_read_is_that_of_time() -> None:
+    (stack,) = rc.load(GOLDEN / "backward.tflite").layers.values()
+    assert stack.first.reverse and stack.output_order == "time"
+    with np.load(GOLDEN / "backward_lite.npz") as kept:
+        given = reference.run(stack, kept["x"].swapaxes(0, 1))
+        np.testing.assert_allclose(given.hidden[0], kept["y"], rtol=1e-5, atol=1e-6)
+
+
 def test_a_layer_with_a_mask_is_read_with_a_warning() -> None:
     found = rc.load(GOLDEN / "masked.tflite")
     (stack,) = found.layers.values()

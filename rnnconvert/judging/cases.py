@@ -199,7 +199,7 @@ class _Maker:
         hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
         made = Case(
             name,
-            f"{what}; {time} steps, batch of {batch}",
+            f"{what}; {_size(time, batch)}",
             self.numbers(time, batch, self.stack.input_size),
             hidden,
             cell,
@@ -421,5 +421,10 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
         raise UsageError(f"lengths are {lengths}, expected {batch} integers from 0 to {len(x)}")
-    what = f"the input given; {len(x)} steps, batch of {batch}"
+    what = f"the input given; {_size(len(x), batch)}"
     return Case("given", what, x, split.get("hidden"), split.get("cell"), lengths)
+
+
+def _size(time: int, batch: int) -> str:
+    """Return the size of an input in words."""
+    return f"{time} step{'s' if time != 1 else ''}, batch of {batch}"

@@ -37,6 +37,7 @@ LITE = {
     ],
     "unrolled": [layers.LSTM(4, unroll=True)],
     "masked": [layers.Masking(), layers.SimpleRNN(4)],
+    "backward": [layers.GRU(4, go_backwards=True)],
 }
 for name, own in LITE.items():
     model = keras.Sequential([keras.Input((5, 3)), *own])
