@@ -10,9 +10,9 @@ SYSTEM = System(
 _WX, _WH, _BIAS = Tensor("Wx", "input"), Tensor("Wh", "recurrent"), Tensor("bias", "input_bias")
 _RNN = (Tensor("Wxh", "input"), Tensor("Whh", "recurrent"), _BIAS)
 _GRU = (_WX, _WH, Tensor("b", "input_bias"), Tensor("bhn", "recurrent_bias[n]"))
-_ONE, _TWO = (Holds((biases, "none"), layers=False, directions=1) for biases in ("input", "both"))
+_ONE_BIAS, _TWO_BIASES = (Holds((biases, "none"), layers=False, directions=1) for biases in ("input", "both"))
 _ANY = Holds(("input", "none"), ("tanh", "relu"), layers=False, directions=1)
 
 RNN = Layout("mlx.rnn", "rnn", "n", _RNN, "recurrent.py, RNN", "mlx.nn.RNN", holds=_ANY)
-LSTM = Layout("mlx.lstm", "lstm", "i f g o", (_WX, _WH, _BIAS), "recurrent.py, LSTM", "mlx.nn.LSTM", holds=_ONE)
-GRU = Layout("mlx.gru", "gru", "r z n", _GRU, "recurrent.py, GRU", "mlx.nn.GRU", reset_after=True, holds=_TWO)
+LSTM = Layout("mlx.lstm", "lstm", "i f g o", (_WX, _WH, _BIAS), "recurrent.py, LSTM", "mlx.nn.LSTM", holds=_ONE_BIAS)
+GRU = Layout("mlx.gru", "gru", "r z n", _GRU, "recurrent.py, GRU", "mlx.nn.GRU", reset_after=True, holds=_TWO_BIASES)

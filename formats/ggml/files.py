@@ -39,9 +39,9 @@ class Ggml(ArrayFiles):
 
         def integers(count: int) -> tuple[int, ...]:
             nonlocal at
-            found = view(data, at, (count,), np.dtype("<i4"), file.path, "a header")
-            at += found.nbytes
-            return tuple(int(one) for one in found)
+            values = view(data, at, (count,), np.dtype("<i4"), file.path, "a header")
+            at += values.nbytes
+            return tuple(int(value) for value in values)
 
         layers = integers(6)[-1]  # the version, the window, the context, and how many layers its encoder has
         if not 0 <= layers <= _MOST_LAYERS:

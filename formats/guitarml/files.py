@@ -51,24 +51,24 @@ class GuitarMl(ArrayFiles):
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer; what `model_data` says of other layers than there are is an error."""
-        found = super().read(path, options)
-        document: Any = found.metadata["document"]
+        checkpoint = super().read(path, options)
+        document: Any = checkpoint.metadata["document"]
         about = document.get(_ABOUT, {})
         if not isinstance(about, dict):
             raise UnreadableError(path, f"its {_ABOUT} is not an object")
-        left: Any = found.metadata["left"]
+        left: Any = checkpoint.metadata["left"]
         warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
-        if found.metadata["enveloped"]:
+        if checkpoint.metadata["enveloped"]:
             warnings += [
                 f"the file states {name!r}, whose effect is unknown"
                 for name in document
                 if name not in (_ABOUT, _STATE)
             ]
-        for name, stack in found.layers.items():
+        for name, stack in checkpoint.layers.items():
             facts = options.facts(name, _ABOUT, about, neutral={"model": ("SimpleRNN",)})
             facts.take("skip")
             has = {"input_size": stack.input_size, "hidden_size": stack.hidden_size, "num_layers": stack.num_layers}
-            has |= _of_dense(name, found.tensors)
+            has |= _of_dense(name, checkpoint.tensors)
             for key, value in has.items():
                 if key in facts and (type(facts[key]) not in (int, bool) or facts[key] != value):
                     raise UnreadableError(
@@ -88,7 +88,7 @@ class GuitarMl(ArrayFiles):
                 f"skip is {about['skip']}: so many of the first inputs are added to the output of the whole model, and a layer alone "
                 "does not do that"
             )
-        return found.replace(warnings=(*found.warnings, *warnings))
+        return checkpoint.replace(warnings=(*checkpoint.warnings, *warnings))
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what `model_data` states."""

@@ -44,8 +44,8 @@ def recognise(file: Opened) -> Seen | None:
         runs, doubts = search(shapes_of(_arrays(file)[0]), layouts(Options()))
     except UnreadableError:
         return None
-    met = f"{file.archive}, arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
-    return Seen(SHAPED, met) if runs or doubts else None
+    description = f"{file.archive}, arrays by their places (arr_0, arr_1, ...), which may be those of {NAME} layers"
+    return Seen(SHAPED, description) if runs or doubts else None
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -77,10 +77,12 @@ def read(path: Path, options: Options) -> Checkpoint:
     that do not fit, RefusedError for peepholes of Lasagne 0.1.
     """
     arrays, unreadable = _arrays(Opened(path))
-    said = options.get("arrays")
+    places = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
-    runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
-    if not said and not doubts:
+    runs, doubts = (
+        (told(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
+    )
+    if not places and not doubts:
         ask_others(runs, shapes_of(arrays), options)
     layers: dict[str, Recurrent] = {}
     for number, run in enumerate(runs):
@@ -100,7 +102,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
     """Return a layer in canonical form; what the numbers leave open is asked."""
-    given = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
+    tensors = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
     cell = run.layout.cell
     if run.layout.kind == "rnn":
         why = "parameters do not hold a RecurrentLayer's function; its default is rectify"
@@ -108,7 +110,7 @@ def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options
     cell = with_functions(cell, run.layout, name, options)
     why = "parameters do not state whether a layer reads from the end (backwards=True)"
     backwards = options.ask("go_backwards", name, assumed="false", why=why) == "true"
-    stack = assemble(name, cell, unpack(run.layout, run.sizes, given), 1)
+    stack = assemble(name, cell, unpack(run.layout, run.sizes, tensors), 1)
     _check_release(name, stack.first, options)
     return each(stack, lambda direction: direction.replace(reverse=backwards))
 
@@ -119,8 +121,8 @@ def _check_release(name: str, direction: Direction, options: Options) -> None:
     if peephole is None or not peephole.any():
         return
     why = "Lasagne 0.1 adds the output gate's peephole after its function, later ones before"
-    said = options.ask("release", name, assumed="0.2", why=why)
-    if said == "0.1":
+    release = options.ask("release", name, assumed="0.2", why=why)
+    if release == "0.1":
         raise RefusedError(
             "the peepholes of Lasagne 0.1", "the canonical form",
             "it computes o = sigmoid(a) + w * c, but every other LSTM o = sigmoid(a + w * c)",
@@ -136,11 +138,11 @@ def write(path: Path, job: Job) -> list[str]:
     notes = []
     for part in job.parts:
         for stack in split_stack(part.stack):
-            whole = each(stack, _with_states)
-            packed: list[Array | Pieced] = list(pack(part.layout, whole, job.dtype, job.watch).values())
+            with_states = each(stack, _with_states)
+            packed: list[Array | Pieced] = list(pack(part.layout, with_states, job.dtype, job.watch).values())
             rows.append((starts.get(stack.name), packed))
             notes.append(
-                f"{stack.name} loads into {_constructor(part.layout, whole)}, from its place on ({len(packed)} arrays)"
+                f"{stack.name} loads into {_constructor(part.layout, with_states)}, from its place on ({len(packed)} arrays)"
             )
     check_places(path, home, [start for start, _ in rows], job.carried)
     others: dict[int, Array | Pieced] = {}

@@ -29,11 +29,11 @@ SUFFIXES = registry.endings(NAME)
 
 _LAYER = "lstm"
 _VERSION = "0.5.4"
-_KNOWN = re.compile(r"0\.[567]\.\d+")
+_READABLE_VERSION = re.compile(r"0\.[567]\.\d+")
 _SIZES = ("input_size", "hidden_size", "num_layers")
 _PARTS = frozenset({"input", "recurrent", "input_bias", "initial_hidden", "initial_cell"})
 _MOST, _MOST_LAYERS = 1 << 20, 256
-_BESIDE = ("version", "metadata", "architecture", "config", "weights", "sample_rate")
+_KEYS = ("version", "metadata", "architecture", "config", "weights", "sample_rate")
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -55,10 +55,10 @@ def layouts(options: Options) -> list[Layout]:
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return the version, the sample rate and what the maker of a model says of it."""
     document: Any = checkpoint.metadata["document"]
-    said = document.get("metadata")
+    metadata = document.get("metadata")
     return {
         **{key: document.get(key, "") for key in ("version", "architecture", "sample_rate")},
-        **(said if isinstance(said, dict) else {}),
+        **(metadata if isinstance(metadata, dict) else {}),
     }
 
 
@@ -96,10 +96,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     version = document.get("version")
     odd = (
         []
-        if _KNOWN.fullmatch(str(version))
+        if _READABLE_VERSION.fullmatch(str(version))
         else [f"its version is {version!r}; what is known here are those of 0.5 to 0.7"]
     )
-    odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
+    odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _KEYS]
     return Checkpoint(
         str(path), NAME, {_LAYER: stack}, head, evidence, options.questions, tuple(odd), metadata, {"weights": weights}
     )
@@ -143,11 +143,11 @@ def write(path: Path, job: Job) -> list[str]:
     packed = np.asarray(pack(part.layout, stack, job.dtype, job.watch)["weights"])
     sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
     head = [job.carried.get(name) for name in ("head.weight", "head.bias")]
-    kept = [np.asarray(one).reshape(-1) for one in head if one is not None]
-    read: Any = job.source.metadata.get("document") if len(kept) == 2 else None
+    head_parts = [np.asarray(array).reshape(-1) for array in head if array is not None]
+    read: Any = job.source.metadata.get("document") if len(head_parts) == 2 else None
     notes = []
     if read is None:
-        kept = [np.zeros(stack.hidden_size + 1, packed.dtype)]
+        head_parts = [np.zeros(stack.hidden_size + 1, packed.dtype)]
         notes.append(
             f"its head is zeros, since a recurrent layer has none: the model is silent until the last {stack.hidden_size + 1} "
             "numbers of its weights are those of a dense layer, its weights and then its bias"
@@ -155,7 +155,7 @@ def write(path: Path, job: Job) -> list[str]:
         job.dropped.update(job.carried)
         read = {"version": _VERSION, "architecture": "LSTM"}
     if not job.dry_run:
-        weights: Array = np.concatenate([packed, *kept])
+        weights: Array = np.concatenate([packed, *head_parts])
         json_file.write(path, {**read, "config": {**read.get("config", {}), **sizes}, "weights": weights})
     return notes
 

@@ -68,10 +68,10 @@ def absent(variant: Mapping[str, Any]) -> str:
             f"the environment variable {VARIABLE}"
         )
     try:
-        found = _version(ctypes.CDLL(path))
+        version = _version(ctypes.CDLL(path))
     except (OSError, AttributeError) as error:
         return f"{path} is not oneDNN: {error}"
-    return "" if found.startswith("3.") else f"{path} is oneDNN {found}, but version 3 is needed"
+    return "" if version.startswith("3.") else f"{path} is oneDNN {version}, but version 3 is needed"
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
@@ -85,14 +85,14 @@ class _Version(ctypes.Structure):
 
 def _version(library: ctypes.CDLL) -> str:
     library.dnnl_version.restype = ctypes.POINTER(_Version)
-    said = library.dnnl_version().contents
-    return f"{said.major}.{said.minor}.{said.patch}"
+    version = library.dnnl_version().contents
+    return f"{version.major}.{version.minor}.{version.patch}"
 
 
 def _path() -> str:
-    beside = Path(sys.prefix) / "lib" / "libdnnl.so.3"
-    found = os.environ.get(VARIABLE) or (str(beside) if beside.is_file() else "")
-    return found or ctypes.util.find_library("dnnl") or ""
+    installed = Path(sys.prefix) / "lib" / "libdnnl.so.3"
+    library = os.environ.get(VARIABLE) or (str(installed) if installed.is_file() else "")
+    return library or ctypes.util.find_library("dnnl") or ""
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     library = _Library(_path())
     y = np.asarray(request["x"])
     hidden, cell = ([*(request.get(name) or [])] for name in ("hidden", "cell"))
-    found: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    final_states: dict[str, list[Array]] = {"hidden": [], "cell": []}
     for name in _layers(arrays, request["layers"]):
         weights = _weights(arrays, name)
         count = weights["weights_layer"].shape[0] * weights["weights_layer"].shape[1]
@@ -111,9 +111,9 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]
         merge = request["how"].get("merge_mode", "concat")
         y, last, last_cell = _Primitive(library, weights, y, states, activation, merge).run()
-        found["hidden"] += last
-        found["cell"] += last_cell
-    return {"y": y, **found}
+        final_states["hidden"] += last
+        final_states["cell"] += last_cell
+    return {"y": y, **final_states}
 
 
 def _layers(arrays: Mapping[str, Array], asked: Sequence[str]) -> list[str]:
@@ -132,15 +132,15 @@ def _layers(arrays: Mapping[str, Array], asked: Sequence[str]) -> list[str]:
 
 def _weights(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     """Return the weights of a primitive by its arguments, on oneDNN's own axes, laid out in memory as in the file."""
-    found = {}
+    weights = {}
     for name, (argument, axes) in _WEIGHTS.items():
         array = arrays.get(prefix + name)
         if array is None:
             continue
         if array.dtype != np.float32:
             raise NotImplementedError(f"{name} of type {array.dtype}: the oneDNN executor runs only float32")
-        found[argument] = np.ascontiguousarray(array).transpose(np.argsort(axes))
-    return found
+        weights[argument] = np.ascontiguousarray(array).transpose(np.argsort(axes))
+    return weights
 
 
 class _Library:
@@ -167,19 +167,19 @@ class _Library:
 
     def like(self, array: Array) -> ctypes.c_void_p:
         """Return a memory descriptor with an array's layout."""
-        made, steps = (
+        descriptor, steps = (
             ctypes.c_void_p(),
             (ctypes.c_int64 * array.ndim)(*(step // array.itemsize for step in array.strides)),
         )
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        self.call("dnnl_memory_desc_create_with_strides", ctypes.byref(made), array.ndim, shape, _FLOAT, steps)
-        return made
+        self.call("dnnl_memory_desc_create_with_strides", ctypes.byref(descriptor), array.ndim, shape, _FLOAT, steps)
+        return descriptor
 
     def any(self, shape: Sequence[int]) -> ctypes.c_void_p:
         """Return a memory descriptor of a shape in the layout that oneDNN prefers."""
-        made, sizes = ctypes.c_void_p(), (ctypes.c_int64 * len(shape))(*shape)
-        self.call("dnnl_memory_desc_create_with_tag", ctypes.byref(made), len(shape), sizes, _FLOAT, _ANY_FORMAT)
-        return made
+        descriptor, sizes = ctypes.c_void_p(), (ctypes.c_int64 * len(shape))(*shape)
+        self.call("dnnl_memory_desc_create_with_tag", ctypes.byref(descriptor), len(shape), sizes, _FLOAT, _ANY_FORMAT)
+        return descriptor
 
     def wanted(self, primitive: ctypes.c_void_p, argument: str) -> ctypes.c_void_p:
         """Return the layout that a primitive wants for an argument."""
@@ -192,17 +192,19 @@ class _Library:
 
     def memory(self, descriptor: ctypes.c_void_p, buffer: Array) -> ctypes.c_void_p:
         """Return memory that is a buffer of ours."""
-        made = ctypes.c_void_p()
+        memory = ctypes.c_void_p()
         pointer = buffer.ctypes.data_as(ctypes.c_void_p)
-        self.call("dnnl_memory_create", ctypes.byref(made), descriptor, self.engine, pointer)
-        return made
+        self.call("dnnl_memory_create", ctypes.byref(memory), descriptor, self.engine, pointer)
+        return memory
 
     def execute(self, description: ctypes.c_void_p, arguments: Mapping[int, ctypes.c_void_p]) -> None:
         """Run a primitive to its end."""
         primitive = ctypes.c_void_p()
         self.call("dnnl_primitive_create", ctypes.byref(primitive), description)
-        given = (_Argument * len(arguments))(*(_Argument(number, memory) for number, memory in arguments.items()))
-        self.call("dnnl_primitive_execute", primitive, self.stream, len(arguments), given)
+        argument_array = (_Argument * len(arguments))(
+            *(_Argument(number, memory) for number, memory in arguments.items())
+        )
+        self.call("dnnl_primitive_execute", primitive, self.stream, len(arguments), argument_array)
         self.call("dnnl_stream_wait", self.stream)
         self.call("dnnl_primitive_destroy", primitive)
 
@@ -226,24 +228,24 @@ class _Primitive:
         self.out = self.hidden if projection is None else projection.shape[3]
         steps, batch = x.shape[:2]
         zeros = np.zeros((layers, self.directions, batch, self.hidden), np.float32)
-        given = [
+        initial_states = [
             None if state is None else np.stack(state).reshape(layers, self.directions, batch, -1) for state in states
         ]
         width = self.out * (self.directions if merge == "concat" else 1)
         self.arrays: dict[str, Array] = {
-            "src_layer": x, "src_iter": zeros[..., : self.out] if given[0] is None else given[0],
+            "src_layer": x, "src_iter": zeros[..., : self.out] if initial_states[0] is None else initial_states[0],
             "dst_layer": np.zeros((steps, batch, width)), "dst_iter": zeros[..., : self.out],
         }  # fmt: skip
         if self.kind == "lstm":
-            self.arrays["src_iter_c"] = zeros if given[1] is None else given[1]
+            self.arrays["src_iter_c"] = zeros if initial_states[1] is None else initial_states[1]
             self.arrays["dst_iter_c"] = zeros
         self.arrays = {name: np.array(array, np.float32, order="C") for name, array in self.arrays.items()}
 
     def run(self) -> tuple[Array, list[Array], list[Array]]:
         """Return the outputs (time, batch, out), and the final states of each layer and direction."""
         library = self.library
-        own = {name: library.like(array) for name, array in self.arrays.items()}
-        own |= {name: library.any(array.shape) for name, array in self.weights.items()}
+        descriptors = {name: library.like(array) for name, array in self.arrays.items()}
+        descriptors |= {name: library.any(array.shape) for name, array in self.weights.items()}
         description = ctypes.c_void_p()
         ways = ctypes.c_int(_JOINED[self.merge] if self.directions == 2 else _FORWARD)
         states = ["src_layer", "src_iter", *(["src_iter_c"] if self.kind == "lstm" else [])]
@@ -263,14 +265,14 @@ class _Primitive:
             flags += [ctypes.c_float(0), ctypes.c_float(0)]
         library.call(
             f"dnnl_{self.kind}_forward_primitive_desc_create", ctypes.byref(description), library.engine, *head, ways,
-            *(own.get(name) for name in names), *flags, None,
+            *(descriptors.get(name) for name in names), *flags, None,
         )  # fmt: skip
-        memories = {name: library.memory(own[name], array) for name, array in self.arrays.items()}
-        kept = []
+        memories = {name: library.memory(descriptors[name], array) for name, array in self.arrays.items()}
+        buffers = []
         for name, array in self.weights.items():
             wanted = library.wanted(description, name)
-            kept.append(np.zeros(library.size(wanted), np.uint8))
-            memories[name] = library.memory(wanted, kept[-1])
+            buffers.append(np.zeros(library.size(wanted), np.uint8))
+            memories[name] = library.memory(wanted, buffers[-1])
             self._reorder(array, wanted, memories[name])
         library.execute(description, {_ARGUMENTS[name]: memory for name, memory in memories.items()})
         last = self.arrays["dst_iter"]

@@ -59,8 +59,8 @@ class _Walk:
 
     def numbers(self, form: str) -> Any:
         """Return numbers of a form; one by itself."""
-        found = struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
-        return found[0] if len(found) == 1 else found
+        values = struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))
+        return values[0] if len(values) == 1 else values
 
     def text(self) -> str:
         """Return a text behind its length."""
@@ -95,9 +95,9 @@ class _Walk:
         units = matrices[0].shape[0]
         both = inputs == width + 2 * units
         matrices += [self.matrix() for _ in range(3 + both)]
-        if not both and (inputs != width + units or {one.shape for one in matrices} != {(units, inputs + 1)}):
+        if not both and (inputs != width + units or {matrix.shape for matrix in matrices} != {(units, inputs + 1)}):
             raise UnreadableError(
-                self.path, f"the gates of {name!r} do not fit together: {[one.shape for one in matrices]}"
+                self.path, f"the gates of {name!r} do not fit together: {[matrix.shape for matrix in matrices]}"
             )
         if both:
             self.unread.append(f"{name}: an LSTM over two dimensions, which no other system here computes")
@@ -115,17 +115,17 @@ class _Walk:
         dtype: np.dtype[Any] = np.dtype("i1" if mode & _INT8 else "<f8")
         rows, columns = self.numbers("ii")
         self.take(dtype.itemsize)  # what an empty place of the array holds
-        found = view(self.data, self.at, (rows, columns), dtype, self.path, "a matrix of weights")
-        self.at += found.nbytes
+        matrix = view(self.data, self.at, (rows, columns), dtype, self.path, "a matrix of weights")
+        self.at += matrix.nbytes
         if not mode & _INT8:
-            return found
+            return matrix
         self.integers = True
         scales = np.frombuffer(self.take(8 * self.numbers("I")), "<f8")[:rows]
         if scales.size != rows:
             raise UnreadableError(self.path, f"a matrix of {rows} rows has {scales.size} scales")
-        charging(found.size).memory(12 * found.size, self.path)
+        charging(matrix.size).memory(12 * matrix.size, self.path)
         with np.errstate(all="ignore"):
-            return np.asarray(found * scales[:, None], np.float32)
+            return np.asarray(matrix * scales[:, None], np.float32)
 
 
 class Tesseract(ArrayFiles):
@@ -149,7 +149,7 @@ class Tesseract(ArrayFiles):
                 raise UnreadableError(file.path, "it has no network: files before Tesseract 4 have none")
             places = struct.unpack(f"<{count}q", data[4 : 4 + 8 * count].tobytes())
             begin = places[_COMPONENT]
-            end = min((one for one in (*places, data.size) if one > begin), default=0)
+            end = min((place for place in (*places, data.size) if place > begin), default=0)
             if not 0 < begin < end <= data.size:
                 raise UnreadableError(file.path, "it has no network, or one outside the file")
             data = data[begin:end]
@@ -159,11 +159,11 @@ class Tesseract(ArrayFiles):
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every LSTM; warnings name what its integers lose."""
-        found = super().read(path, options)
-        unread: Any = found.metadata["unread"]
-        said = ("its weights are stored as int8, and are read as the float32 numbers that these stand for",)
-        warnings = (*found.warnings, *unread, *(said if found.metadata["integers"] else ()))
-        return found.replace(warnings=warnings, unread=(*found.unread, *unread))
+        checkpoint = super().read(path, options)
+        unread: Any = checkpoint.metadata["unread"]
+        warning = ("its weights are stored as int8, and are read as the float32 numbers that these stand for",)
+        warnings = (*checkpoint.warnings, *unread, *(warning if checkpoint.metadata["integers"] else ()))
+        return checkpoint.replace(warnings=warnings, unread=(*checkpoint.unread, *unread))
 
 
 ADAPTERS = (Tesseract("tesseract", registry.endings("tesseract"), "/"),)

@@ -96,11 +96,11 @@ def read(path: Path, options: Options) -> Checkpoint:
         if inner == "GRU" and settings.get("reset_after"):
             unread.append(f"{name}: a GRU with reset_after, which TensorFlow.js itself does not load")
             continue
-        layers[name], own = _layer(path, name, inner, (config, settings), arrays, options)
-        used |= own
+        layers[name], consumed = _layer(path, name, inner, (config, settings), arrays, options)
+        used |= consumed
         configs[name] = Entry(name, kind, config)
-        if own & set(narrow):
-            kinds = " and ".join(sorted({narrow[one] for one in own if one in narrow}))
+        if consumed & set(narrow):
+            kinds = " and ".join(sorted({narrow[full] for full in consumed if full in narrow}))
             warnings.append(
                 f"{name}: its weights are stored as {kinds}, and are read as the float numbers that these stand for"
             )
@@ -121,17 +121,17 @@ def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str,
         raise UnreadableError(path, f"its models are nested more than {_MOST_DEEP} deep")
     config = model.get("config") if isinstance(model, dict) else None
     listed = config.get("layers") if isinstance(config, dict) else config
-    for one in listed if isinstance(listed, list) else []:
+    for element in listed if isinstance(listed, list) else []:
         if (
-            not isinstance(one, dict)
-            or not isinstance(one.get("config"), dict | list)
-            or not isinstance(one.get("class_name"), str)
+            not isinstance(element, dict)
+            or not isinstance(element.get("config"), dict | list)
+            or not isinstance(element.get("class_name"), str)
         ):
             raise UnreadableError(path, "a layer of its configuration has no class_name and config")
-        if one["class_name"] in ("Sequential", "Model", "Functional"):
-            yield from _layers(path, one, depth + 1)
-        elif isinstance(one["config"], dict):
-            yield one["class_name"], one["config"]
+        if element["class_name"] in ("Sequential", "Model", "Functional"):
+            yield from _layers(path, element, depth + 1)
+        elif isinstance(element["config"], dict):
+            yield element["class_name"], element["config"]
 
 
 def _layer(
@@ -143,21 +143,21 @@ def _layer(
     """
     outer, config = configs
     ways = _WAYS if outer is not config else _WAYS[:1]
-    found: dict[str, Array] = {}
+    tensors: dict[str, Array] = {}
     names: set[str] = set()
-    own = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
+    local_names = {full: full.removeprefix(f"{name}/") for full in arrays if full.startswith(f"{name}/")}
     # A layer of a model in a model may have that model's name before its own.
-    own = own or {full: full.partition(f"/{name}/")[2] for full in arrays if f"/{name}/" in full}
-    for full, rest in own.items():
+    local_names = local_names or {full: full.partition(f"/{name}/")[2] for full in arrays if f"/{name}/" in full}
+    for full, rest in local_names.items():
         scopes = rest.split("/")
-        begun = [one for one in ways if scopes[0].startswith(f"{one}_")] if len(ways) == 2 else []
+        begun = [way for way in ways if scopes[0].startswith(f"{way}_")] if len(ways) == 2 else []
         local = "/".join((*begun, scopes[-1]))
-        if local in found:
+        if local in tensors:
             raise UnreadableError(path, f"the layer {name!r} has two weights that are both {local!r}")
-        found[local] = arrays[full]
+        tensors[local] = arrays[full]
         names.add(full)
     layout = registry.layout(NAME, _CLASSES[kind], False if kind == "GRU" else None)
-    shapes = {local: tuple(array.shape) for local, array in found.items()}
+    shapes = {local: tuple(array.shape) for local, array in tensors.items()}
     sizes = fit(layout, shapes)
     if sizes is None or sizes.num_directions != len(ways):
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
@@ -175,9 +175,9 @@ def _layer(
         raise UnreadableError(
             path, f"{name!r} states {config.get('units')} units, but its weights are for {sizes.hidden_size}"
         )
-    stored = found
-    if len({array.dtype for array in found.values()}) > 1:
-        stored = {local: np.asarray(array, np.float32) for local, array in found.items()}
+    stored = tensors
+    if len({array.dtype for array in tensors.values()}) > 1:
+        stored = {local: np.asarray(array, np.float32) for local, array in tensors.items()}
     function = _function(path, name, config.get("activation", "tanh"))
     cell = layout.cell.replace(activation=function)
     if kind != "SimpleRNN":
@@ -186,20 +186,20 @@ def _layer(
         cell = cell.replace(output_activation=function)
     parts = unpack(layout, sizes, stored)
     backwards = bool(config.get("go_backwards")) and len(ways) == 1
-    made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or backwards) for way in range(len(ways)))
+    directions = tuple(Direction(cell, parts[0, way], reverse=way == 1 or backwards) for way in range(len(ways)))
     merge: Any = outer.get("merge_mode", "concat") if len(ways) == 2 else "concat"
     merge = "none" if merge is None else merge
     if merge not in ("concat", "sum", "mul", "ave", "none"):
         raise UnreadableError(path, f"{name!r} has the merge_mode {merge!r}")
-    return Recurrent(name, (Layer(made, merge),), output_order="processing" if backwards else "time"), names
+    return Recurrent(name, (Layer(directions, merge),), output_order="processing" if backwards else "time"), names
 
 
-def _function(path: Path, name: str, said: Any) -> Activation:
+def _function(path: Path, name: str, function: Any) -> Activation:
     """Return a function by its name, or by its class where it is a layer's configuration."""
-    called = said.get("class_name") if isinstance(said, dict) else said
+    called = function.get("class_name") if isinstance(function, dict) else function
     if not isinstance(called, str):
-        raise UnreadableError(path, f"{name!r} has the activation {said!r}, which is not the name of one")
-    plain = "".join(f"_{one.lower()}" if one.isupper() else one for one in called).lstrip("_")
+        raise UnreadableError(path, f"{name!r} has the activation {function!r}, which is not the name of one")
+    plain = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in called).lstrip("_")
     if plain == "hard_sigmoid":
         return HARD_SIGMOID_KERAS_2
     return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
@@ -246,9 +246,9 @@ def write(path: Path, job: Job) -> list[str]:
                 numbers.pieces(array)
             return f"{numbers.value:08x}"
 
-        with replacing_with_data(path, fill) as (file, beside):
-            document["weightsManifest"][0]["paths"] = [beside]
-            job.beside.append(path.with_name(beside))
+        with replacing_with_data(path, fill) as (file, data_name):
+            document["weightsManifest"][0]["paths"] = [data_name]
+            job.beside.append(path.with_name(data_name))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
     return [
         f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel",

@@ -29,14 +29,14 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
     narrow: dict[str, str] = {}
     files: list[Path] = []
     for group in _list(path, manifest, "weightsManifest"):
-        names = [companion(path, one) for one in _list(path, group.get("paths"), "paths", str)]
+        names = [companion(path, file_name) for file_name in _list(path, group.get("paths"), "paths", str)]
         if len(files) + len(names) > _MOST_FILES:
             raise UnreadableError(path, f"it names more than {_MOST_FILES} files of weights")
         parts = []
-        for one in names:
-            if not one.is_file():
-                raise MissingFileError(one)
-            parts.append(map_file(one) if one.stat().st_size else np.zeros(0, np.uint8))
+        for file in names:
+            if not file.is_file():
+                raise MissingFileError(file)
+            parts.append(map_file(file) if file.stat().st_size else np.zeros(0, np.uint8))
         files += names
         size = sum(part.size for part in parts)
         if len(parts) > 1:
@@ -56,7 +56,7 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
 
 
 def _list(path: Path, value: Any, what: str, kind: type = dict) -> list[Any]:
-    if not isinstance(value, list) or not all(isinstance(one, kind) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
         raise UnreadableError(path, f"its {what} is not a list of what it should be")
     return value
 
@@ -70,23 +70,25 @@ def _entry(path: Path, entry: dict[str, Any], data: Array, at: int) -> tuple[str
     """Return a weight's name, its numbers, how these are stored if that is narrower, and where the next one begins."""
     name, kind = entry.get("name"), entry.get("dtype")
     shape: Any = entry.get("shape")
-    whole = isinstance(shape, list) and all(type(length) is int for length in shape)
-    if not isinstance(name, str) or not whole or not isinstance(kind, str) or kind not in _TYPES:
+    has_shape = isinstance(shape, list) and all(type(length) is int for length in shape)
+    if not isinstance(name, str) or not has_shape or not isinstance(kind, str) or kind not in _TYPES:
         raise UnreadableError(
             path, f"the weight {name!r} of shape {shape} and type {kind!r} is not one that can be read"
         )
-    told = entry.get("quantization")
+    quantization = entry.get("quantization")
     stored: Any = kind
-    if told is not None:
-        stored = told.get("dtype") if isinstance(told, dict) else None
-        numbers = isinstance(told, dict) and all(_is_number(told.get(key, 0)) for key in ("scale", "min"))
+    if quantization is not None:
+        stored = quantization.get("dtype") if isinstance(quantization, dict) else None
+        numbers = isinstance(quantization, dict) and all(
+            _is_number(quantization.get(key, 0)) for key in ("scale", "min")
+        )
         if stored not in ("uint8", "uint16", "float16") or not numbers or kind != "float32":
-            raise UnreadableError(path, f"the weight {name!r} is quantized in a way that is unknown: {told!r}")
+            raise UnreadableError(path, f"the weight {name!r} is quantized in a way that is unknown: {quantization!r}")
     dtype = np.dtype(_TYPES[stored])
     array = view(data, at, tuple(shape), dtype, path, name)
     size = array.nbytes
-    if told is not None and stored != "float16":
+    if quantization is not None and stored != "float16":
         charging(size).memory(8 * array.size, path)
         with np.errstate(all="ignore"):
-            array = (array * np.float64(told.get("scale", 1)) + told.get("min", 0)).astype(np.float32)
-    return name, array, stored if told is not None else "", at + size
+            array = (array * np.float64(quantization.get("scale", 1)) + quantization.get("min", 0)).astype(np.float32)
+    return name, array, stored if quantization is not None else "", at + size

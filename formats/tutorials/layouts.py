@@ -19,7 +19,7 @@ SYSTEM = System(
     (".npz",), separator="_",
 )  # fmt: skip
 
-_ONE, _NONE = (Holds((biases,), layers=False, directions=1, reverse=True) for biases in ("input", "none"))
+_ONE_BIAS, _NO_BIAS = (Holds((biases,), layers=False, directions=1, reverse=True) for biases in ("input", "none"))
 _STACKED = (
     Tensor("W", "input", "in (gate hidden)"), Tensor("U", "recurrent", "in (gate hidden)"), Tensor("b", "input_bias", "(gate hidden)"),
 )  # fmt: skip
@@ -32,19 +32,19 @@ THEANO_LSTM = Layout(
     _STACKED,
     "lstm.py, lstm_layer",
     "lstm_layer",
-    holds=_ONE,
+    holds=_ONE_BIAS,
 )
 NEMATUS_GRU = Layout(
     "tutorials.nematus_gru", "gru", "r z n",
     (Tensor("W", "input[r z]", "in (gate hidden)"), Tensor("U", "recurrent[r z]", "in (gate hidden)"),
      Tensor("b", "input_bias[r z]", "(gate hidden)"),
      Tensor("Wx", "input[n]", "in hidden"), Tensor("Ux", "recurrent[n]", "in hidden"), Tensor("bx", "input_bias[n]", "hidden")),
-    "nmt.py, gru_layer", "gru_layer", reset_after=True, holds=_ONE,
+    "nmt.py, gru_layer", "gru_layer", reset_after=True, holds=_ONE_BIAS,
 )  # fmt: skip
 KARPATHY_RNN = Layout(
     "tutorials.karpathy_rnn", "rnn", "n",
     (Tensor("Wxh", "input"), Tensor("Whh", "recurrent"), Tensor("bh", "input_bias", "hidden 1")),
-    "min-char-rnn.py", "min-char-rnn", holds=_ONE,
+    "min-char-rnn.py", "min-char-rnn", holds=_ONE_BIAS,
 )  # fmt: skip
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",
@@ -53,36 +53,38 @@ BRITZ_RNN = Layout(
     (Tensor("U", "input"), Tensor("W", "recurrent")),
     "rnn_theano.py, RNNTheano",
     "RNNTheano",
-    holds=_NONE,
+    holds=_NO_BIAS,
 )
 STATE_FIRST = Layout(
     "tutorials.state_first", "lstm", "i f g o",
     (Tensor("W{gate}", "recurrent input", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((h, x)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE,
+    "W @ concatenate((h, x)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE_BIAS,
 )  # fmt: skip
 INPUT_FIRST = Layout(
     "tutorials.input_first", "lstm", "i f g o",
     (Tensor("W{gate}", "input recurrent", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((x, h)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE,
+    "W @ concatenate((x, h)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE_BIAS,
 )  # fmt: skip
 D2L_LSTM = Layout(
     "tutorials.d2l_lstm", "lstm", "i f g o",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.1, LSTMScratch", "LSTMScratch", letters=_LETTERS, holds=_ONE,
+    "10.1, LSTMScratch", "LSTMScratch", letters=_LETTERS, holds=_ONE_BIAS,
 )  # fmt: skip
 D2L_RNN = Layout(
     "tutorials.d2l_rnn", "rnn", "n",
     (Tensor("W_xh", "input", "in hidden"), Tensor("W_hh", "recurrent", "in hidden"), Tensor("b_h", "input_bias", "hidden")),
-    "9.5, RNNScratch", "RNNScratch", holds=_ONE,
+    "9.5, RNNScratch", "RNNScratch", holds=_ONE_BIAS,
 )  # fmt: skip
 D2L_GRU = Layout(
     "tutorials.d2l_gru", "gru", "r z n",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE,
+    "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE_BIAS,
 )  # fmt: skip
 
 
-def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE) -> Layout:
+def _lstm(
+    name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE_BIAS
+) -> Layout:
     """Return an LSTM of two matrices and a bias a gate."""
     of_input, of_state = spelling
     tensors = (
@@ -115,9 +117,15 @@ COLUMNS_LSTM_COLUMN = _lstm("columns_lstm_column", _LETTERS, _W_W, _COLUMNS, "hi
 _MATRICES = (Tensor("W_xh", "input"), Tensor("W_hh", "recurrent"))
 _TANH = "tanh(W_xh @ x + W_hh @ h + b_h)"
 COLUMNS_RNN = Layout(
-    "tutorials.columns_rnn", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias")), _TANH, "an RNN in NumPy", holds=_ONE
+    "tutorials.columns_rnn",
+    "rnn",
+    "n",
+    (*_MATRICES, Tensor("b_h", "input_bias")),
+    _TANH,
+    "an RNN in NumPy",
+    holds=_ONE_BIAS,
 )
 COLUMNS_RNN_COLUMN = Layout(
     "tutorials.columns_rnn_column", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias", "hidden 1")), _TANH, "an RNN in NumPy",
-    holds=_ONE,
+    holds=_ONE_BIAS,
 )  # fmt: skip

@@ -1,0 +1,88 @@
+"""No variable, parameter, function, class or attribute of a clean folder has a name that does not say what the thing is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WORDS = {
+    "one", "found", "made", "said", "told", "given", "own", "known", "met", "kept", "whole", "usual", "shown", "taken", "beside",
+}  # fmt: skip
+
+ROOMS = (
+    "brainjs burn c_header chainer coreml cudnn dl4j jax julia keras madmom mxnet ncnn onnx openvino "
+    "paddle pytorch rtneural tensorflow1 tflite torch7"
+)
+ENGINE = (
+    "batch comparison containers core diagnosis files graphs identification judging language models "
+    "reports rewrites running training verification views"
+)
+NOT_YET_CLEAN = {
+    "cli",
+    *(f"formats/{name}" for name in ROOMS.split()),
+    *(f"rnnconvert/{name}" for name in ENGINE.split()),
+}
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and name of each binding: variables, parameters, functions, classes, attributes and imports as."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                yield node.lineno, name
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield node.lineno, name
+            case ast.arg(arg=name):
+                yield node.lineno, name
+            case ast.alias(asname=str(name)):
+                yield node.lineno, name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str(name)):
+                yield node.lineno, name
+
+
+def vague(source: str) -> list[tuple[int, str]]:
+    """Return the bindings of a module whose name, underscores at its ends aside, is one of the words."""
+    return [(line, name) for line, name in bindings(ast.parse(source)) if name.strip("_").lower() in WORDS]
+
+
+def units() -> dict[str, list[Path]]:
+    """Return the modules of each room, of each folder of the engine and of the command line, by the folder's path."""
+    result: dict[str, list[Path]] = {}
+    for top in ("formats", "rnnconvert", "cli"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).parts
+            if parts[:2] not in (("rnnconvert", "formats"), ("rnnconvert", "cli")):
+                result.setdefault("/".join(parts[: 1 + (top != "cli")]), []).append(path)
+    return result
+
+
+UNITS = units()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_names_say_what_a_thing_is_and_a_clean_folder_is_not_listed_as_unclean(unit: str) -> None:
+    places = [f"{path.relative_to(ROOT)}:{line}: {name}" for path in UNITS[unit]
+              for line, name in vague(path.read_text(encoding="utf-8"))]  # fmt: skip
+    if unit in NOT_YET_CLEAN:
+        assert places, f"{unit} is clean now: remove it from NOT_YET_CLEAN"
+    else:
+        assert not places, "name the thing (layer, node, array, statement, setting):\n" + "\n".join(places)
+
+
+def test_only_folders_that_exist_are_listed_as_unclean() -> None:
+    assert not NOT_YET_CLEAN - UNITS.keys()
+
+
+@pytest.mark.parametrize("source", [
+    "one = 1", "def _kept(): pass", "def read(given): pass", "x.own = 1", "[met for met in y]", "class Whole: pass",
+    "for _, shown in y: pass", "with y as taken: pass", "match y:\n case [*found]: pass", "if (made := y): pass", "lambda said: 1",
+    "import y as known",
+])  # fmt: skip
+def test_each_kind_of_binding_is_seen(source: str) -> None:
+    assert len(vague(source)) == 1
