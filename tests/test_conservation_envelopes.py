@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.files.load import load
 from rnnconvert.models.load import transplant_file
+from rnnconvert.models.others import others
 from tests import drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore:.*torch.jit.*:FutureWarning")
@@ -111,6 +113,27 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
                 number,
                 value,
             )
+
+
+NEIGHBOURS = [
+    ({"net": Model, "ema": Model}, {f"{nest}.{name}" for nest in ("net", "ema") for name in ("rnn", "head", "embed")}),
+    ({"model": Model, "head": lambda: nn.Linear(2, 2)}, {"model.rnn", "model.head", "model.embed", "head"}),
+    ({"model": Model, "loss": lambda: nn.Linear(2, 2)}, {"rnn", "head", "embed", "loss"}),
+    (
+        {"state_dict": Model, "ema_state_dict": Model},
+        {f"{nest}.{name}" for nest in ("state_dict", "ema_state_dict") for name in ("rnn", "head", "embed")},
+    ),
+]
+
+
+@pytest.mark.parametrize(("modules", "names"), NEIGHBOURS)
+def test_a_layer_and_its_neighbours_have_the_same_prefix(
+    modules: dict[str, Callable[[], nn.Module]], names: set[str], tmp_path: Path
+) -> None:
+    path = saved({key: module().state_dict() for key, module in modules.items()}, tmp_path / "m.pt", False)
+    checkpoint = load(path)
+    listed = {*checkpoint.layers, *(other.name for other in others(checkpoint))}
+    assert listed == names
 
 
 @pytest.mark.parametrize("protocol", range(1, 6))

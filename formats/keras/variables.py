@@ -35,12 +35,16 @@ def recognise(file: Opened) -> str:
         stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
         return ""
-    return f"{file.archive} with variables named as Keras names a recurrent layer's" if scopes(frozenset(stored.arrays)) else ""
+    return (
+        f"{file.archive} with variables named as Keras names a recurrent layer's"
+        if scopes(frozenset(stored.arrays))
+        else ""
+    )
 
 
 def grouped(stored: Stored) -> Stored:
     """Return the arrays in groups as a weights file of Keras has them: each layer's under its scope."""
-    renamed = {}
+    renamed: dict[str, str] = {}
     for scope, end in scopes(frozenset(stored.arrays)).items():
         layer = scope.strip("/._") or _ALONE
         renamed |= {f"{scope}{local}{end}": f"{layer}/{local}" for local in _LOCALS}

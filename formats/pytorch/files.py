@@ -147,7 +147,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     own = list(_of_ours(path, arrays))
     used |= {full for _, _, names in own for full in names.values()}
     modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
-    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*own, *modules)}, nests)
+    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*own, *modules)}, nests, tensors)
     for prefix, ours, names in own:
         name = unique(called[prefix.rstrip(".")], layers)
         layers[name] = ours.replace(name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,13 +33,20 @@ class Read:
     facts: Mapping[str, Mapping[str, Any]]
 
 
-def plain_names(full: Iterable[str], nests: Container[object] = ()) -> dict[str, str]:
+def plain_names(full: Iterable[str], nests: Container[object] = (), tensors: Collection[str] = ()) -> dict[str, str]:
     """Return the names of modules or tensors without what training scripts put before them, by their whole names.
 
-    A file may have the same name twice, wrapped and not, or in two wrappings: these keep their whole names.
+    A file may have the same name twice, wrapped and not, or in two wrappings: these keep their whole names. So do all where
+    modules lie in several state dictionaries of a file, `net.encoder` and `ema.encoder`, or where a tensor beside them would
+    have the name of another.
 
-    nests  the keys of the file under which state dictionaries lie
+    nests    the keys of the file under which state dictionaries lie
+    tensors  the names of all tensors of the file
     """
+    full = [*full]
+    several = len({nest for name in full if (nest := name.partition(".")[0]) in nests}) > 1
+    if several or any((short := _plain_name(name, nests)) != name and short in tensors for name in tensors):
+        return {name: name for name in full}
     plain = {name: _plain_name(name, nests) for name in full}
     times = Counter(plain.values())
     return {name: short if times[short] == 1 else name for name, short in plain.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,6 +11,9 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import reader_of
+
+_LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
+"""What the name of a stack's layer ends in."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
 
 def _around(model: Model) -> str:
     """Return what stands before the names of all arrays in a file, and not before those of its recurrent layers."""
-    first = {unit.arrays[0].partition(unit.name)[0] for unit in model.units if unit.stack and unit.arrays and unit.name}
+    layers = [unit for unit in model.units if unit.stack and unit.arrays and unit.name]
+    first = {unit.arrays[0].partition(_LAYER_OF_STACK.sub("", unit.name))[0] for unit in layers}
     return first.pop() if len(first) == 1 else ""
 
 
