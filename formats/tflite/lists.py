@@ -9,7 +9,7 @@ TensorListReserve, TensorListSetItem and TensorListStack: what no step puts in i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rnnconvert.formats.tflite.graph import Graph, Operator
@@ -17,7 +17,20 @@ from rnnconvert.formats.tflite.graph import Graph, Operator
 FROM_TENSOR, GET, RESERVE, SET, STACK = (
     f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack")
 )
-_ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2, 22, 53, 58, 65, 70, 86
+_ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND, _FILL = 0, 2, 22, 53, 58, 65, 70, 86, 94
+
+
+def settled(graph: Graph, operator: Operator, body: Graph) -> tuple[Graph, dict[int, int]]:
+    """Return the steps of a WHILE with the stored tensors that it hands to each of them unchanged, and these by their inputs' places.
+
+    Converters of TensorFlow 2.2 and earlier hand weights and other constants over in this way.
+    """
+    tensors, outside = list(body.tensors), {}
+    for inner, after, outer in zip(body.inputs, body.outputs, operator.inputs, strict=True):
+        if inner == after and outer >= 0 and graph.tensors[outer].stored is not None:
+            tensors[inner] = replace(graph.tensors[outer], name=body.tensors[inner].name)
+            outside[inner] = outer
+    return Graph(body.name, tensors, body.operators, body.inputs, body.outputs), outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +51,12 @@ class Loop:
             if first == [0] and _is_next(self.body, self.body.outputs[number], place):
                 found.add(place)
         return found
+
+    def unread(self, number: int) -> bool:
+        """Return whether nothing reads a state: no step, no test, and nothing behind the loop."""
+        place, outer = self.body.inputs[number], self.operator.outputs[number]
+        read = self.body.consumers(place) or self.going.consumers(self.going.inputs[number]) or self.graph.consumers(outer)
+        return not read and place not in self.body.outputs and outer not in self.graph.outputs
 
     def each(self, number: int) -> int | None:
         """Return what each step puts into a list, at the place that the step has; None for another state."""
@@ -118,8 +137,8 @@ def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
         return None
     count, rest = _place(body, before.input(2))
     after, zeros = _place(body, behind.input(1))
-    size = _numbers(body, behind.input(2))
-    starts = _numbers(body, before.input(1))
+    size = _filled(body, behind.input(2))
+    starts = _filled(body, before.input(1))
     if not starts or any(starts) or any(zeros) or set(rest) - {-1} or not size or set(size) - {-1}:
         return None
     return element.input(0) if count in counters and _is_next(body, after, count) else None
@@ -165,12 +184,25 @@ def _numbers(graph: Graph, place: int) -> list[int]:
     return [] if stored is None or stored.dtype.kind not in "iu" else [int(one) for one in stored.reshape(-1)]
 
 
+def _filled(graph: Graph, place: int) -> list[int]:
+    """Return the whole numbers that a tensor is made of, once each where operators repeat them (converters of TensorFlow 2.2)."""
+    producer = graph.producer(place)
+    if producer is None:
+        return _numbers(graph, place)
+    if producer.code == _FILL:
+        return _numbers(graph, producer.input(1))
+    if not _joins(producer, 2):
+        return []
+    parts = [_filled(graph, part) for part in producer.inputs]
+    return [*parts[0], *parts[1]] if all(parts) else []
+
+
 def _place(body: Graph, place: int) -> tuple[int, list[int]]:
-    """Return a place in a list: the tensor that its first number is, and the others, which are stored."""
+    """Return a place in a list: the tensor that its first number is, and the others."""
     joined = body.producer(place)
     if joined is None or not _joins(joined, 2):
         return -1, [0]
-    first, rest = body.producer(joined.inputs[0]), _numbers(body, joined.inputs[1])
+    first, rest = body.producer(joined.inputs[0]), _filled(body, joined.inputs[1])
     return (first.input(0), rest) if first is not None and first.code == _RESHAPE and rest else (-1, [0])
 
 

@@ -123,13 +123,15 @@ def bodies(operator: Operator) -> set[int]:
 class _Lowering:
     """A model on its way.
 
-    types  how numbers that are not float32 are stored, by their values' names
+    types   how numbers that are not float32 are stored, by their values' names
+    bodies  the steps of its loops, each with what the loop hands to them
     """
 
     def __init__(self, path: Path, model: Model) -> None:
         self.path, self.model = path, model
         self.arrays: dict[str, Array] = {}
         self.types: dict[str, str] = {}
+        self.bodies: list[Graph] = []
         self._read: dict[int, Array] = {}
 
     def message(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
@@ -402,6 +404,12 @@ class _Written:
         prefix = f"{self.label}/body/"
         block = Block(prefix, self.whole.arrays)
         self.whole._constants(body, block, prefix)
+        body, outside = lists.settled(self.graph, self.operator, body)
+        self.whole.bodies.append(body)
+        for inner, outer in outside.items():
+            if str(outer) in self.whole.arrays:
+                block.add("Identity", [str(outer)], [f"{prefix}{inner}"])
+                self.whole.arrays[f"{prefix}{inner}"] = self.whole.arrays[str(outer)]
         for operator in body.operators:
             self.whole._write(body, operator, block, prefix)
         first = [self.name(place) for place in self.operator.inputs]
@@ -411,6 +419,11 @@ class _Written:
         states, collected, single = [], [], []
         loop = lists.Loop(self.graph, self.operator, going, body)
         for number, (inner, outer) in enumerate(zip(body.outputs, self.outputs, strict=True)):
+            if inner in outside:
+                self.block.add("Identity", [first[number]], [outer])
+                continue
+            if loop.unread(number):
+                continue
             item = loop.each(number)
             last = loop.last(number)
             if item is not None:
