@@ -16,14 +16,14 @@ from tests.requirements import needed
 GOLDEN = Path(__file__).parent / "golden" / "frozen"
 
 
-@pytest.mark.parametrize("name", ["gru", "stack", "unrolled"])
+@pytest.mark.parametrize("name", ["gru", "stack", "unrolled", "gru_2_2", "lstm_2_2", "stack_2_2"])
 def test_layers_give_what_keras_gave(name: str) -> None:
     found = rc.load(GOLDEN / f"{name}.tflite")
     assert not found.unread and not any(one.ndim == 2 and one.size > 12 for one in found.tensors.values())
     with np.load(GOLDEN / f"{name}_lite.npz") as kept:
         x, truth = kept["x"].swapaxes(0, 1), kept["y"]
     stacks = list(found.layers.values())
-    if name == "stack":
+    if name.startswith("stack"):
         backward, forward, last = stacks
         assert backward.first.reverse and not forward.first.reverse
         x = np.concatenate([reference.run(one, x).y for one in (forward, backward)], -1)

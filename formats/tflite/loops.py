@@ -43,7 +43,7 @@ _SAME = {
 """Operators that are one of ONNX's with the same inputs."""
 _SUMS = {0: "Add", 18: "Mul", 41: "Sub", 42: "Div"}
 """Operators with a function of their result, which the first field of their options is."""
-_FULLY_CONNECTED, _WHILE = 9, 119
+_FULLY_CONNECTED, _SHAPE, _WHILE = 9, 77, 119
 _FLOAT, _LIST = 0, 14
 """Numbers of element types: single precision, and a list of tensors (VARIANT)."""
 
@@ -148,7 +148,8 @@ class _Lowering:
         for place, tensor in enumerate(graph.tensors):
             if str(place) not in self.arrays:
                 field = made.graph.input if place in graph.inputs else made.graph.value_info
-                dims = None if tensor.kind == _LIST else list(tensor.dims)
+                # Without axes it is one number, or, in files of TensorFlow 2.2, of any axes.
+                dims = None if tensor.kind == _LIST or not tensor.dims else list(tensor.dims)
                 field.append(helper.make_tensor_value_info(str(place), _KINDS.get(tensor.kind, 1), dims))
         made.graph.output.extend(onnx.ValueInfoProto(name=str(place)) for place in graph.outputs)
         return made, self.arrays
@@ -283,6 +284,9 @@ class _Written:
 
     def _reshape(self, inputs: Sequence[str]) -> bool:
         shape = self._list(1)
+        stated = self.graph.producer(self.operator.input(1))
+        if stated is not None and stated.code == _SHAPE and stated.input(0) == self.operator.input(0):
+            return self._add("Identity", inputs[:1])  # a stacked list, by converters of TensorFlow 2.2
         if shape is None:
             return False
         return self._add("Reshape", [inputs[0], self.block.constant(np.array(shape, np.int64))])
