@@ -1,4 +1,4 @@
-"""Made by TensorFlow 2.2.0 under Python 3.7: python make_2_2.py FOLDER. Its converter lays lists into tensors, and hands weights to each step."""
+"""Made by TensorFlow 2.2.0 under Python 3.7: python make_2_2.py FOLDER. Its lists are tensors; weights are handed to each step."""
 
 import pathlib
 import sys
