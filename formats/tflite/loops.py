@@ -410,10 +410,10 @@ class _Written:
         self.whole._constants(body, block, prefix)
         body, outside = lists.settled(self.graph, self.operator, body)
         self.whole.bodies.append(body)
-        for inner, outer in outside.items():
-            if str(outer) in self.whole.arrays:
-                block.add("Identity", [str(outer)], [f"{prefix}{inner}"])
-                self.whole.arrays[f"{prefix}{inner}"] = self.whole.arrays[str(outer)]
+        for place, source in outside.items():
+            if str(source) in self.whole.arrays:
+                block.add("Identity", [str(source)], [f"{prefix}{place}"])
+                self.whole.arrays[f"{prefix}{place}"] = self.whole.arrays[str(source)]
         for operator in body.operators:
             self.whole._write(body, operator, block, prefix)
         first = [self.name(place) for place in self.operator.inputs]
