@@ -66,7 +66,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     unread: list[str] = []
     batch_first: dict[str, bool] = {}
     labels: set[str] = set()
-    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Looked()
+    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
     own = looked.nodes_by_name
     bodies = {
         body for one in model.graphs[:1] for operator in one.operators
@@ -119,6 +119,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and place not in used
                 and tensor.stored is not None
                 and not tensor.odd
+                and not looked.reads(tensor)
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
