@@ -50,6 +50,8 @@ NEIGHBOURS = {
             "formats.tensorflow1.lowering",
             "formats.tensorflow1.as_onnx",
             "formats.tflite.loops",
+            "formats.tflite.lowering",
+            "formats.tflite.operators",
         ),
         "rnnconvert.formats.onnx",
     ),

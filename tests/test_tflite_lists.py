@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.load import select
-from rnnconvert.formats.tflite import graph, lists, loops
+from rnnconvert.formats.tflite import graph, lists, loops, operators
 from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden" / "tflite_lists"
@@ -114,7 +114,7 @@ def test_another_custom_operator_is_named(tmp_path: Path) -> None:
 
 def test_products_of_integers_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Int8 weights multiplied with integers run in another kernel than the hybrid one, which takes floats."""
-    monkeypatch.setattr(loops, "_FLOAT", 9)
+    monkeypatch.setattr(operators, "_FLOAT", 9)
     path = GOLDEN / "unrolled_int8.tflite"
     assert not loops.read(path, graph.read(path)).layers
 

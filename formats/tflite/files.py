@@ -66,7 +66,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     unread: list[str] = []
     batch_first: dict[str, bool] = {}
     labels: set[str] = set()
-    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Looked()
+    looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
     own = looked.nodes_by_name
     bodies = {
         body for one in model.graphs[:1] for operator in one.operators
@@ -80,7 +80,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
                 reasons = looked.reasons
                 why = (
-                    _unfilled(model) or _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
+                    _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 )
                 unread.append(
                     f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
@@ -119,6 +119,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and place not in used
                 and tensor.stored is not None
                 and not tensor.odd
+                and not looked.reads(tensor)
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
@@ -150,21 +151,6 @@ def _list_integers(path: Path, graph: Graph, used: Container[int], others: dict[
         if stored.ndim and not is_float(stored):
             with contextlib.suppress(UnreadableError):  # scales that are not as many as they should be are no layer's
                 others[unique(tensor.name or f"tensor {place}", others)] = graphs.numbers(path, tensor)
-
-
-def _unfilled(model: graphs.Model) -> str:
-    """Say that weights are not in the file: operators read variables that none fills.
-
-    TFLiteConverter.from_concrete_functions writes such a file where the function was not frozen: of each variable only the name.
-    TFLite cannot run it. Source: tensorflow/lite/kernels/read_variable.cc, Eval.
-    """
-    codes = {operator.code for graph in model.graphs for operator in graph.operators}
-    if s.READ_VARIABLE not in codes or s.ASSIGN_VARIABLE in codes:
-        return ""
-    return (
-        "its weights are variables that nothing in the file fills, so that TFLite cannot run it either. Convert the model again with "
-        "tf.lite.TFLiteConverter.from_keras_model, or freeze its function first"
-    )
 
 
 def _rounded(model: graphs.Model, loop: Operator) -> str:

@@ -47,8 +47,3 @@ for name, own in LITE.items():
     frozen = convert_variables_to_constants_v2(called)
     (FOLDER / f"{name}.tflite").write_bytes(tf.lite.TFLiteConverter.from_concrete_functions([frozen]).convert())
     np.savez(FOLDER / f"{name}_lite.npz", x=x, y=np.asarray(model(x)))
-
-# Not frozen: of its weights the file has only the names.
-model = keras.Sequential([keras.Input((5, 3)), layers.GRU(4)])
-called = tf.function(lambda x: model(x)).get_concrete_function(tf.TensorSpec((1, 5, 3)))
-(FOLDER / "unfilled.tflite").write_bytes(tf.lite.TFLiteConverter.from_concrete_functions([called], model).convert())
