@@ -98,10 +98,10 @@ def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: P
     ]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
-    written = np.load(tmp_path / "a.npz")
-    assert {name.rpartition("/")[2] for name in written} == {*arrays, *dense}
-    for name, array in arrays.items():
-        np.testing.assert_array_equal(written[f"{kind}/{name}"], array)
+    with np.load(tmp_path / "a.npz") as written:
+        assert {name.rpartition("/")[2] for name in written} == {*arrays, *dense}
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(written[f"{kind}/{name}"], array)
 
 
 FAMILIES = {"W{}": (H, X), "U{}": (H, H), "b{}": (H,)}

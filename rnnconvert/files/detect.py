@@ -22,6 +22,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
+    (0, b"TCMODEL", "a part of a Turi Create model; export_coreml of the model writes an .mlmodel, which is read"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
     (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
@@ -97,7 +98,7 @@ def source(file: Opened, format: str | None = None) -> Source:
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
-        f"{_by_name(path)}`rnnconvert formats` lists what can be read. {_of_arrays(file)}",
+        f"{'' if what else _by_name(file)}`rnnconvert formats` lists what can be read. {_of_arrays(file)}",
         details=_draft(file),
     )
 
@@ -112,10 +113,14 @@ def _of_arrays(file: Opened) -> str:
     return "Arrays from anywhere else are read from an .npz, a .safetensors, a pickle or tables of C, with --layout to describe them."
 
 
-def _by_name(path: Path) -> str:
-    """Return a sentence about the formats that a file's name suggests."""
-    name = lowered(path).name
-    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual))]
+def _by_name(file: Opened) -> str:
+    """Return a sentence about the formats that a file's name suggests, and that such bytes may be."""
+    name = lowered(file.path).name
+    fitting = [
+        card.name
+        for card in registry.cards().values()
+        if name.endswith((*card.endings, *card.usual)) and file.may_be(card)
+    ]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
     return f"By its name it would be {' or '.join(fitting)}: --from {fitting[0]} reads it as that. "

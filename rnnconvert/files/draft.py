@@ -276,7 +276,7 @@ def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 used |= set(names)
                 rows = "whether the matrices lie row by row in their vectors, (gate hidden) in; column by column it is in (gate hidden)"
                 own = [one._replace(name=_local(one.name, names)) for one in parts]
-                yield _Found(kind, "", own, names, [*checks, f"{rows}, with both shapes turned round"], matrices)
+                yield _Found(kind, "", own, names, [*checks, f"{rows}, with both shapes reversed"], matrices)
 
 
 def _nearest(name: str, others: Iterable[str]) -> str:
