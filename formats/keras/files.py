@@ -37,8 +37,11 @@ def recognise(file: Opened) -> Seen | None:
         return Seen(STATED, "the architecture of a Keras model, without weights")
     if {"config.json", "model.weights.h5"} <= {*(file.entries or ())}:
         return Seen(STATED, "a zip archive with a config.json and a model.weights.h5, as Keras 3 writes it")
-    from rnnconvert.formats.keras import variables
+    from rnnconvert.formats.keras import pickled, variables
 
+    evidence = pickled.recognise(file)
+    if evidence:
+        return Seen(STATED, evidence)
     evidence = variables.recognise(file)
     if evidence:
         return Seen(SHAPED, evidence)
@@ -71,12 +74,14 @@ def layouts(options: Options) -> list[Layout]:
 
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
-    from rnnconvert.formats.keras import groups, variables
+    from rnnconvert.formats.keras import groups, pickled, variables
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):
         return tensorflow_checkpoint.read(path)
     file = Opened(path)
+    if pickled.recognise(file):
+        return pickled.read(path)
     if file.kinds & variables.KINDS and file.archive:
         return variables.grouped(file.once(archives.reader(path, file.head)))
     return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(hdf5.read(path))
