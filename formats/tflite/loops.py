@@ -28,16 +28,16 @@ from rnnconvert.formats.tflite.variables import changes
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
-_LATER = re.compile(r"(/while(_\d+)?(/LoopCond/_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
+_LATER = re.compile(
+    r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$"
+)
 _SHOWN = 4
 _LACKING = (
     "its weights are not in the file: it reads variables ({names}) that nothing gives a value, and TFLite cannot run it either. Convert "
     "the model again with its variables as constants: TFLiteConverter.from_keras_model, or from_concrete_functions without the "
     "model behind the functions"
 )
-_CHANGED = (
-    "it reads variables ({names}) that the model changes while it runs, and a layer's weights do not change"
-)
+_CHANGED = "it reads variables ({names}) that the model changes while it runs, and a layer's weights do not change"
 
 
 @dataclass
