@@ -45,6 +45,27 @@ def test_layers_give_what_keras_gave(path: Path) -> None:
     assert all(words[stored] in text for text in found.warnings) if stored in words else not found.warnings
 
 
+@pytest.mark.parametrize("name", ["old_stack", "old_gru"])
+def test_where_a_slice_begins_is_computed_from_ranks_and_constants_of_the_loop(name: str) -> None:
+    """TensorFlow 2.2's converter; the layers have the names that Keras gave them."""
+    path = GOLDEN / f"{name}.tflite"
+    found = rc.load(path)
+    assert all("while" not in one and "Call" not in one for one in found.layers), list(found.layers)
+    assert not any(one.ndim == 2 for one in found.tensors.values())
+
+
+@pytest.mark.parametrize("number", [4, 6])
+def test_a_list_of_another_length_than_the_steps_is_not_read(
+    number: int,
+) -> None:
+    model = graph.read(GOLDEN / "old_gru.tflite")
+    main = model.graphs[0]
+    (loop,) = (one for one in main.operators if one.label == "WHILE")
+    tensor = main.tensors[loop.input(2)]
+    object.__setattr__(tensor, "dims", (number, *tensor.dims[1:]))
+    assert not loops.read(GOLDEN / "old_gru.tflite", model).layers
+
+
 def test_integers_are_read_as_the_numbers_that_they_stand_for() -> None:
     (stack,) = rc.load(GOLDEN / "unrolled_int8.tflite").layers.values()
     with np.load(GOLDEN / "unrolled_int8.npz") as kept:

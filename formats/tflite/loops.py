@@ -28,7 +28,9 @@ from rnnconvert.formats.tflite.variables import changes
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
-_LATER = re.compile(r"(/while(_\d+)?(/LoopCond/_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
+_LATER = re.compile(
+    r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$"
+)
 _SHOWN = 4
 _LACKING = (
     "its weights are not in the file: it reads variables ({names}) that nothing gives a value, and TFLite cannot run it either. Convert "

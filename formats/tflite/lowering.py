@@ -51,7 +51,7 @@ class Lowering:
         for place, tensor in enumerate(graph.tensors):
             if str(place) not in arrays:
                 field = made.graph.input if place in graph.inputs else made.graph.value_info
-                # Without axes it is one number, or, in files of TensorFlow 2.2, of any axes.
+                # A file does not tell a number from what is of any number of axes.
                 dims = None if tensor.kind == _LIST or not tensor.dims else list(tensor.dims)
                 field.append(helper.make_tensor_value_info(str(place), KINDS.get(tensor.kind, 1), dims))
         made.graph.output.extend(onnx.ValueInfoProto(name=str(place)) for place in graph.outputs)

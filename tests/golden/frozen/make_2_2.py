@@ -9,7 +9,6 @@ import tensorflow as tf
 FOLDER = pathlib.Path(sys.argv[1])
 RANDOM = np.random.RandomState(22)
 LAYERS = {
-    "gru_2_2": [tf.keras.layers.GRU(4, return_sequences=True)],
     "lstm_2_2": [tf.keras.layers.LSTM(3, activation="relu")],
     "stack_2_2": [
         tf.keras.layers.Bidirectional(tf.keras.layers.LSTM(3, return_sequences=True)),
