@@ -72,8 +72,9 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
 
 def _around(model: Model) -> str:
     """Return what stands before the names of all arrays in a file, and not before those of its recurrent layers."""
-    layers = [unit for unit in model.units if unit.stack and unit.arrays and unit.name]
-    first = {unit.arrays[0].partition(_LAYER_OF_STACK.sub("", unit.name))[0] for unit in layers}
+    layers = [unit for unit in model.units if unit.stack and unit.arrays]
+    names = [(unit.arrays[0], _LAYER_OF_STACK.sub("", unit.name)) for unit in layers]
+    first = {array.partition(name)[0] for array, name in names if name}
     return first.pop() if len(first) == 1 else ""
 
 
