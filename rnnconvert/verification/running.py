@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import Cell
+from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
@@ -47,6 +48,14 @@ class Subject:
     checkpoint: Checkpoint
     pieces: tuple[str, ...]
     stack: Recurrent
+
+    def rounds(self) -> bool:
+        """Return whether its weights stand for integers, whose kernel rounds more than the weights."""
+        return any(
+            text.startswith(f"{piece}: ") and ROUNDED in text
+            for text in self.checkpoint.warnings
+            for piece in self.pieces
+        )
 
 
 @dataclass

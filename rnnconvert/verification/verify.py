@@ -16,7 +16,6 @@ import numpy as np
 
 from rnnconvert.comparison import difference
 from rnnconvert.core.arrays import FLOATS
-from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
@@ -410,16 +409,7 @@ _OF_INTEGERS = (
 
 def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
     """Return the models of which a layer's weights stand for integers, whose own kernel rounds more than the weights."""
-    return {
-        one.model
-        for one in subjects
-        if one.stack.name == name
-        and any(
-            text.startswith(f"{piece}: ") and ROUNDED in text
-            for text in one.checkpoint.warnings
-            for piece in one.pieces
-        )
-    }
+    return {one.model for one in subjects if one.stack.name == name and one.rounds()}
 
 
 def _diagnosed(

@@ -31,6 +31,8 @@ from rnnconvert.verification.results import Results, Whole
 from rnnconvert.verification.running import Subject, identical
 from rnnconvert.verification.weighing import INT8
 
+_INTEGERS = "its weights stand for integers, and the source's own kernel rounds more than the weights"
+
 
 def judge(
     results: Results, subjects: Sequence[Subject], recordings: Mapping[str, Recording | str],
@@ -48,6 +50,8 @@ def judge(
             if layer.cast is not None and layer.cast.dtype == INT8:
                 other = subject  # beside the other model stand its own numbers: what int8 costs is a limit by itself
             judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
+            if judged is not None and judged.status == "not equal" and subject.rounds():
+                judged = replace(judged, reason=f"{judged.reason}; {_INTEGERS}")
             found += [judged] if judged is not None else []
             layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
         before = [] if layer.whole is None else [layer.whole]
