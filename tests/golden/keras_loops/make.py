@@ -4,6 +4,8 @@ python tests/golden/keras_loops/make.py CASE..., for the cases of one of these e
 
 tensorflow-cpu 2.3.4, tf2onnx 1.8.5, onnx 1.8.1, Python 3.8:
     hard.tflite before.tflite stacked.tflite masked_one.tflite backwards.onnx masked.onnx convolved.onnx convolved.pb
+tensorflow 2.2.0, tf2onnx 1.13.0, onnx 1.12.0, Python 3.7:
+    before_9.onnx plain_9.onnx backwards_9.onnx
 tensorflow-cpu 2.8.4, Python 3.10:
     masked_lists.tflite integers.tflite
 tensorflow-cpu 2.15.1, tf2onnx 1.16.1, onnx 1.15.0, Python 3.11:
@@ -37,6 +39,9 @@ CASES = {
     "dropped.pb": (5, [lambda: layers.SimpleRNN(4, dropout=0.2, recurrent_dropout=0.3, **whole)]),
     "node_backwards.onnx": (5, [lambda: layers.LSTM(4, go_backwards=True, **whole)]),
     "convolved.pb": (8, [*convolution, lambda: layers.LSTM(4)]),
+    "before_9.onnx": (5, [lambda: layers.GRU(4, reset_after=False, **whole)]),
+    "plain_9.onnx": (5, [lambda: layers.SimpleRNN(4, **whole)]),
+    "backwards_9.onnx": (5, [lambda: layers.LSTM(4, go_backwards=True)]),
 }
 
 
@@ -55,11 +60,11 @@ def lite(model, name, called):
     return converter.convert()
 
 
-def in_onnx(model, steps):
+def in_onnx(model, steps, opset):
     import tf2onnx
 
     signature = (tf.TensorSpec((None, steps, 3), tf.float32, name="x"),)
-    return tf2onnx.convert.from_keras(model, input_signature=signature, opset=12)[0].SerializeToString()
+    return tf2onnx.convert.from_keras(model, input_signature=signature, opset=opset)[0].SerializeToString()
 
 
 for seed, (name, (steps, own)) in enumerate(CASES.items()):
@@ -79,7 +84,7 @@ for seed, (name, (steps, own)) in enumerate(CASES.items()):
     if name.endswith(".tflite"):
         content = lite(model, name, called)
     elif name.endswith(".onnx"):
-        content = in_onnx(model, steps)
+        content = in_onnx(model, steps, 9 if "_9" in name else 12)
     else:
         graph = called(None).graph.as_graph_def()
         for node in graph.node:  # where the layers were called in a user's source is of no interest
