@@ -365,6 +365,11 @@ def _reverse_sequence(own: Evaluation, inputs: Inputs, attributes: Mapping[str, 
     return found
 
 
+def _reverse(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
+    """Compute TensorFlow's ReverseV2, which tf2onnx leaves as it is below operator set 10."""
+    return np.flip(_there(inputs[0]), [int(axis) for axis in _there(inputs[1]).reshape(-1)])
+
+
 def _tile(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
     data, repeats = _there(inputs[0]), [int(one) for one in _there(inputs[1]).reshape(-1)]
     if len(repeats) != data.ndim or min(repeats, default=1) < 0:
@@ -386,7 +391,7 @@ _OPERATORS: Mapping[str, _Operator] = {
     "Einsum": _einsum,
     "MatMul": lambda own, inputs, attributes: own.product(_there(inputs[0]), _there(inputs[1])),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout, "Tile": _tile,
+    "Range": _range, "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse, "Dropout": _dropout, "Tile": _tile,
     "Size": lambda own, inputs, attributes: np.array(_there(inputs[0]).size, np.int64),
 }  # fmt: skip
 """Operators that are computed here; those that move numbers, and sums and products, are those of onnx_fold."""

@@ -14,7 +14,7 @@ from rnnconvert.formats.onnx.fuse.graph import reads
 from rnnconvert.formats.onnx.fuse.shapes import Shapes
 from rnnconvert.formats.onnx.proto.scopes import Scope
 
-_TURNING = ("Slice", "ReverseSequence", "Gather")
+_TURNING = ("Slice", "ReverseSequence", "Gather", "ReverseV2")
 _PASSING = ("Identity", "Cast", "Dropout", "Transpose")
 _FOLLOWED = 20
 _TRIED = ((5, 3), (2, 4), (100_003, 2), (2, 100_003))

@@ -24,7 +24,8 @@ COMPARED = {
 ALIKE = (
     "Identity", "Cast", "Dropout", "Tanh", "Sigmoid", "Relu", "HardSigmoid", "Softsign", "Softplus", "Elu", "LeakyRelu", "Selu",
     "ThresholdedRelu", "Exp", "Neg", "Abs", "Sqrt", "Reciprocal", "Clip", "Softmax", "LogSoftmax", "LayerNormalization", "Not",
-    "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "PRelu", "Sign", "Affine",
+    "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "ReverseV2", "PRelu", "Sign",
+    "Affine",
 )  # fmt: skip
 """Operators whose (first) output has the shape of their first input."""
 SPREAD = (
