@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -524,3 +525,28 @@ def test_a_model_that_takes_more_memory_than_there_is_ends_in_words(tmp_path: Pa
     onnx.save(hostile, path)
     with pytest.raises(RefusedError, match="onnxruntime does not run the model as it is"):
         rc.fuse(path, tmp_path / "fast.onnx")
+
+
+def test_two_layers_that_share_a_written_out_cell_are_not_called_absent(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    cell = torch.nn.LSTMCell(4, 4)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = cell
+
+        def forward(self, x: Any) -> Any:
+            below = above = (x[0] * 0, x[0] * 0)
+            outputs = []
+            for step in range(5):
+                below = self.cell(x[step], below)
+                above = self.cell(below[0], above)
+                outputs.append(above[0])
+            return torch.stack(outputs)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Model(), torch.zeros(5, 2, 4), str(tmp_path / "shared.onnx"), dynamo=False)
+    with pytest.raises(RefusedError, match="written out step by step, which cannot be read"):
+        rc.fuse(tmp_path / "shared.onnx", tmp_path / "out.onnx")

@@ -22,6 +22,7 @@ from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
+from rnnconvert.files.load import load
 from rnnconvert.formats.onnx.computed import ODD
 from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
@@ -140,6 +141,9 @@ def fuse(
 
 
 def _nothing(source: Path, done: Fused) -> RefusedError:
+    unread = () if done.left else load(source).unread
+    if unread:
+        return RefusedError(f"the model {source}", "ONNX's RNN, GRU and LSTM", unread[0].rstrip("."), "Nothing was written.")
     if not done.left:
         return RefusedError(
             f"the model {source}", "ONNX's RNN, GRU and LSTM",
