@@ -143,7 +143,9 @@ def fuse(
 def _nothing(source: Path, done: Fused) -> RefusedError:
     unread = () if done.left else load(source).unread
     if unread:
-        return RefusedError(f"the model {source}", "ONNX's RNN, GRU and LSTM", unread[0].rstrip("."), "Nothing was written.")
+        return RefusedError(
+            f"the model {source}", "ONNX's RNN, GRU and LSTM", unread[0].rstrip("."), "Nothing was written."
+        )
     if not done.left:
         return RefusedError(
             f"the model {source}", "ONNX's RNN, GRU and LSTM",
