@@ -22,6 +22,7 @@ SYSTEM = System(
      "weights in float16, and those quantized linearly or by a table, are read, with a warning"),
     speaking=True,
     family="deployment",
+    heads=((0, b"TCMODEL", "a part of a Turi Create model; export_coreml of the model writes an .mlmodel, which is read"),),
 )  # fmt: skip
 
 _FUNCTIONS = ("tanh", "sigmoid", HARD_SIGMOID_KERAS_2)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import archives, hdf5
+from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError, shown
@@ -16,7 +16,6 @@ from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.keras import keras_zip
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -74,7 +73,8 @@ def layouts(options: Options) -> list[Layout]:
 
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
-    from rnnconvert.formats.keras import groups, pickled, variables
+    from rnnconvert.containers import hdf5  # its library is imported where such a file is met
+    from rnnconvert.formats.keras import groups, keras_zip, pickled, variables
     from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
 
     if tensorflow_checkpoint.recognise(path):

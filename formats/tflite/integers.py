@@ -64,7 +64,8 @@ def _same(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
 
 def _sum(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
     one, two = (elements(graph, operator.input(at), deep) for at in (0, 1))
-    if one is None or two is None or (operator.options is not None and operator.options.number(0, "b", 0)):
+    stated = operator.options
+    if one is None or two is None or (stated is not None and stated.number(0, "b", 0)):
         return None
     if len(one) != len(two) and 1 not in (len(one), len(two)):
         return None
@@ -77,7 +78,8 @@ def _sum(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
 
 def _joined(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
     """Return the elements of a CONCATENATION or a PACK of vectors or numbers, which have one axis to be joined along."""
-    if operator.label == "CONCATENATION" and operator.options is not None and operator.options.number(1, "b", 0):
+    stated = operator.options
+    if operator.label == "CONCATENATION" and stated is not None and stated.number(1, "b", 0):
         return None
     found = list[Element]()
     for place in operator.inputs:

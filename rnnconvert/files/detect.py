@@ -22,7 +22,6 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
-    (0, b"TCMODEL", "a part of a Turi Create model; export_coreml of the model writes an .mlmodel, which is read"),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
     (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
