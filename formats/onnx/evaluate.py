@@ -366,7 +366,7 @@ def _reverse_sequence(own: Evaluation, inputs: Inputs, attributes: Mapping[str, 
 
 
 def _reverse(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    """Compute TensorFlow's ReverseV2, which tf2onnx leaves as it is below operator set 10."""
+    """Compute TensorFlow's ReverseV2, which tf2onnx writes unchanged below operator set 10."""
     return np.asarray(np.flip(_there(inputs[0]), tuple(int(axis) for axis in _there(inputs[1]).reshape(-1))))
 
 
