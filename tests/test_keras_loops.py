@@ -32,6 +32,8 @@ MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
         "dropped.pb",
         "before_9.onnx",
         "plain_9.onnx",
+        "keras2onnx_before.onnx",
+        "keras2onnx_relu.onnx",
     ],
 )
 def test_a_loop_gives_what_keras_gave(name: str) -> None:

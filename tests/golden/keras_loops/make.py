@@ -6,6 +6,8 @@ tensorflow-cpu 2.3.4, tf2onnx 1.8.5, onnx 1.8.1, Python 3.8:
     hard.tflite before.tflite stacked.tflite masked_one.tflite backwards.onnx masked.onnx convolved.onnx convolved.pb
 tensorflow 2.2.0, tf2onnx 1.13.0, onnx 1.12.0, Python 3.7:
     before_9.onnx plain_9.onnx backwards_9.onnx
+tensorflow 2.2.0, keras2onnx 1.7.0, onnx 1.8.1, Python 3.7, with TF_KERAS=1:
+    keras2onnx_before.onnx keras2onnx_relu.onnx
 tensorflow-cpu 2.8.4, Python 3.10:
     masked_lists.tflite integers.tflite
 tensorflow-cpu 2.15.1, tf2onnx 1.16.1, onnx 1.15.0, Python 3.11:
@@ -42,6 +44,8 @@ CASES = {
     "before_9.onnx": (5, [lambda: layers.GRU(4, reset_after=False, **whole)]),
     "plain_9.onnx": (5, [lambda: layers.SimpleRNN(4, **whole)]),
     "backwards_9.onnx": (5, [lambda: layers.LSTM(4, go_backwards=True)]),
+    "keras2onnx_before.onnx": (5, [lambda: layers.GRU(4, reset_after=False, **whole)]),
+    "keras2onnx_relu.onnx": (5, [lambda: layers.LSTM(4, activation="relu", **whole)]),
 }
 
 
@@ -58,6 +62,12 @@ def lite(model, name, called):
         converter.representative_dataset = lambda: ([random.randn(1, 5, 3).astype(np.float32)] for _ in range(20))
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
     return converter.convert()
+
+
+def by_keras2onnx(model):
+    import keras2onnx
+
+    return keras2onnx.convert_keras(model, model.name).SerializeToString()
 
 
 def in_onnx(model, steps, opset):
@@ -83,6 +93,8 @@ for seed, (name, (steps, own)) in enumerate(CASES.items()):
 
     if name.endswith(".tflite"):
         content = lite(model, name, called)
+    elif name.startswith("keras2onnx"):
+        content = by_keras2onnx(model)
     elif name.endswith(".onnx"):
         content = in_onnx(model, steps, 9 if "_9" in name else 12)
     else:
