@@ -130,7 +130,10 @@ def pickle(data: bytes, rng: Random, n: int) -> bytes:
     """Repeat an instruction, or lengthen what it carries."""
     import pickletools
 
-    parsed = list(pickletools.genops(data))
+    try:
+        parsed = list(pickletools.genops(data))
+    except ValueError:  # joblib puts the bytes of arrays between the instructions
+        return plain(data, rng, n)
     places = [at for _, _, at in parsed]
     parts = [data[at:to] for at, to in zip(places, [*places[1:], len(data)], strict=True)]
     texts = [number for number, (op, _, _) in enumerate(parsed) if op.name == "BINUNICODE"]

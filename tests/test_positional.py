@@ -371,3 +371,13 @@ def test_arrays_of_a_row_that_cannot_be_read_are_told(suffix: str, tmp_path: Pat
     assert any("elements of type object are not supported" in warning for warning in found.warnings)
     with pytest.raises(rc.UsageError, match="not all arrays of the source could be read"):
         rc.save(found, out, format)
+
+
+def test_an_array_whose_name_is_no_place_does_not_go_into_a_row(tmp_path: Path) -> None:
+    layer = random_stack(Sizes("lstm", 3, 2, parts=PLAIN | {"input_bias"}), 1, np.float32)
+    rc.save(checkpoint(layer), tmp_path / "a.eqx", "equinox")
+    read = rc.load(tmp_path / "a.eqx")
+    named = read.replace(tensors={**read.tensors, "head.weight": np.ones((2, 2), np.float32)})
+    with pytest.raises(rc.UsageError, match=r"'head\.weight' is no place in a row"):
+        rc.save(named, tmp_path / "b.eqx")
+    assert not (tmp_path / "b.eqx").exists()

@@ -13,7 +13,7 @@ from rnnconvert.containers import npy, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.reading import open_regular
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, loading
 from rnnconvert.files.checkpoint import Checkpoint
@@ -101,6 +101,11 @@ class EquinoxFiles(TreeFiles):
         check_places(path, home, [start for start, _ in rows], job.carried)
         others: dict[int, Array | Pieced] = {}
         for name, array in job.carried.items():
+            if starts and not name.isdecimal():
+                raise UsageError(
+                    f"{path}: {name!r} is no place in a row, and an {_ROW} file names its arrays by theirs: 0, 1, 2 and so on. "
+                    "Leave that array out, or give it the number of its place"
+                )
             if starts:
                 others[int(name)] = array
         if len(rows) == 1 and not others:
