@@ -20,7 +20,7 @@ FLOORS = (
     ("judging",),
     ("files",),
     ("models",),
-    ("comparison", "identification"),
+    ("comparison", "identification", "scaffold"),
     ("diagnosis",),
     ("verification", "training", "views"),
     ("batch",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import sys
 import warnings
@@ -27,6 +28,7 @@ from rnnconvert.formats.pytorch.live import from_torch, numbers
 from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
+from rnnconvert.language.layout import Tensor
 from rnnconvert.models.kept import Kept
 from rnnconvert.models.model import (
     Group,
@@ -178,6 +180,9 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
         yield from _recurrent(stack, layout, names, facts | _own_code(module))
         return
+    if isinstance(cell := getattr(module, "rnnconvert_cell", None), Mapping):
+        yield from _of_scaffold(name, module, arrays, cell)
+        return
     class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
                        and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
     own = {
@@ -190,6 +195,30 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         owner = Owner(name, class_name, own, lambda key: getattr(module, key, None), made)
         found = plain_units("pytorch", owner, arrays)
         yield from (unit.replace(facts={**unit.facts, **_own_code(module)}, stated=True) for unit in found)
+
+
+_WRITTEN = (
+    Tensor("input_weight", "input", "(gate hidden) in"),
+    Tensor("recurrent_weight", "recurrent", "(gate hidden) in"),
+    Tensor("bias", "input_bias"),
+    Tensor("recurrent_bias", "recurrent_bias"),
+)
+"""The parameters of a class that `rnnconvert scaffold` wrote: no name of torch.nn's, so that no file of them is taken for its cells."""
+
+
+def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Array], cell: Mapping[str, Any]) -> Iterator[Unit]:
+    """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/helpers.py."""
+    prefix = f"{name}." if name else ""
+    own = [local for local, _ in module.named_parameters(recurse=False)]
+    parts = sorted({tensor.parts for tensor in _WRITTEN if tensor.name in own})
+    sizes = {"input_size": module.input_weight.shape[1], "hidden_size": module.hidden_size, "projection_size": None, "parts": parts}
+    plain = {"coupled": "", "constants": {}, "clips": [], **cell, **sizes}
+    ends = ("", "_reverse")[: 1 + module.bidirectional]
+    directions = [{**plain, "reverse": bool(end)} for end in ends]
+    text = {"layers": [{"merge": "concat", "directions": directions}], "join": "layer", "output_order": "time", "readout": []}
+    names = {f"{tensor.name}_l0{end}": f"{prefix}{tensor.name}{end}" for tensor in _WRITTEN for end in ends if tensor.name + end in own}
+    stack = outline.filled(outline.from_text(json.dumps(text)), _WRITTEN, {key: arrays[full] for key, full in names.items()}, name)
+    yield from units_of_ours(name, stack, _WRITTEN, names, {}, type(module).__name__)
 
 
 def _own_code(module: Any) -> dict[str, str]:

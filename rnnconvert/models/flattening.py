@@ -22,6 +22,8 @@ ORDERS = ("channels_first", "channels_last")
 SIDES = ("target", "source")
 NONE = "none"
 """The caller's word for a model in which nothing is flattened."""
+SAME = "same"
+"""The caller's word for two models that flatten alike, whatever either shows: no column moves."""
 
 Flatten = str | Mapping[str, str] | None
 """The caller's choice: "none", or the order of each side that does not show its own, {"target": "channels_first"} or
@@ -33,7 +35,7 @@ def orders(flatten: Flatten) -> dict[str, str]:
 
     Raises UsageError for an unknown side or order.
     """
-    if flatten is None or flatten == NONE:
+    if flatten is None or flatten in (NONE, SAME):
         return {}
     if isinstance(flatten, str):
         pairs = [one.partition("=")[::2] for one in flatten.split(",")]
@@ -52,7 +54,7 @@ def orders(flatten: Flatten) -> dict[str, str]:
             )
         if side not in SIDES or order not in ORDERS:
             raise UsageError(
-                f"flatten cannot be {flatten!r}. Give 'none', or {' or '.join(ORDERS)} for 'target', 'source' or both, as in "
+                f"flatten cannot be {flatten!r}. Give 'none', 'same', or {' or '.join(ORDERS)} for 'target', 'source' or both, as in "
                 "{'target': 'channels_first'}"
             )
     return found
@@ -78,7 +80,7 @@ class Flattening:
 
     def __init__(self, target: Model, source: Model, flatten: Flatten = None) -> None:
         self.target, self.source = target, source
-        self.told, self.nothing = orders(flatten), flatten == NONE
+        self.told, self.nothing, self.same = orders(flatten), flatten == NONE, flatten == SAME
         self.notes: list[str] = []
         self._used: set[str] = set()
 
@@ -95,7 +97,7 @@ class Flattening:
         flats = one.target.reads, one.source.reads
         guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
         order = self._order(one, width, flats, guesses, "columns")
-        if order is None and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
+        if order is None and not self.same and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
             self._doubt(one, width)
         return order
 
@@ -118,6 +120,8 @@ class Flattening:
         guesses: Sequence[int | None],
         what: str,
     ) -> Array | None:
+        if self.same:
+            return None
         channels, joined = self._channels(one, width, flats, guesses)
         ours, theirs = (flat.order if flat is not None else "" for flat in flats)
         usual = _usual(self.target.framework)

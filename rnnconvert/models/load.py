@@ -37,6 +37,8 @@ from rnnconvert.models.verified import inputs_of, kept_if_equal
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 
 PathLike = str | os.PathLike[str]
+ALL = "all"
+"""What stands for every difference of settings among those that the caller takes over."""
 Watch = Callable[..., None]
 """Called with what is being done; where it is counted, with what is done and all there is."""
 
@@ -81,9 +83,10 @@ def load_into(
     source         a path, a Checkpoint, or such an object
     mapping        a mapping file (`rnnconvert map` proposes one), or {target layer: source layer}
     strict         whether every weight of both models must have its place
-    accept         differences that you take over: names of options that differ, such as "batch_first"
+    accept         differences that you take over: names of options that differ, such as "batch_first"; "all" where the code
+                   around the target's weights is known to compute what the source does, as that of `scaffold` is
     flatten        of a side that does not show how it flattens, {"target": "channels_first"}, {"source": "channels_last"} or
-                   both; "none" where nothing is flattened
+                   both; "none" where nothing is flattened, "same" where both flatten alike
     trust_order    pair layers that fit one another in several ways in the order in which they stand
     dry_run        find out what would be done, and change nothing
     source_format, settings, options   how to read the source, as `load` takes them
@@ -214,11 +217,13 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     trusted = wishes.trust_order or told.trust_order
     found = pair(target, source, told.layers, told.leave, trusted, "as the mapping says")
     accepted = (*wishes.accept, *told.accept)
+    if ALL in accepted:
+        found = replace(found, pairs=[_around_alike(one) for one in found.pairs])
     flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
     filling = fill(found.pairs, target, source, accepted, flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems, *_halves(found, target, filling)]
-    problems += [str(one) for one in unlike if one.matters == "function" and one.option not in accepted]
+    problems += [str(one) for one in unlike if one.matters == "function" and not {one.option, ALL} & set(accepted)]
     if wishes.strict:
         problems += _unsettled(found, target, source)
     if problems:
@@ -226,6 +231,22 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     _decided(accepted, filling, unlike, flattening)
     plan = Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening)
     return _report(plan, found, filling, unlike, trusted), filling.arrays
+
+
+def _around_alike(one: Pair) -> Pair:
+    """Return a pair whose source is taken to read, to order and to join its outputs as the target does: the caller's code sees to it."""
+    ours, theirs = one.target.stack, one.source.stack
+    if ours is None or theirs is None or ours.num_directions != theirs.num_directions or ours.num_layers != theirs.num_layers:
+        return one
+    layers = [
+        replace(
+            layer, merge=wanted.merge,
+            directions=tuple(way.replace(reverse=like.reverse) for way, like in zip(layer.directions, wanted.directions, strict=True)),
+        )
+        for layer, wanted in zip(theirs.layers, ours.layers, strict=True)
+    ]  # fmt: skip
+    stack = theirs.replace(layers=tuple(layers), output_order=ours.output_order)
+    return replace(one, source=one.source.replace(stack=stack))
 
 
 def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
@@ -240,7 +261,7 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Differe
     mixed_directions = {one.option for one in unlike}
     met = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
     for name in accepted:
-        if name not in met:
+        if name not in (*met, ALL):
             near = difflib.get_close_matches(name, met, 1)
             hint = f"Did you mean {near[0]!r}? " if near else f"These differ: {', '.join(sorted(met))}. " if met else ""
             raise UsageError(f"--accept {name} decides nothing: no layer differs in it. {hint}Leave it out.")

@@ -18,12 +18,11 @@ from onnx import helper
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
-from rnnconvert.containers.layer_calls import Ref
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
-from rnnconvert.formats.keras.export.calls import Call, axes, calls, described
+from rnnconvert.formats.keras.export.calls import Call, axes, described
 from rnnconvert.formats.keras.export.layers import (
     OPSET,
     WEIGHTS,
@@ -43,8 +42,8 @@ from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.space import SPACE
 from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
 from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.models.verified import kept_if_equal
@@ -125,7 +124,7 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     try:
-        model = _Model(_read(path))
+        model = _Model(read(path))
         proto, done = model.finished(str(path), str(out))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         if isinstance(error, (RefusedError, UnreadableError, UsageError)):
@@ -153,7 +152,7 @@ def _compared(source: Path, made: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def _read(path: Path) -> Old:
+def read(path: Path) -> Old:
     """Return the model with every array in its layer."""
     stored = old_models.read(path)
     config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
@@ -219,13 +218,13 @@ def _places(old: Old) -> dict[str, str] | None:
     return {word: f"vars/{number}" for number, word in enumerate(words)}
 
 
-class _Model:
+class _Model(Walk[Value]):
     """A model on its way into a graph."""
 
     def __init__(self, top: Old) -> None:
         self.top, self.b = top, Builder()
         self.inputs: list[onnx.ValueInfoProto] = []
-        self.outputs = self._model(top, None)
+        self.outputs = self.model(top, None)
 
     def finished(self, source: str, target: str) -> tuple[onnx.ModelProto, Exported]:
         """Return the model without its numbers, and what it is."""
@@ -250,23 +249,8 @@ class _Model:
         size = sum(map(nbytes, self.b.arrays.values()))
         return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
 
-    def _model(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
-        """Return the outputs of a model for some inputs; None for the outermost, whose inputs are the graph's."""
-        return self._line(old, given) if old.kind == "Sequential" else self._graph(old, given)
-
-    def _line(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
-        inside = list(old.inside)
-        values = list(given) if given is not None else []
-        if inside and inside[0].kind == "InputLayer":
-            start = inside.pop(0)
-            values = values or [self._input(start)]
-        if not values:
-            raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
-        for one in inside:
-            values = self._layer(Facts(one, one.entry.config), values, Call())
-        return values
-
-    def _input(self, old: Old) -> Value:
+    def start(self, old: Old) -> Value:
+        """Return an input of the graph."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
         dtype = config.get("dtype", "float32")
@@ -282,39 +266,7 @@ class _Model:
             self.b.dtypes[name] = dtype
         return Value(name, tuple(shape))
 
-    def _graph(self, old: Old, given: Sequence[Value] | None) -> list[Value]:
-        config = old.entry.config
-        starts, ends = (
-            references(old.name, config.get("input_layers")),
-            references(old.name, config.get("output_layers")),
-        )
-        olds = {one.name: one for one in old.inside}
-        if len(olds) != len(old.inside):
-            raise UnreadableError("the configuration", f"two layers of {old.name!r} have one name")
-        known_calls = {one.name: calls(one) for one in old.inside}
-        # Keras counts the call with which a model was built, in the lists of inputs and outputs alone.
-        starts, ends = (
-            [Ref(ref.layer, ref.call - (olds[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
-            for refs in (starts, ends)
-        )
-        known: dict[tuple[str, int], list[Value]] = {}
-        for number, start in enumerate(starts):
-            known[start.layer, start.call] = [given[number]] if given is not None else [self._input(olds[start.layer])]
-        for layer, number in order_of_running(known_calls, ends):
-            if (layer, number) in known:
-                continue
-            call = known_calls[layer][number]
-
-            def read(refs: Sequence[Ref | None]) -> list[Value | None]:
-                return [None if ref is None else known[ref.layer, ref.call][ref.index] for ref in refs]
-
-            values = [one for one in read(call.reads) if one is not None]
-            named = {key: read(refs) for key, refs in call.named.items()}
-            facts = Facts(olds[layer], olds[layer].entry.config, named=named, flags=call.flags)
-            known[layer, number] = self._layer(facts, values, call)
-        return [known[end.layer, end.call][end.index] for end in ends]
-
-    def _layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+    def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
         """Return what a layer, a model or an operation gives."""
         old = facts.old
         if old.is_model:
@@ -322,7 +274,7 @@ class _Model:
                 if mask is not None:
                     self.b.masks[value.name] = mask
             facts.finish_call()
-            return self._model(old, values)
+            return self.model(old, values)
         if old.is_operation:
             made = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
             facts.finish()
@@ -361,7 +313,7 @@ class _Model:
         mask = masks_on(b, facts, [x])[0]
         if mask is not None:
             b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
-        made = self._layer(Facts(inner, inner.entry.config), [flat], Call())
+        made = self.layer(Facts(inner, inner.entry.config), [flat], Call())
         if len(made) != 1:
             raise refuse(
                 old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"

@@ -9,7 +9,8 @@ layers/core/masking.py, layers/rnn/*.py and keras/src/backend/tensorflow/rnn.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
@@ -57,8 +58,14 @@ def mask_on(b: Builder, facts: Facts, x: Value, axes: int | None = None) -> Valu
     return mask
 
 
-def hand_on(b: Builder, facts: Facts, values: Sequence[Value], made: Sequence[Value]) -> None:
-    """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
+def hand_on(
+    b: Any, facts: Facts, values: Sequence[Any], made: Sequence[Any],
+    joined: Callable[[Any, Facts, Sequence[Any], Sequence[Any]], Any] | None = None,
+) -> None:  # fmt: skip
+    """Note the masks on what a layer gave, where Keras sets them and the layer itself did not.
+
+    joined  makes the mask on a Concatenate, where that is not what is made here
+    """
     kind = facts.old.kind
     if not values or not made or made[0].name in b.masks:
         return
@@ -74,7 +81,7 @@ def hand_on(b: Builder, facts: Facts, values: Sequence[Value], made: Sequence[Va
     elif kind in _MERGES:
         found = either(b, facts, masks)
     elif kind == "Concatenate":
-        found = _joined(b, facts, values, masks)
+        found = (joined or _joined)(b, facts, values, masks)
     if found is not None:
         b.masks[made[0].name] = found
 

@@ -1,0 +1,250 @@
+"""A whole Keras model, of any age, as a description: every layer that formats/keras/export knows, its masks as tensors of their own.
+
+What a layer's settings mean is Keras's (keras 3.15 keras/src/layers); files of Keras 1 and 2 become a Keras 3 model first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.formats.keras.export.calls import Call
+from rnnconvert.formats.keras.export.files import read
+from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
+from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.upgrade.old import Old, is_shape
+from rnnconvert.formats.keras.walk import Walk
+from rnnconvert.scaffold.description import Description, Scope, Shape, Value
+from rnnconvert.scaffold.names import Names
+
+Tell = Callable[["Writer", Facts, Sequence[Value]], list[Value]]
+"""Adds what a layer computes, and returns what it gives."""
+
+
+class Writer(Walk[Value]):
+    """A model on its way into a description.
+
+    scope   the model whose nodes are being added
+    masks   the masks that Keras keeps beside tensors, by the tensor's name
+    dtypes  the types of tensors that are not float32, likewise
+    values  every tensor by its name
+    notes   what a reader of the result should know
+    names   what a file may call each layer, by its path
+    """
+
+    def __init__(self) -> None:
+        self.scope = Scope("")
+        self.path: tuple[str, ...] = ()
+        self.masks: dict[str, Value] = {}
+        self.dtypes: dict[str, str] = {}
+        self.values: dict[str, Value] = {}
+        self.notes: list[str] = []
+        self.names: dict[str, tuple[str, ...]] = {}
+        self._names = Names()
+        self._models: dict[tuple[str, ...], _Inner] = {}
+
+    def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
+        """Return a new tensor."""
+        value = Value(self._names.new(wanted), tuple(shape), dtype)
+        self.values[value.name] = value
+        if dtype != "float32":
+            self.dtypes[value.name] = dtype
+        return value
+
+    def add(
+        self, kind: str, facts: Facts, inputs: Sequence[Value], shape: Sequence[int | None], named: Mapping[str, Sequence[Value]] | None = None,
+        dtype: str = "float32", **settings: Any,
+    ) -> Value:  # fmt: skip
+        """Add a node of one output, and return that."""
+        made = self.value(facts.name, shape, dtype)
+        self.node(kind, facts, facts.name, inputs, [made], named, **settings)
+        return made
+
+    def node(
+        self, kind: str, facts: Facts, layer: str, inputs: Sequence[Value], outputs: Sequence[Value],
+        named: Mapping[str, Sequence[Value]] | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
+        """Add a node of a layer, and note what a file may call it."""
+        inner = layer.replace(facts.name, facts.old.name, 1)
+        self.names[self.called(layer)] = tuple(dict.fromkeys((layer, inner, self.called(layer), self.called(inner))))
+        self.scope.add(kind, layer, inputs, outputs, named, **settings)
+
+    def called(self, name: str) -> str:
+        """Return a layer's path."""
+        return "/".join((*self.path, name))
+
+    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> Value:
+        """Add what joins masks, as formats/keras/export/masks.py asks for it."""
+        made = self.value("mask", shape, "bool")
+        self.scope.add("mask", "", [self.values[name] for name in inputs], [made], operation=operator.lower())
+        return made
+
+    # The walk
+
+    def start(self, old: Old) -> Value:
+        """Return an input of the model."""
+        config = old.entry.config
+        shape = config.get("batch_shape", config.get("batch_input_shape"))
+        dtype = config.get("dtype", "float32")
+        if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
+            raise refuse(
+                old.name,
+                f"an input of shape {shape!r} and type {dtype!r}",
+                "only plain tensors of float32, int32, int64 and bool are known",
+            )
+        made = self.value(old.name, shape, dtype)
+        self.scope.inputs += (made,)
+        return made
+
+    def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+        """Return what a layer, a model or an operation gives."""
+        from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
+
+        old = facts.old
+        if old.is_model:
+            return self._inner(facts, values)
+        if old.is_operation:
+            raise refuse(old.name, f"an operation of class {old.kind!r}", "only layers are known here")
+        if old.kind == "TimeDistributed":
+            made = self._each_step(facts, values)
+        else:
+            tell = LAYERS.get(old.kind)
+            if tell is None:
+                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
+            whole = [value for value in values if value.dtype != "float32"]
+            if whole and old.kind not in MOVING:
+                raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
+            made = tell(self, facts, values)
+        facts.finish()
+        hand_on(self, facts, values, made, _joined)
+        return made
+
+    def _each_step(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+        """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
+        x, inner = one_input(facts, values), facts.old.inside[0]  # type: ignore[arg-type]
+        facts.get("layer")
+        if len(x.shape) < 2:
+            raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
+        inside = Facts(inner, inner.entry.config)
+        if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
+            return self.layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
+        flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
+        self.scope.add("steps to batch", "", [x], [flat])
+        mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
+        if mask is not None:
+            if len(mask.shape) > 2:
+                raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
+            self.masks[x.name] = mask  # type: ignore[assignment]
+        made = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        if len(made) != 1:
+            raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
+        out = self.value(facts.name, (*x.shape[:2], *made[0].shape[1:]), made[0].dtype)
+        self.scope.add("batch to steps", "", [made[0], x], [out])
+        return [out]
+
+    def _inner(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+        """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
+        masks = masks_on(self, facts, values)  # type: ignore[arg-type]
+        facts.finish_call()
+        path = (*self.path, facts.name)
+        kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
+        inner = self._models.get(path)
+        if inner is None:
+            inner = self._models[path] = self._described(facts.old, path, values, masks, kind)
+        elif inner.kind != kind:
+            raise refuse(self.called(facts.name), "a model called on tensors of several shapes, or with a mask and without",
+                         "it is written once, for one kind of input")  # fmt: skip
+        given = [*values, *(mask for mask in masks if mask is not None)]
+        made = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
+        self.scope.add("model", facts.name, given, made, scope=inner.scope)  # type: ignore[arg-type]
+        for value, mask in zip(made, inner.masks, strict=False):
+            if mask is not None:
+                self.masks[value.name] = made[inner.scope.outputs.index(mask)]
+        return made[: inner.count]
+
+    def _described(
+        self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
+    ) -> _Inner:
+        outer, before = self.scope, self.path
+        self.scope, self.path = Scope(old.name, "/".join(path)), path
+        inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
+        named = dict(enumerate(inputs)) if len(inputs) == len(values) else {}
+        starts = [self.value(named.get(n, "x"), value.shape, value.dtype) for n, value in enumerate(values)]
+        masked = []
+        for start, mask in zip(starts, masks, strict=True):
+            if mask is not None:
+                self.masks[start.name] = self.value("mask", mask.shape, "bool")
+                masked.append(self.masks[start.name])
+        self.scope.inputs = (*starts, *masked)
+        ends = self.model(old, starts)
+        found = [self.masks.get(end.name) for end in ends]
+        self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in found if mask is not None))
+        scope, self.scope, self.path = self.scope, outer, before
+        return _Inner(scope, kind, len(ends), tuple(found))
+
+
+class _Inner:
+    """A model in the model, and the masks that its outputs have."""
+
+    def __init__(self, scope: Scope, kind: tuple[Any, ...], count: int, masks: tuple[Value | None, ...]) -> None:
+        self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
+
+
+class _Renamed(Facts):
+    """The settings of the layer in a wrapper, which has the wrapper's name."""
+
+    def __init__(self, facts: Facts, name: str) -> None:
+        super().__init__(facts.old, facts.config, facts.used, facts.named, facts.flags)
+        object.__setattr__(self, "outer", name)
+
+    @property
+    def name(self) -> str:
+        """The wrapper's name."""
+        return str(self.__dict__["outer"])
+
+
+def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
+    """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
+    from rnnconvert.formats.keras.export.masks import either
+
+    if all(mask is None for mask in masks):
+        return None
+    rank = len(values[0].shape)
+    axis = int(facts.get("axis", -1)) % rank
+    if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
+    if axis == rank - 1:
+        return either(w, facts, masks)  # type: ignore[arg-type,return-value]
+    parts = []
+    for value, mask in zip(values, masks, strict=True):
+        if mask is None:
+            mask = w.value("mask", value.shape[:-1], "bool")
+            w.scope.add("mask", "", [value], [mask], operation="all true")
+        parts.append(mask)
+    lengths = [mask.shape[axis] for mask in parts]
+    shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
+    made = w.value("mask", shape, "bool")
+    w.scope.add("concatenate", "", parts, [made], axis=axis)
+    return made
+
+
+def describe(path: Path) -> Description:
+    """Return the model of a file.
+
+    Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
+    damaged one.
+    """
+    writer = Writer()
+    try:
+        top = read(path)
+        writer.scope.name = top.name
+        writer.scope.outputs = tuple(writer.model(top, None))
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
+        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
+            raise
+        raise UnreadableError(path, f"its model configuration has an unknown form ({type(error).__name__}: {error})") from None
+    for scope in (*writer.scope.inner(), writer.scope):
+        scope.prune()
+    return Description(writer.scope, tuple(writer.notes), writer.names)

@@ -1,0 +1,16 @@
+"""A whole Keras model as rnnconvert.scaffold describes models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rnnconvert.scaffold.description import Description
+
+NAME = "keras"
+
+
+def describe(path: Path) -> Description:
+    """Return the model of a file: see formats/keras/describe/model.py."""
+    from rnnconvert.formats.keras.describe.model import describe as whole
+
+    return whole(path)

@@ -1,0 +1,79 @@
+"""A whole Keras 3 model from its inputs to its outputs, call by call: the order in which Keras runs it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from rnnconvert.containers.layer_calls import Ref
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.formats.keras.export.calls import Call, calls
+from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
+from rnnconvert.formats.keras.upgrade.old import Old
+
+V = TypeVar("V")
+
+
+class Walk(ABC, Generic[V]):
+    """A walk through a model with a value for every tensor."""
+
+    @abstractmethod
+    def start(self, old: Old) -> V:
+        """Return the value of an input of the outermost model."""
+
+    @abstractmethod
+    def layer(self, facts: Facts, values: Sequence[V], call: Call) -> list[V]:
+        """Return what a layer, a model or an operation gives."""
+
+    def model(self, old: Old, given: Sequence[V] | None) -> list[V]:
+        """Return the outputs of a model for some inputs; None for the outermost, whose inputs `start` makes.
+
+        Raises RefusedError for a model without inputs, UnreadableError for a damaged configuration.
+        """
+        return self._line(old, given) if old.kind == "Sequential" else self._graph(old, given)
+
+    def _line(self, old: Old, given: Sequence[V] | None) -> list[V]:
+        inside = list(old.inside)
+        values = list(given) if given is not None else []
+        if inside and inside[0].kind == "InputLayer":
+            start = inside.pop(0)
+            values = values or [self.start(start)]
+        if not values:
+            raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
+        for layer in inside:
+            values = self.layer(Facts(layer, layer.entry.config), values, Call())
+        return values
+
+    def _graph(self, old: Old, given: Sequence[V] | None) -> list[V]:
+        config = old.entry.config
+        starts, ends = (
+            references(old.name, config.get("input_layers")),
+            references(old.name, config.get("output_layers")),
+        )
+        layers = {layer.name: layer for layer in old.inside}
+        if len(layers) != len(old.inside):
+            raise UnreadableError("the configuration", f"two layers of {old.name!r} have one name")
+        known_calls = {layer.name: calls(layer) for layer in old.inside}
+        # Keras counts the call with which a model was built, in the lists of inputs and outputs alone.
+        starts, ends = (
+            [Ref(ref.layer, ref.call - (layers[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
+            for refs in (starts, ends)
+        )
+        known: dict[tuple[str, int], list[V]] = {}
+        for number, start in enumerate(starts):
+            known[start.layer, start.call] = [given[number]] if given is not None else [self.start(layers[start.layer])]
+        for name, number in order_of_running(known_calls, ends):
+            if (name, number) in known:
+                continue
+            call = known_calls[name][number]
+
+            def read(refs: Sequence[Ref | None]) -> list[V | None]:
+                return [None if ref is None else known[ref.layer, ref.call][ref.index] for ref in refs]
+
+            values = [value for value in read(call.reads) if value is not None]
+            named = {key: read(refs) for key, refs in call.named.items()}
+            facts = Facts(layers[name], layers[name].entry.config, named=named, flags=call.flags)  # type: ignore[arg-type]
+            known[name, number] = self.layer(facts, values, call)
+        return [known[end.layer, end.call][end.index] for end in ends]

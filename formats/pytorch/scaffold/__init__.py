@@ -1,0 +1,1 @@
+"""A described model as the text of PyTorch: formats/pytorch/scaffold_to.py."""

@@ -1,0 +1,280 @@
+"""Each kind of layer as PyTorch: its submodule and its line in forward. Sources: torch 2.13 torch/nn/modules and torch/nn/functional."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
+from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
+from rnnconvert.scaffold.description import Node
+
+_FUNCTIONS = {
+    "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
+    "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
+    "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
+    "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
+}  # fmt: skip
+"""The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
+
+
+def _refused(node: Node, feature: str, reason: str) -> RefusedError:
+    return RefusedError(feature, "PyTorch", reason, "", node.layer)
+
+
+def _activation(m: Module, node: Node) -> str:
+    pattern = _FUNCTIONS.get(node["name"])
+    x = m(node.x)
+    if node["name"] == "bounded_relu":
+        high = "" if node["highest"] is None else f".clamp(max={node['highest']:g})"
+        return f"torch.where({x} >= {node['threshold']:g}, {x}{high}, {node['alpha']:g} * ({x} - {node['threshold']:g}))"
+    if pattern is None:
+        raise _refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
+    if pattern.startswith("F."):
+        m.function("")
+    return pattern.format(x=x, axis=node["axis"], alpha=f"{node['alpha']:.9g}" if node["alpha"] is not None else "")
+
+
+def _bias(node: Node) -> str:
+    return "" if node["bias"] else ", bias=False"
+
+
+def _dense(m: Module, node: Node) -> str:
+    part = m.part(node.layer, f"nn.Linear({node.x.shape[-1]}, {node['units']}{_bias(node)})")
+    return f"{part}({m(node.x)})"
+
+
+def _embedding(m: Module, node: Node) -> str:
+    whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
+    part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
+    return f"{part}({whole})"
+
+
+def sizes(values: Sequence[int]) -> str:
+    """Return sizes as torch takes them: one number where they are alike."""
+    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
+
+
+def _first(m: Module, node: Node) -> str:
+    """Return what a layer over space reads, its channels in front."""
+    return f"{m(node.x)}.movedim(-1, 1)"
+
+
+def _conv(m: Module, node: Node) -> str:
+    rank, kernel, strides, dilation = node["rank"], node["kernel"], node["strides"], node["dilation"]
+    words = [f"{node['channels']}, {node['filters']}, {sizes(kernel)}"]
+    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1]
+    x = _first(m, node)
+    if node["padding"] == "same" and max(strides) == 1:
+        words.append('padding="same"' if max(kernel) > 1 else "")
+    elif node["padding"] == "same":
+        x = f"{m.helper('pad_same')}({x}, {tuple(kernel)}, {tuple(strides)})"
+    elif node["padding"] == "causal":
+        x = f"{m.function('pad')}({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
+    words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
+    made = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
+    return f"{made}({x}).movedim(1, -1)"
+
+
+def _conv_transposed(m: Module, node: Node) -> str:
+    rank, over, same = node["rank"], node["over"], node["padding"] == "same"
+    words = [f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}"]
+    extra = tuple(max(-o, 0) for o in over)
+    settings = (("stride", node["strides"], 1), ("output_padding", extra, 0), ("dilation", node["dilation"], 1))
+    words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
+    made = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
+    cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
+    cut = f"[:, :, {', '.join(_span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
+    return f"{made}({_first(m, node)}){cut}.movedim(1, -1)"
+
+
+def _span(low: int, high: int) -> str:
+    """Return a slice without some places at both ends."""
+    return f"{low or ''}:{-high if high else ''}"
+
+
+def _pool(m: Module, node: Node) -> str:
+    rank, kernel, strides, x = node["rank"], node["kernel"], node["strides"], _first(m, node)
+    window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
+    name = m.function(f"{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d")
+    if node["padding"] == "valid" or max(kernel) == 1 == max(strides):
+        return f"{name}({x}, {window}).movedim(1, -1)"
+    padded = f"{m.helper('pad_same')}({{}}, {tuple(kernel)}, {tuple(strides)}{{}})"
+    if node["operation"] == "max":
+        lowest = ', float("-inf")'
+        return f"{name}({padded.format(x, lowest)}, {window}).movedim(1, -1)"
+    ones = padded.format(f"torch.ones_like({x})", "")
+    counted = f"{name}({ones}, {window})"
+    return f"({name}({padded.format(x, '')}, {window}) / {counted}).movedim(1, -1)"
+
+
+def _reduce(m: Module, node: Node) -> str:
+    x, axes, keep = m(node.x), node["axes"], ", keepdim=True" if node["keep"] else ""
+    if node.named.get("mask"):
+        mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
+        return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
+    word = {"max": "amax", "mean": "mean", "sum": "sum"}[node["operation"]]
+    return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
+
+
+def _over_channels(m: Module, node: Node, part: str, axis: int) -> str:
+    """Return a call of a layer that wants the channels behind the batch."""
+    x, last = m(node.x), len(node.x.shape) - 1
+    if axis == 1:
+        return f"{part}({x})"
+    where = -1 if axis == last else axis
+    return f"{part}({x}.movedim({where}, 1)).movedim(1, {where})"
+
+
+def _affine(node: Node) -> str:
+    return "" if node["scale"] or node["shift"] else ", affine=False"
+
+
+def _batch_norm(m: Module, node: Node) -> str:
+    rank = max(len(node.x.shape) - 2, 1)
+    if rank > 3:
+        raise _refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
+    words = f"{node['size']}, eps={node['epsilon']:g}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
+    return _over_channels(m, node, m.part(node.layer, f"nn.BatchNorm{rank}d({words})"), node["axis"])
+
+
+def _layer_norm(m: Module, node: Node) -> str:
+    size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
+    plain = ", elementwise_affine=False" if not (node["scale"] or node["shift"]) else "" if node["shift"] else ", bias=False"
+    part = m.part(node.layer, f"nn.LayerNorm({size}, eps={node['epsilon']:g}{plain})")
+    return f"{part}({m(node.x)})"
+
+
+def _rms_norm(m: Module, node: Node) -> str:
+    size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
+    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={node['epsilon']:g})")
+    return f"{part}({m(node.x)})"
+
+
+def _group_norm(m: Module, node: Node) -> str:
+    words = f"{node['groups']}, {node['size']}, eps={node['epsilon']:g}{_affine(node)}"
+    return _over_channels(m, node, m.part(node.layer, f"nn.GroupNorm({words})"), len(node.x.shape) - 1)
+
+
+def _unit_norm(m: Module, node: Node) -> str:
+    axes = node["axes"]
+    return f"{m.function('normalize')}({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={node['epsilon']:g})"
+
+
+def _prelu(m: Module, node: Node) -> str:
+    *others, channels = node["slopes"]
+    if any(size != 1 for size in others):
+        raise _refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
+    part = m.part(node.layer, f"nn.PReLU({channels})")
+    return _over_channels(m, node, part, len(node.x.shape) - 1)
+
+
+def _rescale(m: Module, node: Node) -> str:
+    scaled = f"{m(node.x)} * {node['scale']!r}"
+    return f"{scaled} + {node['shift']!r}" if node["shift"] else scaled
+
+
+def _dropout(m: Module, node: Node) -> str:
+    kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(node["name"], f"Dropout{node['name'][-2].lower()}d")
+    part = m.part(node.layer, f"nn.{kind}({node['rate']:g})")
+    return f"{part}({m(node.x)})" if kind[-1] != "d" else f"{part}({m(node.x)}.movedim(-1, 1)).movedim(1, -1)"
+
+
+def _reshape(m: Module, node: Node) -> str:
+    x = m(node.x)
+    return f"{x}.reshape({', '.join(map(str, ('len(' + x + ')', *node['sizes'])))})"
+
+
+def _transpose(m: Module, node: Node) -> str:
+    order = node["order"]
+    swapped = [n for n, axis in enumerate(order) if n != axis]
+    return f"{m(node.x)}.transpose({swapped[0]}, {swapped[1]})" if len(swapped) == 2 else f"{m(node.x)}.permute({', '.join(map(str, order))})"
+
+
+def _repeat(m: Module, node: Node) -> str:
+    return f"{m(node.x)}.unsqueeze(1).expand(-1, {node['count']}, -1)"
+
+
+def _pad(m: Module, node: Node) -> str:
+    flat = [str(n) for pair in (*node["pairs"], (0, 0))[::-1] for n in pair]
+    return f"{m.function('pad')}({m(node.x)}, ({', '.join(flat)}))"
+
+
+def _crop(m: Module, node: Node) -> str:
+    return f"{m(node.x)}[:, {', '.join(_span(low, high) for low, high in node['pairs'])}]"
+
+
+def _upsample(m: Module, node: Node) -> str:
+    return m(node.x) + "".join(f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
+
+
+_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * "}
+
+
+def _arithmetic(m: Module, node: Node) -> str:
+    rank = max(len(value.shape) for value in node.inputs)
+    values = [m(value) + ".unsqueeze(1)" * (rank - len(value.shape)) for value in node.inputs]
+    operation = node["operation"]
+    if operation in _OPERATORS:
+        return _OPERATORS[operation].join(values)
+    if operation == "average":
+        return f"({' + '.join(values)}) / {len(values)}"
+    text, *others = values
+    for other in others:
+        text = f"torch.{operation}({text}, {other})"
+    return text
+
+
+def _concatenate(m: Module, node: Node) -> str:
+    axis = node["axis"]
+    dim = -1 if axis == len(node.x.shape) - 1 else axis
+    return f"torch.cat([{', '.join(m(value) for value in node.inputs)}], dim={dim})"
+
+
+def _dot(m: Module, node: Node) -> str:
+    rows, operands = [], []
+    for value, axis, free in zip(node.inputs, node["axes"], "ij", strict=True):
+        rows.append("".join("b" if n == 0 else "k" if n == axis else free for n in range(len(value.shape))))
+        text = m(value)
+        operands.append(f"{m.function('normalize')}({text}, dim={axis}, eps=1e-07)" if node["normalize"] else text)
+    out = "b" + "".join(letter for row in rows for letter in row if letter in "ij")
+    equation = f"{rows[0]},{rows[1]}->{out}"
+    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (".unsqueeze(-1)" if out == "b" else "")
+
+
+_MASKS = {
+    "not_equal": "{0} != {value:g}", "any differs": "({0} != {value:g}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
+    "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
+}  # fmt: skip
+
+
+def _mask(m: Module, node: Node) -> str:
+    values = [m(value) for value in node.inputs]
+    return _MASKS[node["operation"]].format(*values, value=node.settings.get("value", 0))
+
+
+def _zero_masked(m: Module, node: Node) -> str:
+    return f"{m(node.x)}.masked_fill(~{m(node.named['mask'][0])}.unsqueeze(-1), 0.0)"
+
+
+def _model(m: Module, node: Node) -> str:
+    part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}()")
+    text = f"{part}({', '.join(m(value) for value in node.inputs)})"
+    if len(node.outputs) == 1:
+        return text
+    m.release(node)
+    m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
+    return ""
+
+
+RULES: dict[str, Rule] = {
+    "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
+    "pool": _pool, "reduce": _reduce, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "rms_norm": _rms_norm,
+    "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
+    "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
+    "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
+    "zero masked": _zero_masked, "model": _model, "recurrent": recurrent,
+    "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
+    "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])",
+}  # fmt: skip
+"""The kinds that are known."""

@@ -1,0 +1,141 @@
+"""A whole model as layers that call one another: what a source describes, and a target writes.
+
+A node is one call of a layer. What it computes is its kind and settings, which mean the same for every source and target:
+
+    dense             units, bias
+    embedding         input_size, output_size
+    conv              rank, filters, kernel, strides, dilation, groups, bias, padding ("valid", "same", "causal"), transposed
+    depthwise         as conv, with multiplier for filters
+    pool              rank, operation ("max", "average"), kernel, strides, padding
+    reduce            operation ("max", "mean", "sum", "any", "all"), axes, keep
+    batch_norm        axis, epsilon, momentum, scale, shift; layer_norm and rms_norm: axes, epsilon; group_norm: groups, epsilon
+    recurrent         stack, merge, sequences, states, stateful, zero; a mask and initial states among `named`
+    activation        name, and its numbers
+    arithmetic        operation of two or more values
+    concatenate       axis
+    reshape, flatten, transpose, repeat, pad, crop, upsample, flip, slice
+    mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
+    model             scope: a model in the model
+
+A tensor keeps the axes that it has in the source: what another framework wants otherwise its target turns, visibly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the model.
+
+    name   what the source calls it, or the layer that gives it
+    shape  its axes, the batch first; None for those that are open
+    dtype  its element type
+    """
+
+    name: str
+    shape: Shape
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One call of a layer.
+
+    kind      what it computes: see the module
+    layer     the layer's path in the source, "" where it is no layer of its own; calls of one layer share its weights
+    inputs    what it reads
+    outputs   what it gives
+    settings  what it computes, in the words of its kind
+    named     what it reads besides: mask, states
+    """
+
+    kind: str
+    layer: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    named: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
+
+    @property
+    def x(self) -> Value:
+        """The first of its inputs."""
+        return self.inputs[0]
+
+    @property
+    def y(self) -> Value:
+        """The first of its outputs."""
+        return self.outputs[0]
+
+    def reads(self) -> tuple[Value, ...]:
+        """Return everything that it reads."""
+        return (*self.inputs, *(value for values in self.named.values() for value in values))
+
+    def __getitem__(self, key: str) -> Any:
+        return self.settings[key]
+
+
+@dataclass(eq=False)
+class Scope:
+    """A model: its inputs, its nodes in the order of running, its outputs.
+
+    name  what the source calls it
+    path  where it is in the outermost one, "" for that itself
+    """
+
+    name: str
+    path: str = ""
+    inputs: tuple[Value, ...] = ()
+    nodes: list[Node] = field(default_factory=list)
+    outputs: tuple[Value, ...] = ()
+
+    def add(
+        self, kind: str, layer: str, inputs: Sequence[Value], outputs: Sequence[Value], named: Mapping[str, Sequence[Value]] | None = None,
+        **settings: Any,
+    ) -> Node:  # fmt: skip
+        """Append a node and return it."""
+        others = {key: tuple(values) for key, values in (named or {}).items() if values}
+        node = Node(kind, layer, tuple(inputs), tuple(outputs), settings, others)
+        self.nodes.append(node)
+        return node
+
+    def inner(self) -> Iterator[Scope]:
+        """Yield the models in this model, each once, the innermost first."""
+        done: set[int] = set()
+        for node in self.nodes:
+            if node.kind == "model" and id(node["scope"]) not in done:
+                for scope in (*node["scope"].inner(), node["scope"]):
+                    if id(scope) not in done:
+                        done.add(id(scope))
+                        yield scope
+
+    def prune(self) -> None:
+        """Drop the nodes on which no output depends, such as masks that no layer reads."""
+        needed = {id(value) for value in self.outputs}
+        kept = []
+        for node in reversed(self.nodes):
+            if any(id(value) in needed for value in node.outputs):
+                kept.append(node)
+                needed.update(id(value) for value in node.reads())
+        self.nodes = kept[::-1]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A model to write.
+
+    scope    the outermost model
+    notes    what a reader of the written file should know
+    names    layers with weights, by their paths: what the source's file may call them, the likeliest first
+    options  what `rnnconvert.load_into` has to be told
+    """
+
+    scope: Scope
+    notes: tuple[str, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)

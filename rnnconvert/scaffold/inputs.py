@@ -1,0 +1,68 @@
+"""Inputs drawn for a described model: whole numbers where it embeds them, steps that are masked where it masks, lengths where they are open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.scaffold.description import Description, Scope, Value
+
+BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
+"""The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
+_CODES = 16
+"""The bound of whole numbers that no embedding reads."""
+
+
+def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
+    """Yield inputs for a model, one array for each of its inputs, in several sizes."""
+    rows, masked = _read_by(description.scope, {})
+    for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
+        generator = np.random.default_rng(seed + number)
+        yield [_one(value, batch, time, rows, masked, generator) for value in description.scope.inputs]
+
+
+def _one(
+    value: Value, batch: int, time: int, rows: Mapping[int, int], masked: Mapping[int, float], generator: np.random.Generator
+) -> Array:
+    shape = [(time if axis else batch) if size is None else size for axis, size in enumerate(value.shape)]
+    if value.dtype == "bool":
+        return generator.random(shape) < 0.7
+    whole = id(value) in rows or value.dtype != "float32"
+    x = generator.integers(0, rows.get(id(value), _CODES), shape) if whole else generator.standard_normal(shape)
+    if id(value) in masked and len(shape) > 1 and shape[1] > 3:
+        x[0, -2:] = masked[id(value)]  # padding at the end, a gap, padding in front
+        x[-1, 2] = masked[id(value)]
+        x[-1, 0] = masked[id(value)]
+    return x.astype(value.dtype)
+
+
+def _read_by(scope: Scope, same: dict[int, int]) -> tuple[dict[int, int], dict[int, float]]:
+    """Return which inputs an embedding reads, with its rows, and which are compared with a number that masks them.
+
+    same  for a tensor that is another one, moved at most, that one
+    """
+    rows: dict[int, int] = {}
+    masked: dict[int, float] = {}
+
+    def origin(value: Value) -> int:
+        key = id(value)
+        while key in same:
+            key = same[key]
+        return key
+
+    for node in scope.nodes:
+        if node.kind == "embedding":
+            rows[origin(node.x)] = min(node["input_size"], rows.get(origin(node.x), node["input_size"]))
+        elif node.kind == "mask" and "value" in node.settings:
+            masked[origin(node.x)] = node["value"]
+        elif node.kind == "model":
+            inner_same = {id(start): id(value) for start, value in zip(node["scope"].inputs, node.inputs, strict=False)}
+            more, marks = _read_by(node["scope"], {**same, **inner_same})
+            rows.update({key: min(size, rows.get(key, size)) for key, size in more.items()})
+            masked.update(marks)
+        elif node.kind in ("reshape", "flatten", "transpose", "repeat", "steps to batch", "concatenate"):
+            for value in node.outputs:
+                same[id(value)] = id(node.x)
+    return rows, masked

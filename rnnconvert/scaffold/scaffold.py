@@ -1,0 +1,225 @@
+"""A whole model's file as a file of Python that makes the same model in another framework, filled and proved."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from rnnconvert.containers.addresses import local
+from rnnconvert.containers.files import only_replace, replacing
+from rnnconvert.core.arguments import checked, unknown
+from rnnconvert.core.errors import NotEqualError, UsageError
+from rnnconvert.language import registry
+from rnnconvert.models.load import ALL, load_into
+from rnnconvert.models.readers import model_of
+from rnnconvert.models.runners import runners
+from rnnconvert.models.verified import kept_if_equal
+from rnnconvert.models.verify import WholeModels
+from rnnconvert.scaffold.description import Description, Scope
+from rnnconvert.scaffold.inputs import drawn
+
+PathLike = str | os.PathLike[str]
+
+
+class Source(Protocol):
+    """A room's module `scaffold_from`: whole models as descriptions."""
+
+    NAME: str
+
+    def describe(self, path: Path) -> Description:
+        """Return the model of a file."""
+        ...
+
+
+class Target(Protocol):
+    """A room's module `scaffold_to`: descriptions as files of Python."""
+
+    NAME: str
+    WEIGHTS: str
+    """The ending of the framework's own file of weights."""
+
+    def write(self, description: Description, source: str) -> str:
+        """Return the text of a file."""
+        ...
+
+    def model(self, path: Path) -> tuple[Any, dict[str, str]]:
+        """Return a new model of a written file, and its layers with what fills them."""
+        ...
+
+    def save(self, model: Any, path: Path) -> None:
+        """Write the weights of a model as the framework does."""
+        ...
+
+
+@dataclass(frozen=True)
+class Scaffolded:
+    """What became of a model.
+
+    source    the file that was read
+    target    the framework
+    text      the file of Python
+    layers    how many layers with weights it has
+    notes     what is left out, and how the model ran
+    output    where the file was written, "" where it was not
+    weights   where the weights were written, ""
+    proof     what both models gave, each time on other inputs
+    """
+
+    source: str
+    target: str
+    text: str
+    layers: int
+    notes: tuple[str, ...] = ()
+    output: str = ""
+    weights: str = ""
+    proof: tuple[WholeModels, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether a proof was asked for, and every run was equal."""
+        return bool(self.proof) and all(self.proof)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON takes it."""
+        return {**{key: value for key, value in vars(self).items() if key != "proof"}, "notes": list(self.notes),
+                "proof": [{**one.conclusion.as_dict(), "text": str(one)} for one in self.proof]}  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """Return what was done, line by line."""
+        code = sum(1 for line in self.text.splitlines() if line.strip())
+        lines = [f"{self.layers} layers with weights, {code} lines of {self.target}"]
+        lines += [f"note: {note}" for note in self.notes]
+        return lines + [line for one in self.proof for line in str(one).splitlines()]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def targets() -> dict[str, Target]:
+    """Return the frameworks that models are written for, by name."""
+    return registry.named("scaffold_to")
+
+
+@checked
+def scaffold(
+    source: PathLike,
+    to: str,
+    output: PathLike | None = None,
+    *,
+    weights: PathLike | None = None,
+    verify: bool = False,
+    force: bool = False,
+) -> Scaffolded:
+    """Write the model of a file as a file of Python that makes the same model in another framework.
+
+    source   a whole model: a file that states its layers, not weights alone
+    to       the framework to write for: one of `rnnconvert.scaffold.scaffold.targets()`
+    output   the .py file to write; None returns its text alone
+    weights  where to write the weights in the framework's own file, so that nothing else is needed
+    verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
+             they are equal
+    force    replace files that exist
+
+    The written file has one class a model, a submodule a layer, and `load(path)`, which fills it from the source.
+
+    Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model; NotEqualError
+    where the proof fails. Nothing is written then.
+    """
+    path = local(source)
+    written = targets().get(to)
+    if written is None:
+        raise UsageError(unknown("framework", to, targets()))
+    for file in (output, weights):
+        if file is not None:
+            only_replace(Path(file), force)
+    if output is not None and Path(output).suffix != ".py":
+        raise UsageError(f"{output}: a model is written as Python. Give it a name that ends in .py")
+    if weights is not None and Path(weights).suffix != written.WEIGHTS:
+        raise UsageError(f"{weights}: {to} keeps its weights in {written.WEIGHTS} files. Give it a name that ends so")
+    origin, description = described(path)
+    text = written.write(description, path.name)
+    done = Scaffolded(str(path), to, text, _count(description.scope), description.notes)
+    if not verify and weights is None and output is None:
+        return done
+    return _kept(done, written, origin, description, output, weights, verify, force)
+
+
+def described(path: Path) -> tuple[str, Description]:
+    """Return the format of a file and its model, each layer called as `load_into` calls it.
+
+    Raises UsageError for a format that states no model.
+    """
+    model = model_of(path)
+    sources: dict[str, Source] = registry.named("scaffold_from")
+    source = sources.get(model.framework)
+    if source is None:
+        raise UsageError(
+            f"{path} is a {model.framework} file. A model is written from files that state their layers: {', '.join(sources)}"
+        )
+    description = source.describe(path)
+    units = {unit.name for unit in model.units}
+    names = {layer: found[:1] for layer, words in description.names.items() if (found := tuple(word for word in words if word in units))}
+    return model.framework, replace(description, names=names)
+
+
+def _seen(description: Description) -> set[str]:
+    """Return the recurrent layers whose outputs both frameworks show alike: others are turned, masked or joined around the layer."""
+    calls: dict[str, list[bool]] = {}
+    for scope in (*description.scope.inner(), description.scope):
+        for node in scope.nodes:
+            if node.kind == "recurrent":
+                plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
+                path = f"{scope.path}/{node.layer}".lstrip("/")
+                calls.setdefault(description.names.get(path, ("",))[0], []).append(plain)
+    return {name for name, plain in calls.items() if plain == [True]}
+
+
+def _count(scope: Scope) -> int:
+    return len({node.layer for node in scope.nodes if node.layer and node.kind != "model"}) + sum(
+        len({node.layer for node in inner.nodes if node.layer and node.kind != "model"}) for inner in scope.inner()
+    )
+
+
+def _kept(
+    done: Scaffolded, target: Target, origin: str, description: Description, output: PathLike | None, weights: PathLike | None,
+    verify: bool, force: bool,
+) -> Scaffolded:  # fmt: skip
+    """Write the files, once they are proved where that is asked for."""
+    proofs: list[WholeModels] = []
+    notes: list[str] = []
+
+    def write(made: Path) -> None:
+        made.write_text(done.text, encoding="utf-8")
+
+    def prove(made: Path) -> Any:
+        model, layers = target.model(made)
+        report = load_into(model, done.source, layers or None, accept=[ALL], flatten="same")
+        if verify:
+            loaded = runners()[origin].open_file(Path(done.source))
+            notes.extend(loaded.notes)
+            seen = _seen(description)
+            report = replace(report, filled=tuple(one for one in report.filled if one.kind != "recurrent" or one.source in seen))
+            for inputs in drawn(description):
+                proofs.append(report.verify(inputs, source=loaded.live))
+                if not proofs[-1]:
+                    raise NotEqualError(output or done.source, proofs[-1])
+        if weights is not None:
+            with replacing(Path(weights)) as part:
+                target.save(model, part)
+        return True
+
+    if output is None:
+        from rnnconvert.containers.temporary import new_folder
+
+        with new_folder() as folder:
+            write(Path(folder) / "model.py")
+            prove(Path(folder) / "model.py")
+    elif verify or weights is not None:
+        kept_if_equal(Path(output), force, write, prove)
+    else:
+        with replacing(Path(output)) as part:
+            write(Path(part))
+    return replace(done, output=str(output or ""), weights=str(weights or ""), proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes)))
+
