@@ -58,6 +58,7 @@ _SECTIONS = {
     "Whole models": {
         "transplant": _Place("transplant.transplant", "Fill a model of your own from another framework's file"),
         "map": _Place("map.map_layers", "Propose which layer fills which"),
+        "scaffold": _Place("scaffold.scaffold", "Write the model around the weights for another framework"),
         "upgrade": _Place("upgrade.upgrade", "Rewrite a model of Keras 1, Keras 2 or tf.keras for Keras 3"),
         "fuse": _Place("fuse.fuse", "Write each loop of an ONNX model as one fast node"),
     },

@@ -20,7 +20,7 @@ FLOORS = (
     ("judging",),
     ("files",),
     ("models",),
-    ("comparison", "identification", "scaffold"),
+    ("comparison", "identification", "scaffolding"),
     ("diagnosis",),
     ("verification", "training", "views"),
     ("batch",),

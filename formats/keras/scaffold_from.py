@@ -1,10 +1,10 @@
-"""A whole Keras model as rnnconvert.scaffold describes models."""
+"""A whole Keras model as rnnconvert.scaffolding describes models."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rnnconvert.scaffold.description import Description
+from rnnconvert.scaffolding.description import Description
 
 NAME = "keras"
 

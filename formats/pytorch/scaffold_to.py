@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.scaffold.description import Description
+from rnnconvert.scaffolding.description import Description
 
 NAME = "pytorch"
 WEIGHTS = ".pt"
@@ -35,7 +35,11 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
         spec.loader.exec_module(module)
     finally:
         sys.dont_write_bytecode = before
-    made = next(kind for kind in reversed(list(vars(module).values())) if isinstance(kind, type) and kind.__module__ == spec.name)
+    made = next(
+        kind
+        for kind in reversed(list(vars(module).values()))
+        if isinstance(kind, type) and kind.__module__ == spec.name
+    )
     return made().eval(), getattr(module, "LAYERS", {})
 
 

@@ -97,7 +97,14 @@ class Flattening:
         flats = one.target.reads, one.source.reads
         guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
         order = self._order(one, width, flats, guesses, "columns")
-        if order is None and not self.same and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
+        if (
+            order is None
+            and not self.same
+            and not any(flats)
+            and not any(guesses)
+            and not self._alike
+            and one.kind == "dense"
+        ):
             self._doubt(one, width)
         return order
 

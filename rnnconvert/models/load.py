@@ -236,7 +236,12 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 def _around_alike(one: Pair) -> Pair:
     """Return a pair whose source is taken to read, to order and to join its outputs as the target does: the caller's code sees to it."""
     ours, theirs = one.target.stack, one.source.stack
-    if ours is None or theirs is None or ours.num_directions != theirs.num_directions or ours.num_layers != theirs.num_layers:
+    if (
+        ours is None
+        or theirs is None
+        or ours.num_directions != theirs.num_directions
+        or ours.num_layers != theirs.num_layers
+    ):
         return one
     layers = [
         replace(

@@ -1,1 +1,1 @@
-"""A whole Keras model as rnnconvert.scaffold describes models: formats/keras/scaffold_from.py."""
+"""A whole Keras model as rnnconvert.scaffolding describes models: formats/keras/scaffold_from.py."""

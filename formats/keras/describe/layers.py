@@ -1,4 +1,4 @@
-"""What each layer of Keras 3 computes, in the words of rnnconvert.scaffold.description.
+"""What each layer of Keras 3 computes, in the words of rnnconvert.scaffolding.description.
 
 Sources: keras 3.15 keras/src/layers; what a setting changes is what formats/keras/export says it does.
 """
@@ -14,7 +14,7 @@ from rnnconvert.formats.keras.describe.model import Tell, Writer
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.scaffold.description import Shape, Value
+from rnnconvert.scaffolding.description import Shape, Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
 """The layers that read whole numbers."""
@@ -38,7 +38,9 @@ def applied(w: Writer, facts: Facts, spec: Any, x: Value, layer: str = "") -> Va
     if name == "linear":
         return x
     if name not in _FUNCTIONS:
-        raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
+        raise refuse(
+            w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}"
+        )
     made = w.value(facts.name, x.shape)
     w.scope.add("activation", layer, [x], [made], name=name, alpha=function.alpha, axis=-1)
     return made
@@ -74,7 +76,11 @@ def _softmax(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 
 def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
-    slope, highest, threshold = facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0
+    slope, highest, threshold = (
+        facts.get("negative_slope", 0) or 0,
+        facts.get("max_value"),
+        facts.get("threshold", 0) or 0,
+    )
     made = w.value(facts.name, x.shape)
     plain = not threshold and highest is None
     w.scope.add("activation", "", [x], [made], name="leaky_relu" if slope and plain else "relu" if plain else "bounded_relu",
@@ -112,7 +118,9 @@ def _masking(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x, number = _single(w, facts, values), facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
-        raise refuse(facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
+        raise refuse(
+            facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here"
+        )
     mask = w.value("mask", x.shape[:-1], "bool")
     w.scope.add("mask", "", [x], [mask], operation="any differs", value=float(number))
     made = w.value(facts.name, x.shape)
@@ -186,10 +194,22 @@ def _by_channel(rank: int, separable: bool) -> Tell:
             return [applied(w, facts, facts.get("activation"), made)]
         filters = int(facts.get("filters"))
         first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
-        w.node("conv", facts, f"{facts.name}/depthwise", [x], [first], channels=channels, filters=channels * many, groups=channels, bias=False, **window)
+        w.node(
+            "conv",
+            facts,
+            f"{facts.name}/depthwise",
+            [x],
+            [first],
+            channels=channels,
+            filters=channels * many,
+            groups=channels,
+            bias=False,
+            **window,
+        )
         made = w.value(facts.name, (x.shape[0], *lengths, filters))
         ones = (1,) * rank
-        w.node("conv", facts, f"{facts.name}/pointwise", [first], [made], channels=channels * many, filters=filters, groups=1, bias=bias, rank=rank,
+        w.node("conv", facts, f"{facts.name}/pointwise", [first], [made], channels=channels * many, filters=filters, groups=1, bias=bias,
+               rank=rank,
                     kernel=ones, strides=ones, dilation=ones, padding="valid")  # fmt: skip
         return [applied(w, facts, facts.get("activation"), made)]
 
@@ -239,7 +259,18 @@ def _global(operation: str, rank: int) -> Tell:
         channels, keep = _spatial(facts, x, rank), bool(facts.get("keepdims", False))
         mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None  # type: ignore[arg-type]
         shape = (x.shape[0], *([1] * rank if keep else []), channels)
-        return [w.add("reduce", facts, [x], shape, {"mask": [mask] if mask else []}, operation=operation, axes=tuple(range(1, rank + 1)), keep=keep)]
+        return [
+            w.add(
+                "reduce",
+                facts,
+                [x],
+                shape,
+                {"mask": [mask] if mask else []},
+                operation=operation,
+                axes=tuple(range(1, rank + 1)),
+                keep=keep,
+            )
+        ]
 
     return tell
 
@@ -259,7 +290,9 @@ def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
     def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, pairs = _spatial(facts, x, rank), _pairs(facts, key, rank)
-        lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
+        lengths = (
+            None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True)
+        )
         return [w.add(kind, facts, [x], (x.shape[0], *lengths, channels), pairs=pairs)]
 
     return tell
@@ -284,7 +317,11 @@ def _axes(facts: Facts, x: Value) -> list[int]:
     stated, rank = facts.get("axis", -1), len(x.shape)
     axes = [int(n) % rank for n in (stated if isinstance(stated, (list, tuple)) else [stated])]
     if not axes or 0 in axes or axes != sorted(set(axes)) or any(x.shape[n] is None for n in axes):
-        raise refuse(facts.name, f"axis = {stated!r}", "only axes of known sizes behind the batch, in their order, are known here")
+        raise refuse(
+            facts.name,
+            f"axis = {stated!r}",
+            "only axes of known sizes behind the batch, in their order, are known here",
+        )
     return axes
 
 
@@ -294,10 +331,12 @@ def _batch_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]
     if len(axes) != 1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
     facts.need("renorm", False)
+    mask_on(w, facts, x)  # type: ignore[arg-type]  # it is read in training alone
     for key in ("synchronized", "renorm_clipping", "renorm_momentum", "virtual_batch_size", "adjustment"):
         facts.get(key)
     return [w.add("batch_norm", facts, [x], x.shape, axis=axes[0], size=x.shape[axes[0]], epsilon=float(facts.get("epsilon", 1e-3)),
-                  momentum=float(facts.get("momentum", 0.99)), scale=bool(facts.get("scale", True)), shift=bool(facts.get("center", True)))]  # fmt: skip
+                  momentum=float(facts.get("momentum", 0.99)), scale=bool(facts.get("scale", True)),
+                  shift=bool(facts.get("center", True)))]  # fmt: skip
 
 
 def _norm(kind: str, epsilon: float) -> Tell:
@@ -334,7 +373,9 @@ def _rescaling(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     scale, shift = facts.get("scale", 1.0), facts.get("offset", 0.0)
     if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
-        raise refuse(facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here")
+        raise refuse(
+            facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here"
+        )
     return [w.add("rescale", facts, [x], x.shape, scale=float(scale), shift=float(shift))]
 
 
@@ -348,7 +389,10 @@ def _training_only(*keys: str) -> Tell:
         x, kind = _single(w, facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
-        if kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D") and x.dtype == "float32":
+        if (
+            kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+            and x.dtype == "float32"
+        ):
             return [w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))]
         if kind != "Identity":
             w.notes.append(f"{w.called(facts.name)}: {kind} acts in training alone, and is left out")
@@ -390,12 +434,18 @@ def _merge(operation: str) -> Tell:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         masks = [w.masks.get(value.name) for value in values]
         if operation in ("multiply", "maximum", "minimum") and any(masks):
-            raise refuse(w.called(facts.name), f"a {facts.old.kind} of tensors with masks", "Keras leaves out the masked steps of each")
+            raise refuse(
+                w.called(facts.name),
+                f"a {facts.old.kind} of tensors with masks",
+                "Keras leaves out the masked steps of each",
+            )
         rank = max(len(value.shape) for value in values)
         shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
         shape = shapes[0]
         for other in shapes[1:]:
-            shape = tuple(m if n == 1 else n if m == 1 or n is not None else m for n, m in zip(shape, other, strict=True))
+            shape = tuple(
+                m if n == 1 else n if m == 1 or n is not None else m for n, m in zip(shape, other, strict=True)
+            )
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
 
     return tell
@@ -412,13 +462,29 @@ def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value
 def _dot(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     stated = facts.get("axes", -1)
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
-        raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
+        raise refuse(
+            facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown"
+        )
     both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
     axes = tuple(int(n) % len(value.shape) for n, value in zip(both, values, strict=True))
     if 0 in axes:
         raise refuse(facts.name, f"axes = {stated!r}", "only axes behind the batch are known here")
-    rest = [size for axis, value in zip(axes, values, strict=True) for n, size in enumerate(value.shape) if n not in (0, axis)]
-    return [w.add("dot", facts, values, (values[0].shape[0], *(rest or [1])), axes=axes, normalize=bool(facts.get("normalize", False)))]
+    rest = [
+        size
+        for axis, value in zip(axes, values, strict=True)
+        for n, size in enumerate(value.shape)
+        if n not in (0, axis)
+    ]
+    return [
+        w.add(
+            "dot",
+            facts,
+            values,
+            (values[0].shape[0], *(rest or [1])),
+            axes=axes,
+            normalize=bool(facts.get("normalize", False)),
+        )
+    ]
 
 
 def _each(word: str, make: Callable[[int], Tell], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tell]:
@@ -429,10 +495,12 @@ LAYERS: Mapping[str, Tell] = {
     "Dense": _dense, "Embedding": _embedding, "Masking": _masking, "Activation": _function_layer, "ReLU": _relu, "PReLU": _prelu,
     "LeakyReLU": _named("leaky_relu", "negative_slope", 0.3), "ELU": _named("elu", "alpha", 1.0), "Softmax": _softmax,
     **_each("Conv{}D", _convolution), **_each("Conv{}DTranspose", _transposed),
-    **_each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)), **_each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
+    **_each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
+    **_each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
     **_each("MaxPooling{}D", lambda n: _pooling("max", n)), **_each("AveragePooling{}D", lambda n: _pooling("average", n)),
     **_each("GlobalMaxPooling{}D", lambda n: _global("max", n)), **_each("GlobalAveragePooling{}D", lambda n: _global("mean", n)),
-    **_each("ZeroPadding{}D", lambda n: _edges("pad", "padding", 1, n)), **_each("Cropping{}D", lambda n: _edges("crop", "cropping", -1, n)),
+    **_each("ZeroPadding{}D", lambda n: _edges("pad", "padding", 1, n)),
+    **_each("Cropping{}D", lambda n: _edges("crop", "cropping", -1, n)),
     **_each("UpSampling{}D", _upsampling),
     "BatchNormalization": _batch_norm, "LayerNormalization": _norm("layer_norm", 1e-3), "RMSNormalization": _norm("rms_norm", 1e-6),
     "GroupNormalization": _group_norm, "UnitNormalization": _unit_norm, "Rescaling": _rescaling,

@@ -16,8 +16,8 @@ from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.upgrade.old import Old, is_shape
 from rnnconvert.formats.keras.walk import Walk
-from rnnconvert.scaffold.description import Description, Scope, Shape, Value
-from rnnconvert.scaffold.names import Names
+from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
+from rnnconvert.scaffolding.names import Names
 
 Tell = Callable[["Writer", Facts, Sequence[Value]], list[Value]]
 """Adds what a layer computes, and returns what it gives."""
@@ -54,7 +54,8 @@ class Writer(Walk[Value]):
         return value
 
     def add(
-        self, kind: str, facts: Facts, inputs: Sequence[Value], shape: Sequence[int | None], named: Mapping[str, Sequence[Value]] | None = None,
+        self, kind: str, facts: Facts, inputs: Sequence[Value], shape: Sequence[int | None],
+        named: Mapping[str, Sequence[Value]] | None = None,
         dtype: str = "float32", **settings: Any,
     ) -> Value:  # fmt: skip
         """Add a node of one output, and return that."""
@@ -88,7 +89,12 @@ class Writer(Walk[Value]):
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
         dtype = config.get("dtype", "float32")
-        if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
+        if (
+            not is_shape(shape)
+            or dtype not in ("float32", "int32", "int64", "bool")
+            or config.get("sparse")
+            or config.get("ragged")
+        ):
             raise refuse(
                 old.name,
                 f"an input of shape {shape!r} and type {dtype!r}",
@@ -101,21 +107,37 @@ class Writer(Walk[Value]):
     def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
         """Return what a layer, a model or an operation gives."""
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
+        from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
         old = facts.old
         if old.is_model:
             return self._inner(facts, values)
         if old.is_operation:
-            raise refuse(old.name, f"an operation of class {old.kind!r}", "only layers are known here")
+            operation = OPERATIONS.get(old.kind)
+            if operation is None:
+                raise refuse(
+                    old.name,
+                    f"an operation of class {old.kind!r}",
+                    f"the known ones are {', '.join(sorted(OPERATIONS))}",
+                )
+            result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
+            facts.finish()
+            return result
         if old.kind == "TimeDistributed":
             made = self._each_step(facts, values)
         else:
             tell = LAYERS.get(old.kind)
             if tell is None:
-                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
+                raise refuse(
+                    self.called(old.name),
+                    f"a layer of class {old.kind!r}",
+                    f"the known ones are {', '.join(sorted(LAYERS))}",
+                )
             whole = [value for value in values if value.dtype != "float32"]
             if whole and old.kind not in MOVING:
-                raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
+                raise refuse(
+                    old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
+                )
             made = tell(self, facts, values)
         facts.finish()
         hand_on(self, facts, values, made, _joined)
@@ -129,17 +151,25 @@ class Writer(Walk[Value]):
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
         inside = Facts(inner, inner.entry.config)
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
+            if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
+                self.masks[x.name] = mask  # type: ignore[assignment]
             return self.layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
         flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
         if mask is not None:
             if len(mask.shape) > 2:
-                raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
+                raise refuse(
+                    facts.name,
+                    "a mask within the steps of a TimeDistributed",
+                    "only a mask over the steps is known here",
+                )
             self.masks[x.name] = mask  # type: ignore[assignment]
         made = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
         if len(made) != 1:
-            raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
+            raise refuse(
+                facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
+            )
         out = self.value(facts.name, (*x.shape[:2], *made[0].shape[1:]), made[0].dtype)
         self.scope.add("batch to steps", "", [made[0], x], [out])
         return [out]
@@ -149,7 +179,10 @@ class Writer(Walk[Value]):
         masks = masks_on(self, facts, values)  # type: ignore[arg-type]
         facts.finish_call()
         path = (*self.path, facts.name)
-        kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
+        kind = tuple(
+            (value.shape, value.dtype, mask is not None and mask.shape)
+            for value, mask in zip(values, masks, strict=True)
+        )
         inner = self._models.get(path)
         if inner is None:
             inner = self._models[path] = self._described(facts.old, path, values, masks, kind)
@@ -214,7 +247,9 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     rank = len(values[0].shape)
     axis = int(facts.get("axis", -1)) % rank
     if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
+        raise refuse(
+            facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones"
+        )
     if axis == rank - 1:
         return either(w, facts, masks)  # type: ignore[arg-type,return-value]
     parts = []
@@ -224,7 +259,11 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
             w.scope.add("mask", "", [value], [mask], operation="all true")
         parts.append(mask)
     lengths = [mask.shape[axis] for mask in parts]
-    shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
+    shape: Shape = (
+        *parts[0].shape[:axis],
+        None if None in lengths else sum(n or 0 for n in lengths),
+        *parts[0].shape[axis + 1 :],
+    )
     made = w.value("mask", shape, "bool")
     w.scope.add("concatenate", "", parts, [made], axis=axis)
     return made
@@ -244,7 +283,8 @@ def describe(path: Path) -> Description:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
         if isinstance(error, (RefusedError, UnreadableError, UsageError)):
             raise
-        raise UnreadableError(path, f"its model configuration has an unknown form ({type(error).__name__}: {error})") from None
-    for scope in (*writer.scope.inner(), writer.scope):
-        scope.prune()
+        raise UnreadableError(
+            path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
+        ) from None
+    prune(writer.scope)
     return Description(writer.scope, tuple(writer.notes), writer.names)

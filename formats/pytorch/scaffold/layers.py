@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
-from rnnconvert.scaffold.description import Node
+from rnnconvert.scaffolding.description import Node
 
 _FUNCTIONS = {
     "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
@@ -18,6 +18,11 @@ _FUNCTIONS = {
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
 
 
+def number(value: float) -> str:
+    """Return a number as Python writes it: short where that is exact."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
 def _refused(node: Node, feature: str, reason: str) -> RefusedError:
     return RefusedError(feature, "PyTorch", reason, "", node.layer)
 
@@ -26,8 +31,9 @@ def _activation(m: Module, node: Node) -> str:
     pattern = _FUNCTIONS.get(node["name"])
     x = m(node.x)
     if node["name"] == "bounded_relu":
-        high = "" if node["highest"] is None else f".clamp(max={node['highest']:g})"
-        return f"torch.where({x} >= {node['threshold']:g}, {x}{high}, {node['alpha']:g} * ({x} - {node['threshold']:g}))"
+        least, slope = number(node["threshold"]), number(node["alpha"])
+        high = "" if node["highest"] is None else f".clamp(max={number(node['highest'])})"
+        return f"torch.where({x} >= {least}, {x}{high}, {slope} * ({x} - {least}))"
     if pattern is None:
         raise _refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
     if pattern.startswith("F."):
@@ -63,7 +69,9 @@ def _first(m: Module, node: Node) -> str:
 def _conv(m: Module, node: Node) -> str:
     rank, kernel, strides, dilation = node["rank"], node["kernel"], node["strides"], node["dilation"]
     words = [f"{node['channels']}, {node['filters']}, {sizes(kernel)}"]
-    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1]
+    words += [
+        f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1
+    ]
     x = _first(m, node)
     if node["padding"] == "same" and max(strides) == 1:
         words.append('padding="same"' if max(kernel) > 1 else "")
@@ -134,31 +142,37 @@ def _batch_norm(m: Module, node: Node) -> str:
     rank = max(len(node.x.shape) - 2, 1)
     if rank > 3:
         raise _refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
-    words = f"{node['size']}, eps={node['epsilon']:g}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
+    words = f"{node['size']}, eps={number(node['epsilon'])}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
     return _over_channels(m, node, m.part(node.layer, f"nn.BatchNorm{rank}d({words})"), node["axis"])
 
 
 def _layer_norm(m: Module, node: Node) -> str:
     size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    plain = ", elementwise_affine=False" if not (node["scale"] or node["shift"]) else "" if node["shift"] else ", bias=False"
-    part = m.part(node.layer, f"nn.LayerNorm({size}, eps={node['epsilon']:g}{plain})")
+    plain = (
+        ", elementwise_affine=False"
+        if not (node["scale"] or node["shift"])
+        else ""
+        if node["shift"]
+        else ", bias=False"
+    )
+    part = m.part(node.layer, f"nn.LayerNorm({size}, eps={number(node['epsilon'])}{plain})")
     return f"{part}({m(node.x)})"
 
 
 def _rms_norm(m: Module, node: Node) -> str:
     size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={node['epsilon']:g})")
+    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={number(node['epsilon'])})")
     return f"{part}({m(node.x)})"
 
 
 def _group_norm(m: Module, node: Node) -> str:
-    words = f"{node['groups']}, {node['size']}, eps={node['epsilon']:g}{_affine(node)}"
+    words = f"{node['groups']}, {node['size']}, eps={number(node['epsilon'])}{_affine(node)}"
     return _over_channels(m, node, m.part(node.layer, f"nn.GroupNorm({words})"), len(node.x.shape) - 1)
 
 
 def _unit_norm(m: Module, node: Node) -> str:
     axes = node["axes"]
-    return f"{m.function('normalize')}({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={node['epsilon']:g})"
+    return f"{m.function('normalize')}({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
 
 
 def _prelu(m: Module, node: Node) -> str:
@@ -175,7 +189,9 @@ def _rescale(m: Module, node: Node) -> str:
 
 
 def _dropout(m: Module, node: Node) -> str:
-    kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(node["name"], f"Dropout{node['name'][-2].lower()}d")
+    kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(
+        node["name"], f"Dropout{node['name'][-2].lower()}d"
+    )
     part = m.part(node.layer, f"nn.{kind}({node['rate']:g})")
     return f"{part}({m(node.x)})" if kind[-1] != "d" else f"{part}({m(node.x)}.movedim(-1, 1)).movedim(1, -1)"
 
@@ -188,7 +204,11 @@ def _reshape(m: Module, node: Node) -> str:
 def _transpose(m: Module, node: Node) -> str:
     order = node["order"]
     swapped = [n for n, axis in enumerate(order) if n != axis]
-    return f"{m(node.x)}.transpose({swapped[0]}, {swapped[1]})" if len(swapped) == 2 else f"{m(node.x)}.permute({', '.join(map(str, order))})"
+    return (
+        f"{m(node.x)}.transpose({swapped[0]}, {swapped[1]})"
+        if len(swapped) == 2
+        else f"{m(node.x)}.permute({', '.join(map(str, order))})"
+    )
 
 
 def _repeat(m: Module, node: Node) -> str:
@@ -205,7 +225,9 @@ def _crop(m: Module, node: Node) -> str:
 
 
 def _upsample(m: Module, node: Node) -> str:
-    return m(node.x) + "".join(f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
+    return m(node.x) + "".join(
+        f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1
+    )
 
 
 _OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * "}
@@ -243,14 +265,23 @@ def _dot(m: Module, node: Node) -> str:
 
 
 _MASKS = {
-    "not_equal": "{0} != {value:g}", "any differs": "({0} != {value:g}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
+    "not_equal": "{0} != {value}", "equal": "{0} == {value}", "greater": "{0} > {value}", "greater_equal": "{0} >= {value}",
+    "less": "{0} < {value}", "less_equal": "{0} <= {value}", "any": "{0}.any({axis}{keep})", "all": "{0}.all({axis}{keep})",
+    "widened": "{0}.unsqueeze(-1)", "ones": "torch.ones_like({0}, dtype=torch.bool)", "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
+    "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
     "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
 }  # fmt: skip
 
 
 def _mask(m: Module, node: Node) -> str:
     values = [m(value) for value in node.inputs]
-    return _MASKS[node["operation"]].format(*values, value=node.settings.get("value", 0))
+    settings = {
+        "axis": -1,
+        **node.settings,
+        "value": number(node.settings.get("value", 0)),
+        "keep": ", keepdim=True" if node.settings.get("keep") else "",
+    }
+    return _MASKS[node["operation"]].format(*values, **settings)
 
 
 def _zero_masked(m: Module, node: Node) -> str:

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.pytorch.scaffold import helpers
 from rnnconvert.formats.pytorch.scaffold.writer import Module
-from rnnconvert.scaffold.description import Node
-
-_CALLS = {
-    "tanh": "torch.tanh({})", "sigmoid": "torch.sigmoid({})", "relu": "torch.relu({})", "linear": "{}", "elu": "nn.functional.elu({})",
-    "selu": "nn.functional.selu({})", "softplus": "nn.functional.softplus({})", "softsign": "nn.functional.softsign({})",
-    "exponential": "torch.exp({})", "silu": "nn.functional.silu({})", "gelu": "nn.functional.gelu({})",
-}  # fmt: skip
-
-
-def _call(function: Activation, x: str, layer: str) -> str:
-    """Return a function's value."""
-    if function.name == "hard_sigmoid":
-        if function.alpha == 1 / 6:
-            return f"nn.functional.hardsigmoid({x})"
-        return f"({function.alpha:.9g} * {x} + {function.beta:.9g}).clamp(0, 1)"
-    if function.name == "leaky_relu":
-        return f"nn.functional.leaky_relu({x}, {function.alpha:.9g})"
-    if function.name not in _CALLS or (function.name == "elu" and function.alpha != 1):
-        raise RefusedError(f"the activation {function}", "PyTorch", "no line of PyTorch is known for it", "", layer)
-    return _CALLS[function.name].format(x)
+from rnnconvert.scaffolding.description import Node
 
 
 def _plain(cell: Cell) -> bool:
@@ -48,7 +28,7 @@ def recurrent(m: Module, node: Node) -> str:
         words += ', nonlinearity="relu"' if cell.kind == "rnn" and cell.activation.name == "relu" else ""
         made = f"nn.{cell.kind.upper()}({words}, batch_first=True)"
     else:
-        made = f"{_loop(m, cell, node.layer)}({words})"
+        made = f"{_loop(m, cell, both, bool(node.named.get('mask')))}({words})"
     part = m.part(node.layer, made)
     state = _initial(m, node, both, lstm)
     mask = m(node.named["mask"][0]) if node.named.get("mask") else ""
@@ -68,7 +48,9 @@ def _initial(m: Module, node: Node, both: bool, lstm: bool) -> str:
     states = [m(value) for value in node.named.get("states", ())]
     if node["stateful"]:
         if states:
-            raise RefusedError("initial states of a stateful layer", "PyTorch", "it keeps those of the last call", "", node.layer)
+            raise RefusedError(
+                "initial states of a stateful layer", "PyTorch", "it keeps those of the last call", "", node.layer
+            )
         return m.state(node.layer)
     if not states:
         return ""
@@ -80,7 +62,7 @@ def _initial(m: Module, node: Node, both: bool, lstm: bool) -> str:
 
 def _lines(m: Module, node: Node, call: str, both: bool, lstm: bool) -> None:
     merge, sequences = node["merge"], node["sequences"]
-    count = (2 if both and merge is None else 1)
+    count = 2 if both and merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
     keeps = m.state(node.layer) if node["stateful"] else ""
     wants_states = any(m.used(value) for value in finals)
@@ -120,7 +102,9 @@ _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 def _merge(m: Module, node: Node, name: str, halves: str) -> None:
     """Write what comes of both directions."""
     if node["merge"] is None:
-        first, second = (m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True))
+        first, second = (
+            m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True)
+        )
         m.line(f"{first}, {second} = {halves}", node.y.shape)
         return
     if halves == "h":
@@ -130,63 +114,24 @@ def _merge(m: Module, node: Node, name: str, halves: str) -> None:
     m.line(f"{name} = {_MERGES[node['merge']].format('ahead', 'back')}", node.y.shape)
 
 
-def _loop(m: Module, cell: Cell, layer: str) -> str:
-    """Return the name of the class of a cell that torch.nn lacks, and see that it stands in the file."""
+def _loop(m: Module, cell: Cell, both: bool, masked: bool) -> str:
+    """Return the name of the class of a cell that torch.nn lacks, and note what it is asked for."""
     functions = [cell.activation, *([cell.gate_activation] if cell.kind != "rnn" else [])]
-    words = "_".join(dict.fromkeys(function.name for function in functions if function not in (TANH, SIGMOID)))
-    name = "".join(part.capitalize() for part in words.split("_")) + {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
-    name += "ResetBefore" if cell.kind == "gru" and not cell.reset_after else ""
-    number = 2
-    settings = {
-        "kind": cell.kind, "reset_after": cell.reset_after, "activation": _numbers(cell.activation),
-        "gate_activation": _numbers(cell.gate_activation), "output_activation": _numbers(cell.output_activation),
-    }  # fmt: skip
-    text = repr(settings)
-    while name in m.file.texts and f"rnnconvert_cell = {text}" not in m.file.texts[name]:
-        name, number = f"{name}{number}", number + 1
-    if name not in m.file.texts:
-        m.file.texts[name] = _class(name, cell, text, layer)
-    return m.helper(name)
-
-
-def _numbers(function: Activation) -> list[object]:
-    return [function.name, function.alpha, function.beta]
-
-
-def _class(name: str, cell: Cell, settings: str, layer: str) -> str:
-    weights = 'getattr(self, "recurrent_weight" + end)'
-    act = lambda x: _call(cell.activation, x, layer)  # noqa: E731
-    gate = lambda x: _call(cell.gate_activation, x, layer)  # noqa: E731
-    two = cell.kind == "gru" and bool(cell.reset_after)
-    if cell.kind == "rnn":
-        title = f"A plain recurrent layer with {cell.activation.name} for its function."
-        step = [f"return {act(f'x + nn.functional.linear(h, {weights})')}"]
-    elif cell.kind == "lstm":
-        title = f"An LSTM with {cell.gate_activation.name} for its gates and {cell.activation.name} for its candidate and its output."
-        step = [
-            f"i, f, g, o = (x + nn.functional.linear(h, {weights})).chunk(4, dim=-1)",
-            f"c = {gate('f')} * c + {gate('i')} * {act('g')}",
-            f"return {gate('o')} * {_call(cell.output_activation, 'c', layer)}, c",
-        ]
-    elif two:
-        title = f"A GRU with {cell.gate_activation.name} for its gates and {cell.activation.name} for its candidate."
-        step = [
-            "x_r, x_z, x_n = x.chunk(3, dim=-1)",
-            f'h_r, h_z, h_n = nn.functional.linear(h, {weights}, getattr(self, "recurrent_bias" + end)).chunk(3, dim=-1)',
-            f"r, z = {gate('x_r + h_r')}, {gate('x_z + h_z')}",
-            f"return (1 - z) * {act('x_n + r * h_n')} + z * h",
-        ]
-    else:
-        title = (
-            f"A GRU whose reset gate scales the state before the recurrent product, with {cell.gate_activation.name} for its gates and\n"
-            f"    {cell.activation.name} for its candidate; torch.nn.GRU scales the product."
+    words = "_".join(
+        dict.fromkeys(
+            function.name for function in functions if function != TANH and (cell.kind == "rnn" or function != SIGMOID)
         )
-        step = [
-            "x_r, x_z, x_n = x.chunk(3, dim=-1)",
-            f"of_r, of_z, of_n = {weights}.chunk(3)",
-            f"r = {gate('x_r + nn.functional.linear(h, of_r)')}",
-            f"z = {gate('x_z + nn.functional.linear(h, of_z)')}",
-            f"return (1 - z) * {act('x_n + nn.functional.linear(r * h, of_n)')} + z * h",
-        ]
-    return helpers.loop(name, cell.kind, settings, title, step, cell.kind.upper(), two)
-
+    )
+    name = (
+        "".join(part.capitalize() for part in words.split("_"))
+        + {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
+    )
+    name += "ResetBefore" if cell.kind == "gru" and not cell.reset_after else "WithOtherGates" if not words else ""
+    stem, number = name, 2
+    while name in m.file.loops and m.file.loops[name][0] != cell:
+        name, number = f"{stem}{number}", number + 1
+    if name not in m.file.loops:
+        name = m.file.names.new(name)
+        m.file.loops[name] = cell, set()
+    m.file.loops[name][1].update(word for word, wish in (("both ways", both), ("masked", masked)) if wish)
+    return name

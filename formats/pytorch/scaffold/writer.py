@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold import helpers
-from rnnconvert.scaffold.description import Description, Node, Scope, Shape, Value
-from rnnconvert.scaffold.names import Names, class_name, comment, identifier
+from rnnconvert.formats.pytorch.scaffold.loops import loop
+from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
+from rnnconvert.scaffolding.names import Names, class_name, comment, identifier
 
 Rule = Callable[["Module", Node], str]
 """Returns the expression that a node is, or "" where it wrote its lines itself."""
@@ -21,17 +23,19 @@ class File:
     """A file being written.
 
     classes   the names of the classes of models, by scope
+    loops     the cells that torch.nn lacks, by the names of their classes, and what they are asked for: "both ways", "masked"
     helpers   the functions and classes that stand before them
-    texts     the texts of helpers, by name
     functions whether torch.nn.functional is needed
     names     the names at the top of the file
     """
 
     classes: dict[int, str] = field(default_factory=dict)
+    loops: dict[str, tuple[Cell, set[str]]] = field(default_factory=dict)
     helpers: list[str] = field(default_factory=list)
     functions: bool = False
-    texts: dict[str, str] = field(default_factory=lambda: dict(helpers.TEXTS))
-    names: Names = field(default_factory=lambda: Names({"torch", "nn", "sys", "F", "LAYERS", "load", "main", *helpers.TEXTS}))
+    names: Names = field(
+        default_factory=lambda: Names({"torch", "nn", "sys", "F", "LAYERS", "load", "main", *helpers.TEXTS})
+    )
     modules: dict[int, Module] = field(default_factory=dict)
 
     def helper(self, name: str) -> str:
@@ -49,7 +53,21 @@ class Module:
         self.parts: dict[str, tuple[str, str]] = {}
         self.states: list[str] = []
         self.lines: list[str] = []
-        self._attributes = Names({"forward", "training", "reset_states", "eval", "train", "load_state_dict", "state_dict", "float", "double", "type", "to"})
+        self._attributes = Names(
+            {
+                "forward",
+                "training",
+                "reset_states",
+                "eval",
+                "train",
+                "load_state_dict",
+                "state_dict",
+                "float",
+                "double",
+                "type",
+                "to",
+            }
+        )
         self._attribute: dict[str, str] = {}
         self._names = Names({"torch", "nn", "F", "self", "ahead", "back", "h", "c", *helpers.TEXTS})
         self._variables: dict[int, str] = {}
@@ -81,7 +99,13 @@ class Module:
             name = self._attribute[layer] = self._attributes.new(identifier(layer.replace("/", "_")))
             self.parts[layer] = (name, constructor)
         elif self.parts[layer][1] != constructor:
-            raise RefusedError("one layer called in two ways", "PyTorch", f"it would be {self.parts[layer][1]} and {constructor}", "", layer)
+            raise RefusedError(
+                "one layer called in two ways",
+                "PyTorch",
+                f"it would be {self.parts[layer][1]} and {constructor}",
+                "",
+                layer,
+            )
         return f"self.{name}"
 
     def state(self, layer: str) -> str:
@@ -121,7 +145,9 @@ class Module:
         for number, node in enumerate(nodes):
             rule = rules.get(node.kind)
             if rule is None:
-                raise RefusedError(f"a layer of kind {node.kind!r}", "PyTorch", "no line of PyTorch is known for it", "", node.layer)
+                raise RefusedError(
+                    f"a layer of kind {node.kind!r}", "PyTorch", "no line of PyTorch is known for it", "", node.layer
+                )
             self._released = False
             text = rule(self, node)
             following = nodes[number + 1] if number + 1 < len(nodes) else None
@@ -159,76 +185,109 @@ class Module:
 
     def text(self, name: str, first: bool) -> str:
         """Return the class."""
-        inputs = [f"{argument} {axes(value.shape)}" + (f", {value.dtype}" if value.dtype != "float32" else "")
-                  for argument, value in zip(self.arguments, self.scope.inputs, strict=True)]  # fmt: skip
-        outputs = [axes(value.shape) for value in self.scope.outputs]
-        lines = [f"class {name}(nn.Module):"]
+        inputs = [
+            f"{argument} {axes(value.shape)}" + ("" if value.dtype == "float32" else f", {value.dtype}")
+            for argument, value in zip(self.arguments, self.scope.inputs, strict=True)
+        ]
         title = "The whole model" if first else f"The model {comment(self.scope.name)!r} in the model"
-        lines += [f'    """{title}: {", ".join(inputs)} to {", ".join(outputs)}."""', ""]
+        outputs = ", ".join(axes(value.shape) for value in self.scope.outputs)
+        lines = [f"class {name}(nn.Module):", f'    """{title}: {", ".join(inputs)} to {outputs}."""', ""]
         lines += ["    def __init__(self):", "        super().__init__()"]
         lines += [f"        self.{part} = {made}" for part, made in self.parts.values()]
         lines += [f"        self.{state} = None  # kept from one call to the next" for state in self.states]
-        lines += ["", f"    def forward(self, {', '.join(self.arguments)}):"]
-        lines += [f"        {line}" for line in self.lines]
+        lines += [
+            "",
+            f"    def forward(self, {', '.join(self.arguments)}):",
+            *(f"        {line}" for line in self.lines),
+        ]
         lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}"]
-        inner = [part for part, made in self.parts.values() if made.removesuffix("()") in self.file.classes.values()]
-        resets = [f"self.{part}.reset_states()" for part in inner if any(m.keeps for m in self.file.modules.values() if f"{self.file.classes[id(m.scope)]}()" in
-                                                                          [made for p, made in self.parts.values() if p == part])]  # fmt: skip
-        if self.states or resets:
-            lines += ["", "    def reset_states(self):", '        """Begin anew: forget the states of the last call."""']
-            lines += [f"        self.{state} = None" for state in self.states] + [f"        {reset}" for reset in resets]
-        self.keeps = bool(self.states or resets)
+        if forgotten := [f"self.{state} = None" for state in self.states] + [
+            f"self.{part}.reset_states()" for part in self._keeping()
+        ]:
+            lines += [
+                "",
+                "    def reset_states(self):",
+                '        """Begin anew: forget the states of the last call."""',
+            ]
+            lines += [f"        {line}" for line in forgotten]
         return "\n".join(lines) + "\n"
 
-    keeps = False
+    def _keeping(self) -> list[str]:
+        """Return the submodules that are models with states to forget."""
+        models = {node.layer: self.file.modules[id(node["scope"])] for node in self.scope.nodes if node.kind == "model"}
+        return [self._attribute[layer] for layer, inner in models.items() if inner.states or inner._keeping()]
+
     _released = False
 
 
 def axes(shape: Sequence[int | None]) -> str:
     """Return the axes of a tensor, as a comment."""
-    words = ["batch" if not n and size is None else "time" if n == 1 and size is None and len(shape) > 1 else "n" if size is None else str(size)
-             for n, size in enumerate(shape)]  # fmt: skip
+    open_axes = ("batch", "time") if len(shape) > 1 else ("batch",)
+    words = [
+        str(size) if size is not None else open_axes[n] if n < len(open_axes) else "n" for n, size in enumerate(shape)
+    ]
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
 def text(description: Description, source: str) -> str:
     """Return the file. Raises RefusedError for a layer without an equivalent."""
-    from rnnconvert.formats.pytorch.scaffold.layers import RULES
-
-    file = File()
-    top = description.scope
-    top_name = class_name(top.name)
-    top_name = file.names.new("Model" if top_name in ("Sequential", "Functional", "Model") or top_name.startswith(("Functional", "Sequential")) else top_name)
-    bodies = []
-    for scope in (*top.inner(), top):
-        name = top_name if scope is top else file.names.new(class_name(scope.name))
-        file.classes[id(scope)] = name
-        file.modules[id(scope)] = module = Module(file, scope)
-        module.write(RULES)
-        bodies.append(module.text(name, scope is top))
+    file, top = File(), description.scope
+    named = class_name(top.name)
+    name = file.names.new("Model" if named.startswith(("Functional", "Sequential", "Model")) else named)
+    bodies = [_body(file, scope, name if scope is top else "") for scope in (*top.inner(), top)]
     paths = submodules(file.modules[id(top)])
     layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
-    head = ['"""' + f"{top_name}: the model of {comment(source)}, written by rnnconvert.", "",
-            *(f"{comment(note)}." for note in dict.fromkeys(description.notes)), *([""] if description.notes else []),
-            "load fills it from that file. Once its weights are kept by torch.save(model.state_dict(), ...), it needs torch alone.", '"""', ""]  # fmt: skip
-    imports = ["import sys", "", "import torch", *(["import torch.nn.functional as F"] if file.functions or any("F." in file.texts[n] for n in file.helpers) else []),
-               "from torch import nn"]  # fmt: skip
-    if any("pack_padded_sequence" in file.texts[name] for name in file.helpers):
-        imports.append("from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence")
-    parts = ["\n".join([*head, *imports, ""])]
-    if layers:
-        rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
-        parts.append("\n".join(["", "LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""]))
-    parts += ["\n" + file.texts[name] for name in file.helpers]
-    parts += ["\n" + body for body in bodies]
-    zeros = [f"torch.zeros({', '.join(str(size or (2 if not n else 5)) for n, size in enumerate(value.shape))}{_dtype(value)})" for value in top.inputs]
-    parts.append("\n" + _LOAD.format(model=top_name, layers=", LAYERS" if layers else ""))
-    parts.append("\n" + _MAIN.format(model=top_name, zeros=", ".join(zeros)))
-    return "\n".join(parts)
+    rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
+    table = (
+        ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])]
+        if layers
+        else []
+    )
+    defined = [
+        *(helpers.TEXTS[word] for word in file.helpers),
+        *(loop(word, *cell) for word, cell in file.loops.items()),
+        *bodies,
+    ]
+    zeros = ", ".join(map(_zeros, top.inputs))
+    defined += [_LOAD.format(model=name, layers=", LAYERS" if layers else ""), _MAIN.format(model=name, zeros=zeros)]
+    return "\n".join([_head(file, name, source, description.notes), *table, *(f"\n{part}" for part in defined)])
 
 
-def _dtype(value: Value) -> str:
-    return "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
+def _body(file: File, scope: Scope, name: str) -> str:
+    """Return the class of a model; its name is made of the model's where it is "", as the outermost's is not."""
+    from rnnconvert.formats.pytorch.scaffold.layers import RULES
+
+    file.classes[id(scope)] = name or file.names.new(class_name(scope.name))
+    file.modules[id(scope)] = module = Module(file, scope)
+    module.write(RULES)
+    return module.text(file.classes[id(scope)], bool(name))
+
+
+def _head(file: File, name: str, source: str, notes: Sequence[str]) -> str:
+    """Return the docstring and the imports."""
+    used = "".join(helpers.TEXTS[word] for word in file.helpers)
+    lines = [f'"""{name}: the model of {comment(source)}, written by rnnconvert.', ""]
+    lines += [*(f"{comment(note)}." for note in dict.fromkeys(notes)), ""] if notes else []
+    lines += [
+        "load fills it from that file; with weights that torch.save kept, it needs torch alone.",
+        '"""',
+        "",
+        "import sys",
+        "",
+        "import torch",
+    ]
+    lines += ["import torch.nn.functional as F"] if file.functions or "F." in used else []
+    lines += ["from torch import nn"]
+    lines += (
+        ["from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence"] if "pack_padded" in used else []
+    )
+    return "\n".join([*lines, ""])
+
+
+def _zeros(value: Value) -> str:
+    """Return zeros for an input, with sizes for its open axes."""
+    sizes = [str(size or (16 if axis else 2)) for axis, size in enumerate(value.shape)]
+    return f"torch.zeros({', '.join(sizes)}{'' if value.dtype == 'float32' else f', dtype=torch.{value.dtype}'})"
 
 
 def submodules(module: Module, prefix: str = "") -> dict[str, str]:

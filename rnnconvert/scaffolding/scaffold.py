@@ -10,15 +10,15 @@ from typing import Any, Protocol
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace, replacing
 from rnnconvert.core.arguments import checked, unknown
-from rnnconvert.core.errors import NotEqualError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.models.load import ALL, load_into
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
-from rnnconvert.scaffold.description import Description, Scope
-from rnnconvert.scaffold.inputs import drawn
+from rnnconvert.scaffolding.description import Description, Scope
+from rnnconvert.scaffolding.inputs import drawn
 
 PathLike = str | os.PathLike[str]
 
@@ -115,7 +115,7 @@ def scaffold(
     """Write the model of a file as a file of Python that makes the same model in another framework.
 
     source   a whole model: a file that states its layers, not weights alone
-    to       the framework to write for: one of `rnnconvert.scaffold.scaffold.targets()`
+    to       the framework to write for: "pytorch"
     output   the .py file to write; None returns its text alone
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
@@ -138,8 +138,14 @@ def scaffold(
         raise UsageError(f"{output}: a model is written as Python. Give it a name that ends in .py")
     if weights is not None and Path(weights).suffix != written.WEIGHTS:
         raise UsageError(f"{weights}: {to} keeps its weights in {written.WEIGHTS} files. Give it a name that ends so")
-    origin, description = described(path)
-    text = written.write(description, path.name)
+    try:
+        origin, description = described(path)
+        text = written.write(description, path.name)
+    except RefusedError as error:
+        title = registry.systems()[to].title
+        raise RefusedError(
+            error.feature, f"a model written for {title}", error.reason, error.remedy, error.layer
+        ) from None
     done = Scaffolded(str(path), to, text, _count(description.scope), description.notes)
     if not verify and weights is None and output is None:
         return done
@@ -160,7 +166,11 @@ def described(path: Path) -> tuple[str, Description]:
         )
     description = source.describe(path)
     units = {unit.name for unit in model.units}
-    names = {layer: found[:1] for layer, words in description.names.items() if (found := tuple(word for word in words if word in units))}
+    names = {
+        layer: found[:1]
+        for layer, words in description.names.items()
+        if (found := tuple(word for word in words if word in units))
+    }
     return model.framework, replace(description, names=names)
 
 
@@ -170,7 +180,12 @@ def _seen(description: Description) -> set[str]:
     for scope in (*description.scope.inner(), description.scope):
         for node in scope.nodes:
             if node.kind == "recurrent":
-                plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
+                plain = (
+                    not node["backwards"]
+                    and not node["stateful"]
+                    and node["merge"] == "concat"
+                    and not node.named.get("mask")
+                )
                 path = f"{scope.path}/{node.layer}".lstrip("/")
                 calls.setdefault(description.names.get(path, ("",))[0], []).append(plain)
     return {name for name, plain in calls.items() if plain == [True]}
@@ -200,7 +215,9 @@ def _kept(
             loaded = runners()[origin].open_file(Path(done.source))
             notes.extend(loaded.notes)
             seen = _seen(description)
-            report = replace(report, filled=tuple(one for one in report.filled if one.kind != "recurrent" or one.source in seen))
+            report = replace(
+                report, filled=tuple(one for one in report.filled if one.kind != "recurrent" or one.source in seen)
+            )
             for inputs in drawn(description):
                 proofs.append(report.verify(inputs, source=loaded.live))
                 if not proofs[-1]:
@@ -221,5 +238,10 @@ def _kept(
     else:
         with replacing(Path(output)) as part:
             write(Path(part))
-    return replace(done, output=str(output or ""), weights=str(weights or ""), proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes)))
-
+    return replace(
+        done,
+        output=str(output or ""),
+        weights=str(weights or ""),
+        proof=tuple(proofs),
+        notes=(*done.notes, *dict.fromkeys(notes)),
+    )

@@ -1,4 +1,4 @@
-"""Inputs drawn for a described model: whole numbers where it embeds them, steps that are masked where it masks, lengths where they are open."""
+"""Inputs drawn for a described model: whole numbers where it embeds them, masked steps where it masks, in several sizes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.scaffold.description import Description, Scope, Value
+from rnnconvert.scaffolding.description import Description, Scope, Value
 
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
 """The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
@@ -24,7 +24,12 @@ def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
 
 
 def _one(
-    value: Value, batch: int, time: int, rows: Mapping[int, int], masked: Mapping[int, float], generator: np.random.Generator
+    value: Value,
+    batch: int,
+    time: int,
+    rows: Mapping[int, int],
+    masked: Mapping[int, float],
+    generator: np.random.Generator,
 ) -> Array:
     shape = [(time if axis else batch) if size is None else size for axis, size in enumerate(value.shape)]
     if value.dtype == "bool":

@@ -22,8 +22,9 @@ A tensor keeps the axes that it has in the source: what another framework wants 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Shape = tuple[int | None, ...]
@@ -114,8 +115,8 @@ class Scope:
                         done.add(id(scope))
                         yield scope
 
-    def prune(self) -> None:
-        """Drop the nodes on which no output depends, such as masks that no layer reads."""
+    def drop_unread(self) -> None:
+        """Drop the nodes on which no output depends."""
         needed = {id(value) for value in self.outputs}
         kept = []
         for node in reversed(self.nodes):
@@ -123,6 +124,32 @@ class Scope:
                 kept.append(node)
                 needed.update(id(value) for value in node.reads())
         self.nodes = kept[::-1]
+
+
+def prune(top: Scope) -> None:
+    """Drop what no output depends on, such as masks that no layer reads, in a model and in the models in it."""
+    top.drop_unread()
+    for scope in reversed(list(top.inner())):  # from the outside to the inside
+        everywhere = [(outer, number, node) for outer in (top, *top.inner()) for number, node in enumerate(outer.nodes)]
+        places = [(outer, number) for outer, number, node in everywhere if node.settings.get("scope") is scope]
+        read = {id(value) for _, _, node in everywhere for value in node.reads()}
+        read.update(id(value) for outer in (top, *top.inner()) for value in outer.outputs)
+        wanted = [
+            any(id(outer.nodes[number].outputs[n]) in read for outer, number in places)
+            for n in range(len(scope.outputs))
+        ]
+        scope.outputs = tuple(itertools.compress(scope.outputs, wanted))
+        scope.drop_unread()
+        inside = {id(value) for value in (*scope.outputs, *(value for node in scope.nodes for value in node.reads()))}
+        needed = [id(value) in inside or value.dtype != "bool" for value in scope.inputs]
+        scope.inputs = tuple(itertools.compress(scope.inputs, needed))
+        for outer, number in places:
+            node = outer.nodes[number]
+            outer.nodes[number] = replace(
+                node,
+                inputs=tuple(itertools.compress(node.inputs, needed)),
+                outputs=tuple(itertools.compress(node.outputs, wanted)),
+            )
 
 
 @dataclass(frozen=True)

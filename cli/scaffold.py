@@ -1,0 +1,49 @@
+"""rnnconvert scaffold: the model around the weights, written for another framework."""
+
+from __future__ import annotations
+
+import click
+
+from rnnconvert.cli.terminal import emit, say
+
+_EPILOG = """\b
+Examples:
+  rnnconvert scaffold model.h5 --to pytorch -o model.py
+  rnnconvert scaffold model.keras --to pytorch -o model.py --verify
+  rnnconvert scaffold model.h5 --to pytorch -o model.py --weights model.pt --verify
+  rnnconvert scaffold model.keras --to pytorch
+
+\b
+The file has one class a model, a submodule a layer, and load("model.h5"), which fills it. What Keras does otherwise is
+written out: masks, the reset gate before the product, padding, the last steps. A layer that is not known is refused by
+name, and nothing is written.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("source", type=click.Path())
+@click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="The framework to write for.")
+@click.option("-o", "--output", type=click.Path(), metavar="MODEL.py", help="The file to write; stdout by default.")
+@click.option(
+    "--weights", type=click.Path(), metavar="MODEL.pt", help="Write the weights as the framework keeps them, too."
+)
+@click.option("--verify", is_flag=True, help="Run both models on random inputs, and keep the files only if they agree.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+def scaffold(
+    source: str, to: str, output: str | None, weights: str | None, verify: bool, force: bool, as_json: bool, quiet: bool
+) -> None:
+    """Write the model of SOURCE, a whole Keras model, as a file of Python for another framework."""
+    from rnnconvert.scaffolding.scaffold import scaffold as write
+
+    done = write(source, to, output, weights=weights, verify=verify, force=force)
+    if as_json:
+        emit(done.as_dict())
+        return
+    if output is None:
+        click.echo(done.text, nl=False)
+    for file in filter(None, (output, weights)):
+        say(f"wrote {file}", quiet)
+    for line in done.lines():
+        say(line, quiet)

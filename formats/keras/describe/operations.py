@@ -1,0 +1,117 @@
+"""Operations on tensors of Keras 3 as rnnconvert.scaffolding describes them: a graph lists those that make the masks of its calls.
+
+Sources: as formats/keras/export/operations.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.keras.describe.model import Writer
+from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.scaffolding.description import Value
+
+Operation = Callable[[Writer, Facts, Sequence[Any]], Value]
+"""Returns what an operation gives for its arguments: tensors and numbers, in its order."""
+_COMPARING = {"NotEqual": "not_equal", "Equal": "equal", "Greater": "greater", "GreaterEqual": "greater_equal", "Less": "less",
+              "LessEqual": "less_equal"}  # fmt: skip
+_JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
+
+
+def _made(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
+    mask = w.value("mask", shape, "bool")
+    w.scope.add("mask", "", inputs, [mask], operation=operation, **settings)
+    return mask
+
+
+def _unfit(facts: Facts, arguments: Sequence[Any]) -> Exception:
+    what = f"{facts.old.kind} of {len(arguments)} arguments"
+    return refuse(facts.name, what, "only operations that make masks, of tensors of one fitting type, are known here")
+
+
+def _compared(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return a comparison of a tensor with a number."""
+    if len(arguments) != 2 or not isinstance(arguments[0], Value) or isinstance(arguments[1], (bool, Value)):
+        raise _unfit(facts, arguments)
+    x, number = arguments
+    if x.dtype == "bool" or (x.dtype != "float32" and not isinstance(number, int)):
+        raise _unfit(facts, arguments)
+    return _made(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
+
+
+def _joined(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return two masks as one."""
+    if len(arguments) != 2 or any(not isinstance(one, Value) or one.dtype != "bool" for one in arguments):
+        raise _unfit(facts, arguments)
+    first, second = arguments
+    if len(first.shape) != len(second.shape):
+        raise refuse(
+            facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does"
+        )
+    shape = [m if n == 1 else n for n, m in zip(first.shape, second.shape, strict=True)]
+    return _made(w, _JOINING[facts.old.kind], arguments, shape)
+
+
+def _truths(facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return the only argument, a mask."""
+    if len(arguments) != 1 or not isinstance(arguments[0], Value) or arguments[0].dtype != "bool":
+        raise _unfit(facts, arguments)
+    return arguments[0]
+
+
+def _negated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    x = _truths(facts, arguments)
+    return _made(w, "not", [x], x.shape)
+
+
+def _itself(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    for key in ("dtype", "sparse"):
+        facts.need(key, None)
+    return _truths(facts, arguments)
+
+
+def _reduced(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return whether one of the truths along an axis holds, or all."""
+    x, axis, keep = _truths(facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
+    axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
+    if not isinstance(axis, int) or axis % len(x.shape) == 0:
+        raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
+    axis %= len(x.shape)
+    shape = (*x.shape[:axis], *([1] if keep else []), *x.shape[axis + 1 :])
+    return _made(w, facts.old.kind.lower(), [x], shape, axis=axis, keep=keep)
+
+
+def _widened(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
+    if facts.get("axis") != -1:
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
+    return _made(w, "widened", [x], (*x.shape, 1))
+
+
+def _alike(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return truths, all alike, one for each number of a tensor."""
+    facts.need("dtype", "bool")
+    if len(arguments) != 1 or not isinstance(arguments[0], Value):
+        raise _unfit(facts, arguments)
+    return _made(w, "ones" if facts.old.kind == "OnesLike" else "zeros", arguments, arguments[0].shape)
+
+
+def _concatenated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+    """Return masks, one behind the other."""
+    if not arguments or any(not isinstance(one, Value) or one.dtype != "bool" for one in arguments):
+        raise _unfit(facts, arguments)
+    shape = list(arguments[0].shape)
+    axis = int(facts.get("axis", -1)) % len(shape)
+    widths = [one.shape[axis] for one in arguments]
+    shape[axis] = None if None in widths else sum(widths)
+    made = w.value("mask", shape, "bool")
+    w.scope.add("concatenate", "", arguments, [made], axis=axis)
+    return made
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    **dict.fromkeys(_COMPARING, _compared), **dict.fromkeys(_JOINING, _joined), "LogicalNot": _negated, "Any": _reduced, "All": _reduced,
+    "ExpandDims": _widened, "ConvertToTensor": _itself, "ZerosLike": _alike, "OnesLike": _alike, "Concatenate": _concatenated,
+}  # fmt: skip
+"""The operations that are known. They are not layers: masks beside tensors change nothing in them."""

@@ -1,0 +1,175 @@
+"""The classes of cells that torch.nn lacks, as a written file has them: a loop over the steps."""
+
+from __future__ import annotations
+
+from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.errors import RefusedError
+
+_CALLS = {
+    "tanh": "torch.tanh({})", "sigmoid": "torch.sigmoid({})", "relu": "torch.relu({})", "linear": "{}", "elu": "nn.functional.elu({})",
+    "selu": "nn.functional.selu({})", "softplus": "nn.functional.softplus({})", "softsign": "nn.functional.softsign({})",
+    "exponential": "torch.exp({})", "silu": "nn.functional.silu({})", "gelu": "nn.functional.gelu({})",
+}  # fmt: skip
+
+
+def _call(function: Activation, x: str) -> str:
+    """Return a function's value."""
+    if function.name == "hard_sigmoid":
+        if function.alpha == 1 / 6:
+            return f"nn.functional.hardsigmoid({x})"
+        return f"({function.alpha:.9g} * {x} + {function.beta:.9g}).clamp(0, 1)"
+    if function.name == "leaky_relu":
+        return f"nn.functional.leaky_relu({x}, {function.alpha:.9g})"
+    if function.name not in _CALLS or (function.name == "elu" and function.alpha != 1):
+        raise RefusedError(f"the activation {function}", "PyTorch", "no line of PyTorch is known for it")
+    return _CALLS[function.name].format(x)
+
+
+_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+_PLAIN = '''class {name}(nn.Module):
+    """{title}
+
+    Called as torch.nn.{like} is with batch_first=True.
+    """
+
+    batch_first = True
+
+    def __init__(self, input_size, hidden_size, bias=True):
+        super().__init__()
+        self.hidden_size = hidden_size
+        self.rnnconvert_cell = {cell}
+        self.input_weight = nn.Parameter(torch.zeros({gates} * hidden_size, input_size))
+        self.recurrent_weight = nn.Parameter(torch.zeros({gates} * hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None
+{extra}
+    def forward(self, x, state=None):
+        {start}
+        outputs = []
+        for x_t in nn.functional.linear(x, self.input_weight, self.bias).unbind(1):
+{step}
+            outputs.append(h)
+        return torch.stack(outputs, 1), {finals}
+'''
+_WHOLE = '''class {name}(nn.Module):
+    """{title}
+
+    Called as torch.nn.{like} is with batch_first=True. Where mask (batch, time) is false, a step changes no state, and
+    its output is the one before it, or zero.
+    """
+
+    batch_first = True
+
+    def __init__(self, input_size, hidden_size, bias=True, bidirectional=False):
+        super().__init__()
+        self.hidden_size, self.bidirectional = hidden_size, bidirectional
+        self.rnnconvert_cell = {cell}
+        for end in ("", "_reverse")[: 1 + bidirectional]:
+            shapes = {{"input_weight": ({gates} * hidden_size, input_size), "recurrent_weight": ({gates} * hidden_size, hidden_size)}}
+            if bias:
+                shapes |= {biases}
+            for name, shape in shapes.items():
+                self.register_parameter(name + end, nn.Parameter(torch.zeros(shape)))
+
+    def forward(self, x, state=None, mask=None, zero=False):
+        zeros = x.new_zeros(len(x), self.hidden_size)
+        outputs, finals = [], []
+        for number, end in enumerate(("", "_reverse")[: 1 + self.bidirectional]):
+            weights = {{name: getattr(self, name + end, None) for name in ("input_weight", "recurrent_weight", {names})}}
+            {start}
+            output, steps = zeros, [None] * x.shape[1]
+            products = nn.functional.linear(x, weights["input_weight"], weights["bias"])
+            for t in reversed(range(x.shape[1])) if number else range(x.shape[1]):
+                x_t, before = products[:, t], {states}
+{step}
+                if mask is None:
+                    output = h
+                else:
+                    counts = mask[:, t, None]
+                    output = torch.where(counts, h, zeros if zero else output)
+                    {kept}
+                steps[t] = output
+            outputs.append(torch.stack(steps, 1))
+            finals.append({states})
+        return torch.cat(outputs, -1), {finals}
+'''
+
+
+def loop(name: str, cell: Cell, wishes: set[str]) -> str:
+    """Return the class of a cell that torch.nn lacks.
+
+    name    the class's
+    cell    what it computes
+    wishes  "both ways" for one that is called in two directions, "masked" for one that skips steps
+
+    Raises RefusedError for a function that PyTorch lacks.
+    """
+    lstm, whole = cell.kind == "lstm", bool(wishes)
+    two = cell.kind == "gru" and bool(cell.reset_after)
+    title, steps = _steps(cell, 'weights["{}"]' if whole else "self.{}")
+    gates = _GATES[cell.kind]
+    one = "state[{}][number]" if whole else "state[{}][0]"
+    start = f"h, c = (zeros, zeros) if state is None else ({one.format(0)}, {one.format(1)})" if lstm else (
+        "h = zeros if state is None else state[number]" if whole else "h = zeros if state is None else state[0]"
+    )  # fmt: skip
+    extra = (
+        f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n"
+        if two
+        else ""
+    )
+    biases = {"bias": f"({gates} * hidden_size,)", **({"recurrent_bias": f"({gates} * hidden_size,)"} if two else {})}
+    if not whole:
+        start = f"zeros = x.new_zeros(len(x), self.hidden_size)\n        {start}"
+    finals = "(h.unsqueeze(0), c.unsqueeze(0))" if lstm else "h.unsqueeze(0)"
+    if whole:
+        finals = "tuple(torch.stack(states) for states in zip(*finals, strict=True))" if lstm else "torch.stack(finals)"
+    return (_WHOLE if whole else _PLAIN).format(
+        name=name, title=title, like=cell.kind.upper(), gates=gates, extra=extra, start=start, finals=finals,
+        states="(h, c)" if lstm else "h",
+        cell=_settings(cell, 8), step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in steps),
+        biases="{" + ", ".join(f'"{key}": {value}' for key, value in biases.items()) + "}", names=", ".join(f'"{key}"' for key in biases),
+        kept="h, c = (torch.where(counts, new, old) for new, old in zip((h, c), before, strict=True))" if lstm
+        else "h = torch.where(counts, h, before)",
+    )  # fmt: skip
+
+
+def _settings(cell: Cell, indent: int) -> str:
+    """Return what a cell computes as rnnconvert.load_into reads it: formats/pytorch/whole.py."""
+    rows = [f'"kind": "{cell.kind}",', f'"reset_after": {cell.reset_after},']
+    for key in ("activation", "gate_activation", "output_activation"):
+        function: Activation = getattr(cell, key)
+        rows.append(f'"{key}": ["{function.name}", {function.alpha!r}, {function.beta!r}],')
+    return "{\n" + "".join(f"{' ' * (indent + 4)}{row}\n" for row in rows) + " " * indent + "}"
+
+
+def _steps(cell: Cell, weight: str) -> tuple[str, list[str]]:
+    """Return what a cell is, in a sentence, and the lines of its step, from the input's product x_t and the states before."""
+    recurrent, bias = weight.format("recurrent_weight"), weight.format("recurrent_bias")
+    act, gate, out = cell.activation, cell.gate_activation, cell.output_activation
+    linear = "nn.functional.linear"
+    if cell.kind == "rnn":
+        return f"A plain recurrent layer with {act.name} for its function.", [
+            f"h = {_call(act, f'x_t + {linear}(h, {recurrent})')}"
+        ]
+    if cell.kind == "lstm":
+        return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
+            f"i, f, g, o = (x_t + {linear}(h, {recurrent})).chunk(4, dim=-1)",
+            f"c = {_call(gate, 'f')} * c + {_call(gate, 'i')} * {_call(act, 'g')}",
+            f"h = {_call(gate, 'o')} * {_call(out, 'c')}",
+        ]
+    if cell.reset_after:
+        return f"A GRU with {gate.name} for its gates and {act.name} for its candidate.", [
+            "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
+            f"h_r, h_z, h_n = {linear}(h, {recurrent}, {bias}).chunk(3, dim=-1)",
+            f"r, z = {_call(gate, '(x_r + h_r)')}, {_call(gate, '(x_z + h_z)')}",
+            f"h = (1 - z) * {_call(act, '(x_n + r * h_n)')} + z * h",
+        ]
+    return (
+        f"A GRU whose reset gate scales the state before the recurrent product, with {gate.name} for its gates.\n\n"
+        f"    Its candidate is {act.name}. torch.nn.GRU scales the product instead."
+    ), [
+        "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
+        f"weight_r, weight_z, weight_n = {recurrent}.chunk(3)",
+        f"r = {_call(gate, f'(x_r + {linear}(h, weight_r))')}",
+        f"z = {_call(gate, f'(x_z + {linear}(h, weight_z))')}",
+        f"h = (1 - z) * {_call(act, f'(x_n + {linear}(r * h, weight_n))')} + z * h",
+    ]

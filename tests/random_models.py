@@ -1,0 +1,151 @@
+"""Whole Keras models drawn by a seed: recurrent layers and what stands around them, wired at random."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.requirements import needed
+
+
+class _Drawn:
+    """A model being drawn."""
+
+    def __init__(self, seed: int) -> None:
+        self.keras = needed("keras", "keras")
+        self.layers, self.random = self.keras.layers, random.Random(seed)
+        self.keras.utils.clear_session()
+        self.keras.utils.set_random_seed(seed)
+
+    def flip(self, chance: float) -> bool:
+        return self.random.random() < chance
+
+    def cell(self) -> tuple[Any, dict[str, Any]]:
+        """A recurrent layer's class, and its settings."""
+        kind = self.random.choice(["LSTM", "GRU", "SimpleRNN"])
+        settings: dict[str, Any] = {"use_bias": self.flip(0.85)}
+        if self.flip(0.3):
+            settings["activation"] = self.random.choice(
+                ["relu", "sigmoid"] if kind == "SimpleRNN" else ["relu", "softsign", "elu"]
+            )
+        if kind != "SimpleRNN" and self.flip(0.25):
+            settings["recurrent_activation"] = self.random.choice(["hard_sigmoid", "sigmoid"])
+        if kind == "GRU":
+            settings["reset_after"] = self.flip(0.5)
+        return getattr(self.layers, kind), settings
+
+    def over_time(self, x: Any) -> Any:
+        """One layer more on (batch, time, features)."""
+        made = self.random.choice(_OVER_TIME)(self, x)
+        return x if made is None else made
+
+    def size(self) -> int:
+        return self.random.randint(2, 6)
+
+
+def _recurrent(d: _Drawn, x: Any) -> Any:
+    kind, settings = d.cell()
+    return kind(d.size(), return_sequences=True, go_backwards=d.flip(0.2), **settings)(x)
+
+
+def _both_ways(d: _Drawn, x: Any) -> Any:
+    kind, settings = d.cell()
+    merge = d.random.choice(["concat", "concat", "sum", "mul", "ave"])
+    return d.layers.Bidirectional(kind(d.size(), return_sequences=True, **settings), merge_mode=merge)(x)
+
+
+def _merged(d: _Drawn, x: Any) -> Any:
+    kind = d.random.choice(["Add", "Subtract", "Multiply", "Average", "Maximum"])
+    return getattr(d.layers, kind)()([x, d.layers.Dense(x.shape[-1])(x)])
+
+
+def _convolved(d: _Drawn, x: Any) -> Any:
+    padding, function = d.random.choice(["same", "causal"]), d.random.choice([None, "relu"])
+    width = d.random.randint(1, 4)
+    return d.layers.Conv1D(
+        d.size(), width, padding=padding, dilation_rate=d.random.choice([1, 1, 2]), activation=function
+    )(x)
+
+
+def _dense(d: _Drawn, x: Any) -> Any:
+    return d.layers.Dense(
+        d.size(), activation=d.random.choice([None, "tanh", "relu", "gelu", "softmax", "hard_sigmoid"])
+    )(x)
+
+
+def _pooled(d: _Drawn, x: Any) -> Any:
+    return getattr(d.layers, d.random.choice(["MaxPooling1D", "AveragePooling1D"]))(2, strides=1, padding="same")(x)
+
+
+def _function(d: _Drawn, x: Any) -> Any:
+    return d.layers.Activation(d.random.choice(["relu", "elu", "selu", "softplus", "swish", "leaky_relu"]))(x)
+
+
+_OVER_TIME: tuple[Callable[[_Drawn, Any], Any], ...] = (
+    *[_recurrent] * 4, *[_both_ways] * 3, _merged, _convolved, _dense, _pooled, _function,
+    lambda d, x: d.layers.TimeDistributed(d.layers.Dense(d.size(), activation=d.random.choice([None, "relu"])))(x),
+    lambda d, x: d.layers.LayerNormalization()(x), lambda d, x: d.layers.BatchNormalization()(x), lambda d, x: d.layers.Dropout(0.3)(x),
+    lambda d, x: d.layers.Concatenate()([x, d.layers.Dense(3)(x)]), lambda d, x: d.layers.SpatialDropout1D(0.2)(x),
+    lambda d, x: d.layers.SeparableConv1D(d.size(), 3, padding="same")(x),
+)  # fmt: skip
+
+
+def _start(d: _Drawn, time: int | None) -> tuple[Any, Any]:
+    """An input, and what the first layers make of it."""
+    if d.flip(0.4):
+        name, dtype = d.random.choice(["tokens", "input 1", "class"]), d.random.choice(["int32", "float32"])
+        start = d.keras.Input((time,), dtype=dtype, name=name)
+        return start, d.layers.Embedding(11, d.size(), mask_zero=d.flip(0.5))(start)
+    start = d.keras.Input((time, d.size()), name=d.random.choice(["x", "features", "in put"]))
+    return start, d.layers.Masking()(start) if d.flip(0.3) else start
+
+
+def _end(d: _Drawn, x: Any, time: int | None) -> tuple[Any, list[Any]]:
+    """What the last layers make of a sequence, and other outputs."""
+    end = d.random.randrange(6)
+    kind, settings = d.cell()
+    if end == 0:
+        return kind(3, **settings)(x), []
+    if end == 1:
+        return d.layers.GlobalAveragePooling1D()(x), []
+    if end == 2:
+        return d.layers.GlobalMaxPooling1D()(x), []
+    if end == 3:
+        return d.layers.Bidirectional(kind(3, **settings), merge_mode=d.random.choice(["concat", "sum", "ave"]))(x), []
+    if end == 4 and time is not None and x.shape[1]:
+        return d.layers.Flatten()(x), []
+    x, *states = d.layers.LSTM(3, return_state=True)(x)
+    if d.flip(0.5):
+        return d.layers.LSTM(3, return_sequences=True)(d.layers.RepeatVector(4)(x), initial_state=states), []
+    return x, [states[1]]
+
+
+def random_model(seed: int) -> Any:
+    """A Keras model with weights that are all different."""
+    d = _Drawn(seed)
+    time = d.random.choice([None, None, 8, 12])
+    start, x = _start(d, time)
+    for _ in range(d.random.randint(1, 5)):
+        x = d.over_time(x)
+    if d.flip(0.25):
+        inside = y = d.keras.Input((time, x.shape[-1]))
+        for _ in range(d.random.randint(1, 2)):
+            y = d.over_time(y)
+        x = d.keras.Model(inside, y, name="inner")(x)
+    x, others = _end(d, x, time)
+    x = d.layers.Dense(d.random.randint(1, 4), activation=d.random.choice([None, "softmax", "sigmoid"]))(x)
+    model = d.keras.Model([start], [x, *others] if others else x)
+    fill(model, seed)
+    return model
+
+
+def fill(model: Any, seed: int) -> None:
+    """Give a model's weights random values, and its variances positive ones."""
+    generator = np.random.default_rng(seed)
+    for weight in model.weights:
+        values = generator.standard_normal(tuple(weight.shape)) * 0.5
+        if "float" in str(weight.dtype):
+            weight.assign(np.abs(values) + 0.1 if "variance" in weight.path else values)

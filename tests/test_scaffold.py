@@ -1,0 +1,291 @@
+"""Whole Keras models as files of PyTorch: written, filled, run beside Keras, and refused by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.scaffolding.names import class_name, comment, identifier
+from tests.drawn import drawn
+from tests.random_models import fill, random_model
+from tests.requirements import needed
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
+    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+]
+CLOSE = 2e-5
+
+
+def module_at(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location("written", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def inputs_for(model: Any, batch: int, time: int) -> list[np.ndarray[Any, Any]]:
+    """Inputs of one size: tokens from 0 to 10 for two axes, numbers otherwise, with steps of zeros in them."""
+    generator, found = np.random.default_rng(time), []
+    for tensor in model.inputs:
+        shape = [size or (time if axis else batch) for axis, size in enumerate(tensor.shape)]
+        x = generator.integers(1, 11, shape) if len(shape) == 2 else generator.standard_normal(shape)
+        x[0, -2:], x[-1, 1], x[-1, 0] = 0, 0, 0
+        found.append(x.astype(str(tensor.dtype)))
+    return found
+
+
+def off(model: Any, path: Path, written: Path) -> float:
+    """How far the written module, filled as its file does it, is off from Keras, run here by themselves."""
+    torch, filled = needed("torch", "torch"), module_at(written).load(str(path))
+    most = 0.0
+    for batch, time in ((3, 9), (1, 14)):
+        given = inputs_for(model, batch, time)
+        expected = model(given if len(given) > 1 else given[0], training=False)
+        with torch.no_grad():
+            outputs = filled(*(torch.from_numpy(x) for x in given))
+        several = [list(one) if isinstance(one, (list, tuple)) else [one] for one in (outputs, expected)]
+        for got, wanted in zip(*several, strict=True):
+            assert tuple(got.shape) == tuple(wanted.shape)
+            most = max(most, float(np.abs(got.numpy() - np.asarray(wanted)).max()))
+    return most
+
+
+def written(tmp_path: Path, model: Any, **options: Any) -> tuple[Path, Path]:
+    fill(model, 3)
+    model.save(tmp_path / "model.keras")
+    rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py", **options)
+    return tmp_path / "model.keras", tmp_path / "model.py"
+
+
+@pytest.mark.parametrize("seed", drawn(range(200), 10, "scaffolded models"))
+def test_random_models_are_equal_or_refused_by_name(tmp_path: Path, seed: int) -> None:
+    model, path, target = random_model(seed), tmp_path / "model.keras", tmp_path / "model.py"
+    model.save(path)
+    try:
+        rc.scaffold(path, "pytorch", target)
+    except rc.RefusedError as error:
+        assert "of tensors with masks" in str(error)
+        assert not target.exists()
+        return
+    assert off(model, path, target) < CLOSE
+
+
+def image_model(keras: Any) -> Any:
+    """Space of two axes before time: strides, dilation, transposed convolutions, pooling, cropping, norms over channels."""
+    x = start = keras.Input((12, 10, 3))
+    layers = keras.layers
+    for layer in (
+        layers.ZeroPadding2D(((1, 2), (0, 1))), layers.Conv2D(4, (3, 2), strides=2, padding="same", activation="relu"),
+        layers.BatchNormalization(), layers.DepthwiseConv2D(3, padding="same", depth_multiplier=2), layers.UpSampling2D((2, 1)),
+        layers.Conv2DTranspose(5, 3, strides=2, padding="same"), layers.MaxPooling2D((2, 3), padding="same"),
+        layers.PReLU(shared_axes=[1, 2]),
+        layers.AveragePooling2D(3, strides=2, padding="same"), layers.Cropping2D(((1, 0), (0, 1))), layers.GroupNormalization(5),
+        layers.Conv2D(6, 2, groups=1, dilation_rate=2, padding="same"), layers.ReLU(max_value=1.5, negative_slope=0.1, threshold=0.2),
+        layers.Permute((2, 1, 3)), layers.Reshape((-1, 6)), layers.RMSNormalization(), layers.UnitNormalization(),
+        layers.Rescaling(0.3, 1.25),
+        layers.LSTM(4), layers.LeakyReLU(0.3),
+    ):  # fmt: skip
+        x = layer(x)
+    return keras.Model(start, x)
+
+
+def test_layers_over_space_and_norms(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    model = image_model(keras)
+    path, target = written(tmp_path, model)
+    assert off(model, path, target) < CLOSE
+
+
+def test_a_model_that_is_called_twice_is_one_module(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers = keras.layers
+    inner = keras.Sequential(
+        [keras.Input((None,)), layers.Embedding(11, 4, mask_zero=True), layers.LSTM(3)], name="encoder"
+    )
+    one, two = keras.Input((None,), name="first"), keras.Input((None,), name="second")
+    model = keras.Model([one, two], layers.Dot(1, normalize=True)([inner(one), inner(two)]))
+    path, target = written(tmp_path, model)
+    assert off(model, path, target) < CLOSE
+    assert target.read_text().count("self.encoder = Encoder()") == 1
+
+
+def test_a_stateful_layer_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    keras, torch = needed("keras", "keras"), needed("torch", "torch")
+    start = keras.Input(batch_shape=(2, 4, 3))
+    model = keras.Model(start, keras.layers.Dense(2)(keras.layers.GRU(5, stateful=True)(start)))
+    path, target = written(tmp_path, model)
+    filled = module_at(target).load(str(path))
+    x = np.random.default_rng(0).standard_normal((3, 2, 4, 3)).astype(np.float32)
+    with torch.no_grad():
+        found = [filled(torch.from_numpy(part)).numpy() for part in x]
+        filled.reset_states()
+        again = filled(torch.from_numpy(x[0])).numpy()
+    for got, part in zip(found, x, strict=True):
+        np.testing.assert_allclose(got, np.asarray(model(part)), atol=CLOSE)
+    np.testing.assert_array_equal(again, found[0])
+
+
+def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    model = random_model(3)
+    fill(model, 3)
+    model.save(tmp_path / "model.keras")
+    done = rc.scaffold(
+        tmp_path / "model.keras", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", verify=True
+    )
+    assert done.equal and len(done.proof) == 3
+    code = (
+        "import sys; sys.modules['rnnconvert'] = None; import torch, written; from inspect import isclass;"
+        "kinds = [k for k in vars(written).values() if isclass(k) and k.__module__ == 'written']; model = kinds[-1]();"
+        "model.load_state_dict(torch.load('model.pt')); print('filled')"
+    )
+    (tmp_path / "model.py").rename(tmp_path / "written.py")
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "filled"
+    module = module_at(tmp_path / "written.py")
+    kept = torch.load(tmp_path / "model.pt")
+    for name, tensor in module.load(str(tmp_path / "model.keras")).state_dict().items():
+        assert torch.equal(tensor, kept[name]), name
+
+
+def test_a_wrong_module_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed("torch", "torch")
+    from rnnconvert.formats.pytorch.scaffold import layers
+
+    keras = needed("keras", "keras")
+    start = keras.Input((6, 3))
+    model = keras.Model(start, keras.layers.Dense(2, activation="tanh")(keras.layers.LSTM(4)(start)))
+    monkeypatch.setitem(layers._FUNCTIONS, "tanh", "torch.sigmoid({x})")
+    with pytest.raises(rc.NotEqualError, match="output"):
+        written(tmp_path, model, verify=True)
+    assert not (tmp_path / "model.py").exists()
+
+
+def test_what_is_not_known_is_refused_by_its_place(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    start = keras.Input((6, 3))
+    inner = keras.Sequential(
+        [keras.Input((6, 3)), keras.layers.Lambda(lambda x: x * 2)],
+        name="part",
+    )
+    model = keras.Model(start, keras.layers.LSTM(2)(inner(start)))
+    with pytest.raises(rc.RefusedError, match="Lambda"):
+        written(tmp_path, model)
+    assert not (tmp_path / "model.py").exists()
+
+
+def test_files_that_exist_are_kept_and_endings_are_checked(tmp_path: Path) -> None:
+    model = random_model(3)
+    path, target = written(tmp_path, model)
+    target.write_text("mine")
+    with pytest.raises(rc.UsageError, match="exists"):
+        rc.scaffold(path, "pytorch", target)
+    assert target.read_text() == "mine"
+    with pytest.raises(rc.UsageError, match=r"ends in \.py"):
+        rc.scaffold(path, "pytorch", tmp_path / "model.txt")
+    with pytest.raises(rc.UsageError, match=r"\.pt"):
+        rc.scaffold(path, "pytorch", tmp_path / "b.py", weights=tmp_path / "b.h5")
+    with pytest.raises(rc.UsageError, match="pytorch"):
+        rc.scaffold(path, "torhc", tmp_path / "b.py")
+    rc.save(rc.load(path), tmp_path / "layers.safetensors", "pytorch")
+    with pytest.raises(rc.UsageError, match="files that state their layers"):
+        rc.scaffold(tmp_path / "layers.safetensors", "pytorch", tmp_path / "b.py")
+    assert not (tmp_path / "b.py").exists()
+
+
+ODD = [
+    '"""\nimport os; os.system("touch owned")\n"""',
+    "class",
+    "self",
+    "double",
+    "état 漢",
+    "a'b\"c\\",
+    "x",
+    "nn",
+    "__init__",
+    "load_state_dict",
+    "1st",
+    " ",
+]
+
+
+def renamed(path: Path, names: dict[str, str]) -> None:
+    """Change the names of a model's layers in its file."""
+    with zipfile.ZipFile(path) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    text = members["config.json"].decode()
+    for old, new in names.items():
+        text = text.replace(json.dumps(old), json.dumps(new))
+    members["config.json"] = text.encode()
+    with zipfile.ZipFile(path, "w") as file:
+        for name, content in members.items():
+            file.writestr(name, content)
+
+
+def test_no_name_of_a_file_becomes_code(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    x = start = keras.Input((6, 3), name="start")
+    for number in range(len(ODD)):
+        x = keras.layers.Dense(3, name=f"layer_{number}_")(x)
+    model = keras.Model(start, keras.layers.LSTM(2, name="lstm")(x), name="whole")
+    path, target = written(tmp_path, model)
+    target.unlink()
+    renamed(path, {**{f"layer_{number}_": name for number, name in enumerate(ODD)}, "whole": ODD[0], "start": ODD[5]})
+    rc.scaffold(path, "pytorch", target)
+    assert off(model, path, target) < CLOSE
+    assert not list(tmp_path.glob("**/owned")) and not Path("owned").exists()
+
+
+@pytest.mark.parametrize("name", [*ODD, "", "LSTM1", "a" * 500, "None", "é", "\x00", "for", "\u2028"])
+def test_names_are_identifiers(name: str) -> None:
+    assert identifier(name).isidentifier() and identifier(name).isascii()
+    assert class_name(name).isidentifier()
+    text = comment(name)
+    assert text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
+
+
+def test_what_is_written_passes_ruff(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers = keras.layers
+    start = keras.Input((None,), name="tokens")
+    x = layers.Embedding(11, 4, mask_zero=True)(start)
+    x = layers.Bidirectional(layers.GRU(3, reset_after=False, return_sequences=True))(x)
+    x = layers.LSTM(3, return_sequences=True)(layers.Conv1D(4, 3, strides=2, padding="same", activation="relu")(x))
+    _, target = written(tmp_path, keras.Model(start, layers.SimpleRNN(3, activation="sigmoid")(x)))
+    ran = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + target.read_text()
+
+
+def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
+    model = random_model(3)
+    fill(model, 3)
+    model.save(tmp_path / "model.keras")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rnnconvert", "scaffold", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+
+    shown = run("model.keras")
+    assert shown.returncode == 0 and "class Model(nn.Module):" in shown.stdout
+    done = run("model.keras", "--to", "pytorch", "-o", "model.py")
+    assert done.returncode == 0 and (tmp_path / "model.py").read_text() == shown.stdout
+    again = run("model.keras", "-o", "model.py")
+    assert again.returncode == 2 and "--force" in again.stderr
+    (tmp_path / "cut.keras").write_bytes((tmp_path / "model.keras").read_bytes()[:900])
+    assert run("cut.keras", "-o", "b.py").returncode == 3
+    assert not (tmp_path / "b.py").exists()
