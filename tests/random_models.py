@@ -29,7 +29,7 @@ class _Drawn:
         settings: dict[str, Any] = {"use_bias": self.flip(0.85)}
         if self.flip(0.3):
             settings["activation"] = self.random.choice(
-                ["relu", "sigmoid"] if kind == "SimpleRNN" else ["relu", "softsign", "elu"]
+                ["relu", "sigmoid"] if kind == "SimpleRNN" else ["relu", "softsign", "linear"]
             )
         if kind != "SimpleRNN" and self.flip(0.25):
             settings["recurrent_activation"] = self.random.choice(["hard_sigmoid", "sigmoid"])
@@ -136,7 +136,7 @@ def random_model(seed: int) -> Any:
             y = d.over_time(y)
         x = d.keras.Model(inside, y, name="inner")(x)
     x, others = _end(d, x, time)
-    x = d.layers.Dense(d.random.randint(1, 4), activation=d.random.choice([None, "softmax", "sigmoid"]))(x)
+    x = d.layers.Dense(d.random.randint(2, 4), activation=d.random.choice([None, "softmax", "sigmoid"]))(x)
     model = d.keras.Model([start], [x, *others] if others else x)
     fill(model, seed)
     return model

@@ -121,6 +121,21 @@ def test_a_model_that_is_called_twice_is_one_module(tmp_path: Path) -> None:
     assert target.read_text().count("self.encoder = Encoder()") == 1
 
 
+def test_functions_that_are_no_calls_keep_to_their_operands(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers = keras.layers
+    x = start = keras.Input((6, 3))
+    for settings in ({}, {"reset_after": False}, {"recurrent_activation": "linear"}):
+        x = layers.GRU(3, activation="linear", return_sequences=True, **settings)(x)
+    x = layers.LSTM(3, activation=None, recurrent_activation="linear", return_sequences=True)(
+        layers.SimpleRNN(3, activation=None, return_sequences=True)(x)
+    )
+    x = layers.ReLU(max_value=1, negative_slope=0.5, threshold=0.25)(layers.Add()([x, start]))
+    model = keras.Model(start, layers.Rescaling(1 / 3, 0.1)(layers.Subtract()([x, start])))
+    path, target = written(tmp_path, model)
+    assert off(model, path, target) < CLOSE
+
+
 def test_a_stateful_layer_goes_on_where_it_stopped(tmp_path: Path) -> None:
     keras, torch = needed("keras", "keras"), needed("torch", "torch")
     start = keras.Input(batch_shape=(2, 4, 3))
@@ -187,7 +202,9 @@ def test_what_is_not_known_is_refused_by_its_place(tmp_path: Path) -> None:
 
 
 def test_files_that_exist_are_kept_and_endings_are_checked(tmp_path: Path) -> None:
-    model = random_model(3)
+    keras = needed("keras", "keras")
+    start = keras.Input((6, 3))
+    model = keras.Model(start, keras.layers.LSTM(4)(start))
     path, target = written(tmp_path, model)
     target.write_text("mine")
     with pytest.raises(rc.UsageError, match="exists"):
@@ -242,7 +259,10 @@ def test_no_name_of_a_file_becomes_code(tmp_path: Path) -> None:
     model = keras.Model(start, keras.layers.LSTM(2, name="lstm")(x), name="whole")
     path, target = written(tmp_path, model)
     target.unlink()
-    renamed(path, {**{f"layer_{number}_": name for number, name in enumerate(ODD)}, "whole": ODD[0], "start": ODD[5]})
+    renamed(
+        path,
+        {**{f"layer_{number}_": name for number, name in enumerate(ODD)}, "whole": ODD[0], "start": "start; import os"},
+    )
     rc.scaffold(path, "pytorch", target)
     assert off(model, path, target) < CLOSE
     assert not list(tmp_path.glob("**/owned")) and not Path("owned").exists()

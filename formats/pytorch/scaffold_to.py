@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rnnconvert.scaffolding.description import Description
 
@@ -43,8 +43,8 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
     return made().eval(), getattr(module, "LAYERS", {})
 
 
-def save(model: Any, path: Path) -> None:
+def save(model: Any, file: IO[bytes]) -> None:
     """Write the weights of a model by torch.save."""
     import torch
 
-    torch.save(model.state_dict(), path)
+    torch.save(model.state_dict(), file)

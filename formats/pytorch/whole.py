@@ -180,8 +180,9 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
         yield from _recurrent(stack, layout, names, facts | _own_code(module))
         return
-    if isinstance(cell := getattr(module, "rnnconvert_cell", None), Mapping):
-        yield from _of_scaffold(name, module, arrays, cell)
+    written = getattr(module, "rnnconvert_cell", None)
+    if isinstance(written, Mapping):
+        yield from _of_scaffold(name, module, arrays, written)
         return
     class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
                        and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace, replacing
@@ -48,7 +48,7 @@ class Target(Protocol):
         """Return a new model of a written file, and its layers with what fills them."""
         ...
 
-    def save(self, model: Any, path: Path) -> None:
+    def save(self, model: Any, file: IO[bytes]) -> None:
         """Write the weights of a model as the framework does."""
         ...
 
@@ -60,7 +60,7 @@ class Scaffolded:
     source    the file that was read
     target    the framework
     text      the file of Python
-    layers    how many layers with weights it has
+    layers    how many layers it has
     notes     what is left out, and how the model ran
     output    where the file was written, "" where it was not
     weights   where the weights were written, ""
@@ -89,7 +89,7 @@ class Scaffolded:
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         code = sum(1 for line in self.text.splitlines() if line.strip())
-        lines = [f"{self.layers} layers with weights, {code} lines of {self.target}"]
+        lines = [f"{self.layers} layers, {code} lines of {self.target}"]
         lines += [f"note: {note}" for note in self.notes]
         return lines + [line for one in self.proof for line in str(one).splitlines()]
 
@@ -237,7 +237,7 @@ def _kept(
         kept_if_equal(Path(output), force, write, prove)
     else:
         with replacing(Path(output)) as part:
-            write(Path(part))
+            part.write(done.text.encode())
     return replace(
         done,
         output=str(output or ""),

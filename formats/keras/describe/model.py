@@ -145,7 +145,8 @@ class Writer(Walk[Value]):
 
     def _each_step(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
-        x, inner = one_input(facts, values), facts.old.inside[0]  # type: ignore[arg-type]
+        x: Any = one_input(facts, values)  # type: ignore[arg-type]
+        inner = facts.old.inside[0]
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")

@@ -73,10 +73,12 @@ def _conv(m: Module, node: Node) -> str:
         f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1
     ]
     x = _first(m, node)
-    if node["padding"] == "same" and max(strides) == 1:
-        words.append('padding="same"' if max(kernel) > 1 else "")
+    reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+    even = all(size % 2 for size in reach)  # as many places in front as behind
+    if node["padding"] == "same" and max(strides) == 1 and even:
+        words.append(f"padding={sizes([size // 2 for size in reach])}" if max(kernel) > 1 else "")
     elif node["padding"] == "same":
-        x = f"{m.helper('pad_same')}({x}, {tuple(kernel)}, {tuple(strides)})"
+        x = f"{m.helper('pad_same')}({x}, {reach}, {tuple(strides)})"
     elif node["padding"] == "causal":
         x = f"{m.function('pad')}({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []

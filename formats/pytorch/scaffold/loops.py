@@ -17,12 +17,13 @@ def _call(function: Activation, x: str) -> str:
     if function.name == "hard_sigmoid":
         if function.alpha == 1 / 6:
             return f"nn.functional.hardsigmoid({x})"
-        return f"({function.alpha:.9g} * {x} + {function.beta:.9g}).clamp(0, 1)"
+        return f"({function.alpha!r} * ({x}) + {function.beta!r}).clamp(0, 1)"
     if function.name == "leaky_relu":
         return f"nn.functional.leaky_relu({x}, {function.alpha:.9g})"
     if function.name not in _CALLS or (function.name == "elu" and function.alpha != 1):
         raise RefusedError(f"the activation {function}", "PyTorch", "no line of PyTorch is known for it")
-    return _CALLS[function.name].format(x)
+    inside = f"({x})" if function.name == "linear" and not x.isidentifier() else x
+    return _CALLS[function.name].format(inside)
 
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -160,8 +161,8 @@ def _steps(cell: Cell, weight: str) -> tuple[str, list[str]]:
         return f"A GRU with {gate.name} for its gates and {act.name} for its candidate.", [
             "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
             f"h_r, h_z, h_n = {linear}(h, {recurrent}, {bias}).chunk(3, dim=-1)",
-            f"r, z = {_call(gate, '(x_r + h_r)')}, {_call(gate, '(x_z + h_z)')}",
-            f"h = (1 - z) * {_call(act, '(x_n + r * h_n)')} + z * h",
+            f"r, z = {_call(gate, 'x_r + h_r')}, {_call(gate, 'x_z + h_z')}",
+            f"h = (1 - z) * {_call(act, 'x_n + r * h_n')} + z * h",
         ]
     return (
         f"A GRU whose reset gate scales the state before the recurrent product, with {gate.name} for its gates.\n\n"
@@ -169,7 +170,7 @@ def _steps(cell: Cell, weight: str) -> tuple[str, list[str]]:
     ), [
         "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
         f"weight_r, weight_z, weight_n = {recurrent}.chunk(3)",
-        f"r = {_call(gate, f'(x_r + {linear}(h, weight_r))')}",
-        f"z = {_call(gate, f'(x_z + {linear}(h, weight_z))')}",
-        f"h = (1 - z) * {_call(act, f'(x_n + {linear}(r * h, weight_n))')} + z * h",
+        f"r = {_call(gate, f'x_r + {linear}(h, weight_r)')}",
+        f"z = {_call(gate, f'x_z + {linear}(h, weight_z)')}",
+        f"h = (1 - z) * {_call(act, f'x_n + {linear}(r * h, weight_n)')} + z * h",
     ]

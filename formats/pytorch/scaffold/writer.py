@@ -154,7 +154,7 @@ class Module:
             self.release(node)
             if not text:
                 continue
-            inline = following is not None and following.kind == "activation" and following.inputs == node.outputs
+            inline = following is not None and _takes(following) and following.inputs == node.outputs
             if inline and self._uses.get(id(node.y)) == 1 and "\n" not in text:
                 self._pending[id(node.y)] = text
                 continue
@@ -218,6 +218,11 @@ class Module:
         return [self._attribute[layer] for layer, inner in models.items() if inner.states or inner._keeping()]
 
     _released = False
+
+
+def _takes(node: Node) -> bool:
+    """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
+    return node.kind == "activation" and node["name"] != "bounded_relu"
 
 
 def axes(shape: Sequence[int | None]) -> str:
