@@ -18,7 +18,7 @@ then `rc.load`. How it fits together: [in Python](python.md). Anything that is n
 """
 
 GROUPS = {
-    "Files": ("load", "save", "convert", "inspect", "view", "targets", "upgrade", "export_model", "fuse", "add_layouts"),
+    "Files": ("load", "save", "convert", "inspect", "view", "targets", "scaffold", "upgrade", "export_model", "fuse", "add_layouts"),
     "Proof": ("verify", "run", "diff", "diagnose", "identify", "Plan"),
     "Models of your own": ("load_into", "transplant_file", "propose_mapping", "load_optimizer_into"),
     "Live objects": (
@@ -29,7 +29,7 @@ GROUPS = {
     "What comes back": (
         "Summary", "Inspection", "View", "Report", "Results", "Comparison", "Findings", "SampleFindings", "Identification",
         "Transplant", "MovedOptimizer",
-        "Upgraded", "Exported", "Fused",
+        "Scaffolded", "Upgraded", "Exported", "Fused",
     ),
     "Errors and warnings": (
         "RnnConvertError", "UsageError", "OutputError", "NoSuchLayerError", "UnreadableError", "MissingFileError", "RefusedError",

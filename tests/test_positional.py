@@ -378,6 +378,6 @@ def test_an_array_whose_name_is_no_place_does_not_go_into_a_row(tmp_path: Path) 
     rc.save(checkpoint(layer), tmp_path / "a.eqx", "equinox")
     read = rc.load(tmp_path / "a.eqx")
     named = read.replace(tensors={**read.tensors, "head.weight": np.ones((2, 2), np.float32)})
-    with pytest.raises(rc.UsageError, match=r"'head\.weight' is no place in a row"):
+    with pytest.raises(rc.UsageError, match=r"'head\.weight' does not count a place in a row"):
         rc.save(named, tmp_path / "b.eqx")
     assert not (tmp_path / "b.eqx").exists()

@@ -103,7 +103,7 @@ class EquinoxFiles(TreeFiles):
         for name, array in job.carried.items():
             if starts and not name.isdecimal():
                 raise UsageError(
-                    f"{path}: {name!r} is no place in a row, and an {_ROW} file names its arrays by theirs: 0, 1, 2 and so on. "
+                    f"{path}: {name!r} does not count a place in a row, and an {_ROW} file names its arrays by theirs: 0, 1, 2 and so on. "
                     "Leave that array out, or give it the number of its place"
                 )
             if starts:

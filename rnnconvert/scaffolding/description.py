@@ -49,7 +49,7 @@ class Node:
     """One call of a layer.
 
     kind      what it computes: see the module
-    layer     the layer's path in the source, "" where it is no layer of its own; calls of one layer share its weights
+    layer     the layer's path in the source, "" where a line stands for it, without a layer; calls of one layer share its weights
     inputs    what it reads
     outputs   what it gives
     settings  what it computes, in the words of its kind
@@ -118,12 +118,12 @@ class Scope:
     def drop_unread(self) -> None:
         """Drop the nodes on which no output depends."""
         needed = {id(value) for value in self.outputs}
-        kept = []
+        remaining = []
         for node in reversed(self.nodes):
             if any(id(value) in needed for value in node.outputs):
-                kept.append(node)
+                remaining.append(node)
                 needed.update(id(value) for value in node.reads())
-        self.nodes = kept[::-1]
+        self.nodes = remaining[::-1]
 
 
 def prune(top: Scope) -> None:

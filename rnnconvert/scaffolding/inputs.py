@@ -20,10 +20,10 @@ def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
     rows, masked = _read_by(description.scope, {})
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
-        yield [_one(value, batch, time, rows, masked, generator) for value in description.scope.inputs]
+        yield [_input(value, batch, time, rows, masked, generator) for value in description.scope.inputs]
 
 
-def _one(
+def _input(
     value: Value,
     batch: int,
     time: int,
@@ -34,8 +34,8 @@ def _one(
     shape = [(time if axis else batch) if size is None else size for axis, size in enumerate(value.shape)]
     if value.dtype == "bool":
         return generator.random(shape) < 0.7
-    whole = id(value) in rows or value.dtype != "float32"
-    x = generator.integers(0, rows.get(id(value), _CODES), shape) if whole else generator.standard_normal(shape)
+    integers = id(value) in rows or value.dtype != "float32"
+    x = generator.integers(0, rows.get(id(value), _CODES), shape) if integers else generator.standard_normal(shape)
     if id(value) in masked and len(shape) > 1 and shape[1] > 3:
         x[0, -2:] = masked[id(value)]  # padding at the end, a gap, padding in front
         x[-1, 2] = masked[id(value)]

@@ -57,20 +57,20 @@ def class_name(name: str, default: str = "Model") -> str:
 class Names:
     """The names that are taken in one scope of a written file."""
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.taken = {*taken, *keyword.kwlist}
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self.names = {*reserved, *keyword.kwlist}
 
     def new(self, wanted: str) -> str:
         """Return a free name: the wanted one, or with a number behind it."""
         name, number = wanted, 2
-        while name in self.taken:
+        while name in self.names:
             name, number = f"{wanted}_{number}", number + 1
-        self.taken.add(name)
+        self.names.add(name)
         return name
 
     def free(self, name: str) -> None:
         """Let a name be taken again."""
-        self.taken.discard(name)
+        self.names.discard(name)
 
 
 def comment(text: str) -> str:

@@ -84,14 +84,14 @@ class Scaffolded:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         return {**{key: value for key, value in vars(self).items() if key != "proof"}, "notes": list(self.notes),
-                "proof": [{**one.conclusion.as_dict(), "text": str(one)} for one in self.proof]}  # fmt: skip
+                "proof": [{**entry.conclusion.as_dict(), "text": str(entry)} for entry in self.proof]}  # fmt: skip
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         code = sum(1 for line in self.text.splitlines() if line.strip())
         lines = [f"{self.layers} layers, {code} lines of {self.target}"]
         lines += [f"note: {note}" for note in self.notes]
-        return lines + [line for one in self.proof for line in str(one).splitlines()]
+        return lines + [line for entry in self.proof for line in str(entry).splitlines()]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -149,7 +149,7 @@ def scaffold(
     done = Scaffolded(str(path), to, text, _count(description.scope), description.notes)
     if not verify and weights is None and output is None:
         return done
-    return _kept(done, written, origin, description, output, weights, verify, force)
+    return _written_and_proved(done, written, origin, description, output, weights, verify, force)
 
 
 def described(path: Path) -> tuple[str, Description]:
@@ -167,9 +167,9 @@ def described(path: Path) -> tuple[str, Description]:
     description = source.describe(path)
     units = {unit.name for unit in model.units}
     names = {
-        layer: found[:1]
+        layer: listed[:1]
         for layer, words in description.names.items()
-        if (found := tuple(word for word in words if word in units))
+        if (listed := tuple(word for word in words if word in units))
     }
     return model.framework, replace(description, names=names)
 
@@ -197,7 +197,7 @@ def _count(scope: Scope) -> int:
     )
 
 
-def _kept(
+def _written_and_proved(
     done: Scaffolded, target: Target, origin: str, description: Description, output: PathLike | None, weights: PathLike | None,
     verify: bool, force: bool,
 ) -> Scaffolded:  # fmt: skip
@@ -205,18 +205,19 @@ def _kept(
     proofs: list[WholeModels] = []
     notes: list[str] = []
 
-    def write(made: Path) -> None:
-        made.write_text(done.text, encoding="utf-8")
+    def write(file: Path) -> None:
+        file.write_text(done.text, encoding="utf-8")
 
-    def prove(made: Path) -> Any:
-        model, layers = target.model(made)
+    def prove(file: Path) -> Any:
+        model, layers = target.model(file)
         report = load_into(model, done.source, layers or None, accept=[ALL], flatten="same")
         if verify:
             loaded = runners()[origin].open_file(Path(done.source))
             notes.extend(loaded.notes)
             seen = _seen(description)
             report = replace(
-                report, filled=tuple(one for one in report.filled if one.kind != "recurrent" or one.source in seen)
+                report,
+                filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen),
             )
             for inputs in drawn(description):
                 proofs.append(report.verify(inputs, source=loaded.live))

@@ -126,7 +126,7 @@ class Module:
 
     def new(self, value: Value, wanted: str = "") -> str:
         """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
-        chain = "x" not in self._names.taken and not wanted and value.dtype != "bool"
+        chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
         return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
 
     def used(self, value: Value) -> bool:
@@ -296,7 +296,7 @@ def _zeros(value: Value) -> str:
 
 
 def submodules(module: Module, prefix: str = "") -> dict[str, str]:
-    """Return the submodules that are no models, as state_dict calls them, and the layers that they are, by their paths."""
+    """Return the submodules other than models, as state_dict calls them, and the layers that they are, by their paths."""
     found: dict[str, str] = {}
     for node in module.scope.nodes:
         if node.layer not in module.parts:
