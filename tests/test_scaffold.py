@@ -109,6 +109,26 @@ def test_layers_over_space_and_norms(tmp_path: Path) -> None:
     assert off(model, path, target) < CLOSE
 
 
+def test_hdf5_of_keras_3(tmp_path: Path) -> None:
+    keras, model = needed("keras", "keras"), random_model(3)
+    assert keras.__version__.startswith("3")
+    model.save(tmp_path / "model.h5")
+    rc.scaffold(tmp_path / "model.h5", "pytorch", tmp_path / "model.py")
+    assert off(model, tmp_path / "model.h5", tmp_path / "model.py") < CLOSE
+
+
+@pytest.mark.parametrize("kind", ["Dropout", "Dense"])
+def test_a_class_of_the_users_own_is_refused_whatever_it_is_called(tmp_path: Path, kind: str) -> None:
+    keras = needed("keras", "keras")
+    registered = keras.saving.register_keras_serializable("mine", kind)
+    own = registered(type(kind, (getattr(keras.layers, kind),), {"call": lambda self, x, **_: x * 2}))
+    start = keras.Input((6, 3))
+    model = keras.Model(start, keras.layers.LSTM(2)(own(3 if kind == "Dense" else 0.5)(start)))
+    with pytest.raises(rc.RefusedError, match="of your own"):
+        written(tmp_path, model)
+    assert not (tmp_path / "model.py").exists()
+
+
 def test_a_model_that_is_called_twice_is_one_module(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     layers = keras.layers

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
 from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
-from rnnconvert.formats.keras.upgrade.old import Old, is_shape
+from rnnconvert.formats.keras.upgrade.old import Old, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
 from rnnconvert.scaffolding.names import Names
@@ -110,6 +111,10 @@ class Writer(Walk[Value]):
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
         old = facts.old
+        if not old.entry.own:
+            raise refuse(
+                self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here"
+            )
         if old.is_model:
             return self._inner(facts, values)
         if old.is_operation:
@@ -270,6 +275,15 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     return made
 
 
+def _top(path: Path) -> Old:
+    """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
+    document, version = architecture.read(path) if path.is_file() else ({}, "")
+    top = tree(document) if version.startswith("3") else read(path)
+    if not top.is_model or not top.entry.own:
+        raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
+    return top
+
+
 def describe(path: Path) -> Description:
     """Return the model of a file.
 
@@ -278,7 +292,7 @@ def describe(path: Path) -> Description:
     """
     writer = Writer()
     try:
-        top = read(path)
+        top = _top(path)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
