@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, say
+from rnnconvert.cli.terminal import emit, put_lines, say
 
 _EPILOG = """\b
 Examples:
@@ -42,7 +42,7 @@ def scaffold(
         emit(done.as_dict())
         return
     if output is None:
-        click.echo(done.text, nl=False)
+        put_lines(done.text)
     for file in filter(None, (output, weights)):
         say(f"wrote {file}", quiet)
     for line in done.lines():
