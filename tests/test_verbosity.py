@@ -26,6 +26,7 @@ CALLS = {
     "transplant": ["same.pt", "--into", "same.pt", "-o", "filled.pt", "--force"],
     "map": ["same.pt", "same.pt"],
     "upgrade": ["examples/old_tagger.h5", "new.keras", "--force"],
+    "scaffold": ["examples/old_tagger.h5", "-o", "model.py", "--force"],
     "fuse": [str(ROOT / "tests" / "golden" / "fuse" / "jax_equinox_gru.onnx"), "-o", "again.onnx", "--force"],
     "verify": [EXAMPLE, "same.onnx", "--layer", "encoder", "--on", "onnxruntime-cpu"],
     "diff": [EXAMPLE, "same.onnx", "--layer", "encoder"],
