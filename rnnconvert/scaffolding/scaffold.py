@@ -162,7 +162,8 @@ def described(path: Path) -> tuple[str, Description]:
     source = sources.get(model.framework)
     if source is None:
         raise UsageError(
-            f"{path}: format {model.framework!r} is not written as a model. Models come from files that state their layers: {', '.join(sources)}"
+            f"{path}: format {model.framework!r} is not written as a model. "
+            f"Models come from files that state their layers: {', '.join(sources)}"
         )
     description = source.describe(path)
     units = {unit.name for unit in model.units}
