@@ -142,10 +142,10 @@ def random_model(seed: int) -> Any:
     return model
 
 
-def fill(model: Any, seed: int) -> None:
-    """Give a model's weights random values, and its variances positive ones."""
+def fill(model: Any, seed: int, size: float = 0.5) -> None:
+    """Give a model's weights random values of a standard deviation, and its variances positive ones."""
     generator = np.random.default_rng(seed)
     for weight in model.weights:
-        values = generator.standard_normal(tuple(weight.shape)) * 0.5
+        values = generator.standard_normal(tuple(weight.shape)) * size
         if "float" in str(weight.dtype):
             weight.assign(np.abs(values) + 0.1 if "variance" in weight.path else values)

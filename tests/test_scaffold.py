@@ -63,8 +63,8 @@ def off(model: Any, path: Path, written: Path) -> float:
     return most
 
 
-def written(tmp_path: Path, model: Any, **options: Any) -> tuple[Path, Path]:
-    fill(model, 3)
+def written(tmp_path: Path, model: Any, size: float = 0.5, **options: Any) -> tuple[Path, Path]:
+    fill(model, 3, size)
     model.save(tmp_path / "model.keras")
     rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py", **options)
     return tmp_path / "model.keras", tmp_path / "model.py"
@@ -117,6 +117,18 @@ def test_hdf5_of_keras_3(tmp_path: Path) -> None:
     assert off(model, tmp_path / "model.h5", tmp_path / "model.py") < CLOSE
 
 
+def test_operations_that_make_a_mask_in_hdf5_of_keras_3(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers = keras.layers
+    start = keras.Input((None,), dtype="int32")
+    x = layers.Bidirectional(layers.LSTM(3, return_sequences=True))(layers.Embedding(11, 4, mask_zero=True)(start))
+    model = keras.Model(start, layers.Dense(2)(layers.Bidirectional(layers.GRU(2))(x)))
+    fill(model, 3)
+    model.save(tmp_path / "model.h5")
+    rc.scaffold(tmp_path / "model.h5", "pytorch", tmp_path / "model.py")
+    assert off(model, tmp_path / "model.h5", tmp_path / "model.py") < CLOSE
+
+
 @pytest.mark.parametrize("kind", ["Dropout", "Dense"])
 def test_a_class_of_the_users_own_is_refused_whatever_it_is_called(tmp_path: Path, kind: str) -> None:
     keras = needed("keras", "keras")
@@ -153,7 +165,8 @@ def test_functions_that_are_no_calls_keep_to_their_operands(tmp_path: Path) -> N
     )
     x = layers.ReLU(max_value=1, negative_slope=0.5, threshold=0.25)(layers.Add()([x, start]))
     model = keras.Model(start, layers.Rescaling(1 / 3, 0.1)(layers.Subtract()([x, start])))
-    path, target = written(tmp_path, model)
+    # Nothing bounds states without a function: with larger weights float32's own rounding grows from step to step.
+    path, target = written(tmp_path, model, size=0.2)
     assert off(model, path, target) < CLOSE
 
 

@@ -22,6 +22,25 @@ _PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
 _OLD_STYLE = re.compile(r"[WUb](_[icfozrh])?|gamma|beta|running_mean|running_std|alphas")
 """Weights that Keras 1 names after their layer: dense_1_W."""
 
+_OPERATIONS = frozenset(
+    [
+        "NotEqual",
+        "Any",
+        "All",
+        "Equal",
+        "Less",
+        "Greater",
+        "LogicalNot",
+        "LogicalOr",
+        "LogicalAnd",
+        "Where",
+        "Cast",
+        "ExpandDims",
+        "GetItem",
+    ]
+)
+"""What Keras 3 makes of a mask (Bidirectional and wrappers call it by hand) and writes among the layers."""
+
 
 @dataclass
 class Old:
@@ -55,8 +74,12 @@ class Old:
 
     @property
     def is_operation(self) -> bool:
-        """Whether it is an operation on tensors, which may bear the name of a layer."""
-        return str(self.raw.get("module", "")).startswith("keras.src.ops")
+        """Whether it is an operation on tensors, which may bear the name of a layer.
+
+        Keras 3's HDF5 files state no module: there the names decide that no layer bears.
+        """
+        module = self.raw.get("module")
+        return self.kind in _OPERATIONS if module is None else str(module).startswith("keras.src.ops")
 
     def walk(self) -> Iterator[Old]:
         """Yield it and everything inside it."""
