@@ -1,4 +1,4 @@
-"""Make docs/errors.md: what each kind of error means, and every text, as the code has it."""
+"""Make docs/errors.md and docs/errors/: what each kind of error means, and every text, as the code has it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 HEAD = """# Errors by their text
 
-Search this page for a few words of the message; `…` stands for names, numbers and paths. `docs/generate.py` makes the
-lists from the code. On the command line an error begins with `error:`, `--json` gives it as an object, and `--debug`
-shows where it comes from. After any error every file is unchanged.
+Search these pages for a few words of the message; `…` stands for names, numbers and paths. `docs/generate.py` makes the
+lists from the code; the long ones have pages of their own. On the command line an error begins with `error:`, `--json` gives
+it as an object, and `--debug` shows where it comes from. After any error every file is unchanged.
 
 The five that most people meet, each with what to do:
 
@@ -92,8 +92,12 @@ class Raised:
     text: str
 
 
-def errors_page() -> str:
-    """Return docs/errors.md.
+LONG = 50
+"""Kinds of errors with more texts than this have a page of their own."""
+
+
+def errors_pages() -> dict[str, str]:
+    """Return docs/errors.md, and a page for each kind of error that has many texts.
 
     Raises ValueError for a class of errors without advice.
     """
@@ -102,18 +106,25 @@ def errors_page() -> str:
         found[one.kind][one.area].add(one.text)
     if missing := sorted({*classes()} - {*ADVICE, "RnnConvertError"}):
         raise ValueError(f"docs/error_texts.py has no advice for {', '.join(missing)}")
-    page = [HEAD]
+    index, pages = [HEAD], {}
     for kind, advice in ADVICE.items():
         made = getattr(errors, kind)
         summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
-        page.append(f"\n## {kind}\n\nExit code {made.exit_code}, `{made.kind}` in JSON. {summary}\n\n{advice}\n")
-        areas = found[kind]
-        for area in sorted(
-            areas, key=lambda area: (list(AREAS.values()).index(area) if area in AREAS.values() else 9, area)
-        ):
-            page.append(f"\n### {kind}: {area}\n\n")
-            page += [f"- {text}\n" for text in sorted(areas[area], key=str.lower)]
-    return "".join(page)
+        about = f"Exit code {made.exit_code}, `{made.kind}` in JSON. {summary}\n\n{advice}\n"
+        index.append(f"\n## {kind}\n\n{about}")
+        order = list(AREAS.values())
+        areas = sorted(found[kind], key=lambda area: (order.index(area) if area in order else len(order), area))
+        texts = {area: "".join(f"- {text}\n" for text in sorted(found[kind][area], key=str.lower)) for area in areas}
+        if sum(map(len, found[kind].values())) <= LONG:
+            index += [f"\n### {kind}: {area}\n\n{text}" for area, text in texts.items()]
+            continue
+        name = f"errors/{kind.lower()}.md"
+        links = ", ".join(f"[{area}]({name}#{re.sub(r'[^a-z0-9_]+', '-', area.lower())})" for area in areas)
+        index.append(f"\nIts texts: {links}.\n")
+        pages[name] = f"# {kind}: every text\n\n{about.replace('](', '](../')}" + "".join(
+            f"\n## {area}\n\n{text}" for area, text in texts.items()
+        )
+    return {"errors.md": "".join(index), **pages}
 
 
 def classes() -> list[str]:

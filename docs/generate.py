@@ -1,6 +1,6 @@
-"""Write the pages that are generated: docs/formats.md, docs/pairs.md and docs/rewrites.md from the data, docs/api.md and
-docs/errors.md from the code; the line numbers of docs/architecture.md; the types of the options; and, in every page, how
-rnnconvert is installed (docs/published.py).
+"""Write the pages that are generated: docs/formats.md, docs/pairs.md and their folders, and docs/rewrites.md, from the data;
+docs/api.md and docs/errors.md and their folders from the code; the line numbers of docs/architecture.md; the types of the options;
+and, in every page, how rnnconvert is installed (docs/published.py).
 
 python docs/generate.py          writes them
 python docs/generate.py --check  exits with 1 if they differ from the data
@@ -9,18 +9,19 @@ python docs/generate.py --check  exits with 1 if they differ from the data
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 import sys
 from pathlib import Path
 
-from error_texts import errors_page
-from public_names import api_page
+from error_texts import errors_pages
+from public_names import api_pages
 from published import as_published, pages
 
 from rnnconvert.files.adapter import adapters
-from rnnconvert.files.catalogue import OPTIONS, explained
-from rnnconvert.files.pairs import CELLS, Asked, Pair, pairs
+from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
+from rnnconvert.files.pairs import CELLS, Pair, pairs
 from rnnconvert.language.layout import Layout, Option
 from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import REWRITES
@@ -29,34 +30,49 @@ HERE = Path(__file__).parent
 
 FORMATS_HEAD = """# Formats
 
-`docs/generate.py` makes this page from the layouts' own data: it describes what the program does.
+`docs/generate.py` makes these pages from the layouts' own data: they describe what the program does.
+
+*Proof* tells how it was shown that a system computes what its layouts say, strongest first: **executed** (the system ran our
+files, here or in CI), **golden** (files that it wrote, with its own outputs), **corpus** (real files of others, with
+outputs), **source** (read only in its source: try a file of yours before you rely on it).
+
+| format | of | files | proof |
+|---|---|---|---|
+"""
+
+FORMATS_TAIL = """
+## How to read the tables
 
 `axes` reads outermost first: words in parentheses share one axis of the array, the slowest first.
 `hidden` is the rows of a matrix that acts from the left, `in` its columns; `part` gathers several parts.
 Gates are in canonical letters: LSTM `i f g o` (g is the candidate), GRU `r z n` (n is the candidate), RNN `n`.
 A single bias is the sum of what other frameworks keep as two.
 
-*Proof* tells how it was shown that a system computes what its layouts say, strongest first: **executed** (the system ran our
-files, here or in CI), **golden** (files that it wrote, with its own outputs), **corpus** (real files of others, with
-outputs), **source** (read only in its source: try a file of yours before you rely on it).
+## Options
+
+Given as `--set KEY=VALUE` or `--set LAYER:KEY=VALUE`, in Python as keywords.
+
+| option | values | meaning |
+|---|---|---|
 """
 
 PAIRS_HEAD = """# What goes where
 
-`docs/generate.py` makes this page with the same code that converts files, and a test covers all of it: it
+`docs/generate.py` makes these pages with the same code that converts files, and a test covers all of it: it
 converts every pair, compares both ends with the float64 reference, and runs both where their systems can run.
 
-A row is the system that a layer comes from, with its usual biases and run-time constants; a column is the
-system that it goes to.
+Each format that is read has a page: a row is the system that a layer goes to, a column the layer's cell, with the format's
+usual biases and run-time constants.
 
 - `=` exactly: every number that is written is one of the source's, its negative, or zero
-- `≈` exactly in real numbers, and rounded as any arithmetic is; the letters say by which rewrites
-- `no` refused: the number gives the reason
-
-A system without the cell has no row, and one whose files are only read has no column.
+- `≈` exactly in real numbers, and rounded as any arithmetic is; the letters say by which [rewrites](rewrites.md)
+- `no` refused: the number gives the reason, below the table
 
 Whether *your* layer fits depends on its own numbers, too (a bias of zero can be left out). Check with
 `rnnconvert inspect FILE --targets`.
+
+| from | exactly or by rewrites | refused |
+|---|---|---|
 """
 
 REWRITES_HEAD = """# Rewrites
@@ -81,24 +97,44 @@ def words(value: object) -> str:
     return ", ".join(f"{key} {number:+g}" for key, number in value.items()) if isinstance(value, dict) else str(value)
 
 
-def formats_page() -> str:
-    """Return docs/formats.md."""
-    page = [FORMATS_HEAD]
+def formats_pages() -> dict[str, str]:
+    """Return docs/formats.md, the list of formats, and a page for each."""
+    index, pages = [FORMATS_HEAD], {}
     for name, adapter in adapters().items():
-        layouts = frameworks()[name]
-        page.append(
-            f"\n## {name}\n\n{about(name)}\n\nFiles: {', '.join(f'`{suffix}`' for suffix in adapter.SUFFIXES) or 'only read'}\n"
+        system, files = systems()[name], ", ".join(f"`{suffix}`" for suffix in adapter.SUFFIXES) or "only read"
+        index.append(
+            f"| [`{name}`](formats/{name}.md) | {system.title} | {files} | {system.proof.partition(':')[0]} |\n"
         )
-        page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
-        page += [row for layout in layouts for row in rows(layout)]
-        page.append("\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
-        page.append("|---|---|---|---|---|---|---|---|\n")
-        page += [holds(layout) for layout in layouts]
-    page.append("\n## Options\n\nGiven as `--set KEY=VALUE` or `--set LAYER:KEY=VALUE`, in Python as keywords.\n\n")
-    page.append("| option | values | meaning |\n|---|---|---|\n")
-    for option in OPTIONS.values():
-        page.append(f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {explained(option.name)} |\n")
+        pages[f"formats/{name}.md"] = format_page(name, files)
+    index.append(FORMATS_TAIL)
+    index += [option_row(option) for option in OPTIONS.values()]
+    return {"formats.md": "".join(index), **pages}
+
+
+def format_page(name: str, files: str) -> str:
+    """Return the page of one format, whose files have these endings."""
+    layouts = frameworks()[name]
+    page = [f"# {systems()[name].title}: the format `{name}`\n\n{about(name)}\n\nFiles: {files}\n"]
+    if name in {pair.source for pair in every_pair()}:
+        page.append(f"\nWhich of its cells goes where: [from {name}](../pairs/{name}.md).\n")
+    page.append("\n## Arrays\n\nWords of these tables: [formats](../formats.md#how-to-read-the-tables).\n")
+    page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
+    page += [row for layout in layouts for row in rows(layout)]
+    page.append(
+        "\n## Cells\n\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n"
+    )
+    page.append("|---|---|---|---|---|---|---|---|\n")
+    page += [holds(layout) for layout in layouts]
+    if asked := asked_by(name):
+        page.append("\n## Options\n\nFor `--set`; all others: [options](../formats.md#options).\n")
+        page.append("\n| option | values | meaning |\n|---|---|---|\n")
+        page += [option_row(OPTIONS[option]) for option in asked]
     return "".join(page)
+
+
+def option_row(option: Option) -> str:
+    """Return an option's row in a table."""
+    return f"| `{option.name}` | {', '.join(option.choices) or 'any'} | {explained(option.name)} |\n"
 
 
 def about(name: str) -> str:
@@ -111,37 +147,55 @@ def about(name: str) -> str:
     return f"**{system.title}**: {system.versions}.\n\n{''.join(lines)}".rstrip()
 
 
-def pairs_page() -> str:
-    """Return docs/pairs.md."""
-    found = list(pairs())
-    steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
-    features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))
-    page = [PAIRS_HEAD, "\nRewrites (docs/rewrites.md): "]
-    page.append("; ".join(f"{LETTERS[index]} {step}" for index, step in enumerate(steps)))
-    page.append(".\nRefused: " + "; ".join(f"{index} {feature}" for index, feature in enumerate(features, 1)) + ".\n")
-    for asked in CELLS:
-        page += matrix(asked, [pair for pair in found if pair.asked == asked], steps, features)
-    return "".join(page)
+@functools.cache
+def every_pair() -> tuple[Pair, ...]:
+    """Return all pairs, which take seconds to compute."""
+    return tuple(pairs())
+
+
+def pairs_pages() -> dict[str, str]:
+    """Return docs/pairs.md, the list of formats that are read, and a page for each: where its cells go."""
+    index, pages = [PAIRS_HEAD], {}
+    every = every_pair()
+    for source in dict.fromkeys(pair.source for pair in every):
+        found = [pair for pair in every if pair.source == source]
+        refused = sum(pair.verdict not in SIGNS for pair in found)
+        index.append(f"| [{source}](pairs/{source}.md) | {len(found) - refused} of {len(found)} | {refused} |\n")
+        pages[f"pairs/{source}.md"] = source_page(source, found)
+    return {"pairs.md": "".join(index), **pages}
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SIGNS = {"exact": "= ", "rewritten": "≈ "}
+"""How a pair is marked that is not refused."""
 
 
-def matrix(asked: Asked, found: list[Pair], steps: list[str], features: list[str]) -> list[str]:
-    """Return the table of one cell."""
-    targets = list(dict.fromkeys(pair.target for pair in found))
-    sources = list(dict.fromkeys(pair.source for pair in found))
-    lines = [f"\n## {asked.name}\n\n", f"| from \\ to | {' | '.join(targets)} |\n", "|---" * (len(targets) + 1) + "|\n"]
-    cells = {(pair.source, pair.target): pair for pair in found}
-    for source in sources:
+def source_page(source: str, found: list[Pair]) -> str:
+    """Return the page of one format: a table of its pairs, then the rewrites and reasons that it names."""
+    steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
+    features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))
+    cells = [asked for asked in CELLS if asked in {pair.asked for pair in found}]
+    title = systems()[source].title
+    page = [
+        f"# From {source}\n\nWhat becomes of the cells of {title} ([its layouts](../formats/{source}.md)) in each other format: ",
+        "`=` exactly, `≈` by rewrites, `no` refused ([more](../pairs.md)).\n",
+        f"\n| to | {' | '.join(asked.name for asked in cells)} |\n",
+        "|---" * (len(cells) + 1) + "|\n",
+    ]
+    placed = {(pair.asked, pair.target): pair for pair in found}
+    for target in dict.fromkeys(pair.target for pair in found):
         row = []
-        for target in targets:
-            pair = cells[source, target]
+        for asked in cells:
+            pair = placed[asked, target]
             letters = "".join(LETTERS[steps.index(name)] for name in dict.fromkeys(step.rewrite for step in pair.steps))
-            told = {"exact": "= ", "rewritten": "≈ "}.get(pair.verdict, "")
-            row.append((told + letters).strip() if told else f"no {features.index(pair.feature) + 1}")
-        lines.append(f"| **{source}** | {' | '.join(row)} |\n")
-    return lines
+            sign = SIGNS.get(pair.verdict, "")
+            row.append((sign + letters).strip() if sign else f"no {features.index(pair.feature) + 1}")
+        page.append(f"| **{target}** | {' | '.join(row)} |\n")
+    page.append("\n" if steps else "")
+    page += [f"- {LETTERS[index]}: {step}\n" for index, step in enumerate(steps)]
+    page.append("\nThe target lacks:\n\n" if features else "")
+    page += [f"- no {index}: {feature}\n" for index, feature in enumerate(features, 1)]
+    return "".join(page)
 
 
 def rows(layout: Layout) -> list[str]:
@@ -256,27 +310,41 @@ def _type(option: Option) -> str:
     return f"Literal[{', '.join(map(json.dumps, words))}]" + (" | bool" if option.choices == ("true", "false") else "")
 
 
-PAGES = {
-    "../rnnconvert/files/option_types.py": types_module,
-    "api.md": api_page,
-    "architecture.md": map_page,
-    "errors.md": errors_page,
-    "formats.md": formats_page,
-    "pairs.md": pairs_page,
-    "rewrites.md": rewrites_page,
-}
+def generated() -> dict[str, str]:
+    """Return every page that is made, by its path in docs/."""
+    return {
+        "../rnnconvert/files/option_types.py": types_module(),
+        "architecture.md": map_page(),
+        "rewrites.md": rewrites_page(),
+        **api_pages(),
+        **errors_pages(),
+        **formats_pages(),
+        **pairs_pages(),
+    }
+
+
+FOLDERS = ("api", "errors", "formats", "pairs")
+"""Folders of docs/ that hold nothing but generated pages."""
 
 
 def main() -> int:
-    stale = 0
-    for name, make in PAGES.items():
+    stale, made = 0, generated()
+    left = {f"{folder}/{page.name}" for folder in FOLDERS for page in (HERE / folder).glob("*.md")} - {*made}
+    for name in sorted(left):
+        if "--check" in sys.argv:
+            print(f"{name} is of what is no more. Run python docs/generate.py", file=sys.stderr)
+            stale = 1
+        else:
+            (HERE / name).unlink()
+    for name, text in made.items():
         page = HERE / name
         if "--check" in sys.argv:
-            if not page.is_file() or page.read_text() != make():
+            if not page.is_file() or page.read_text(encoding="utf-8") != text:
                 print(f"{name} differs from the data. Run python docs/generate.py", file=sys.stderr)
                 stale = 1
         else:
-            page.write_text(make())
+            page.parent.mkdir(exist_ok=True)
+            page.write_text(text, encoding="utf-8")
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if "--check" not in sys.argv:

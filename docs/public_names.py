@@ -1,4 +1,4 @@
-"""Make docs/api.md: every public name of rnnconvert, from its signature and its docstring."""
+"""Make docs/api.md and docs/api/: every public name of rnnconvert, from its signature and its docstring."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import rnnconvert
 
 HEAD = """# Every public name
 
-`docs/generate.py` makes this page from the docstrings. Everything is an attribute of the module: `import rnnconvert as rc`,
-then `rc.load`. How it fits together: [in Python](python.md). Anything that is not on this page may change without notice.
+`docs/generate.py` makes these pages from the docstrings. Everything is an attribute of the module: `import rnnconvert as rc`,
+then `rc.load`. How it fits together: [in Python](python.md). Anything that is not listed here may change without notice.
 """
 
 GROUPS = {
@@ -40,8 +40,11 @@ GROUPS = {
 """Every name of `rnnconvert.__all__` once, as a reader looks for it."""
 
 
-def api_page() -> str:
-    """Return docs/api.md.
+VERSION = "The version of rnnconvert, a text."
+
+
+def api_pages() -> dict[str, str]:
+    """Return docs/api.md, a list of all names, and a page for each group of them.
 
     Raises ValueError unless every public name is listed once.
     """
@@ -51,19 +54,26 @@ def api_page() -> str:
         raise ValueError(
             f"docs/public_names.py must list every name of rnnconvert.__all__ once: see {', '.join(wrong)}"
         )
-    page = [HEAD]
+    index, pages = [HEAD], {}
     for title, names in GROUPS.items():
-        page.append(f"\n## {title}\n")
-        for name in names:
-            page += entry(name, getattr(rnnconvert, name))
-    return "".join(page)
+        values = {name: getattr(rnnconvert, name) for name in names}
+        path = f"api/{title.lower().replace(' ', '-')}.md"
+        index.append(f"\n## {title}\n\n| name | what it is |\n|---|---|\n")
+        index += [f"| [`{name}`]({path}#{name.lower()}) | {summary(value)} |\n" for name, value in values.items()]
+        pages[path] = f"# {title}: public names\n" + "".join(part for item in values.items() for part in entry(*item))
+    return {"api.md": "".join(index), **pages}
+
+
+def summary(value: Any) -> str:
+    """Return the first paragraph of a name's docstring, for a table."""
+    return VERSION if isinstance(value, str) else plain((inspect.getdoc(value) or "").partition("\n\n")[0])
 
 
 def entry(name: str, value: Any) -> Iterator[str]:
     """Yield the part of the page on one name."""
-    yield f"\n### {plain(name)}\n\n"
+    yield f"\n## {plain(name)}\n\n"
     if isinstance(value, str):
-        yield "The version of rnnconvert, a text.\n"
+        yield f"{VERSION}\n"
         return
     own_call = "__init__" in vars(value) if isinstance(value, type) else True
     if own_call and not issubclass_of_error(value):

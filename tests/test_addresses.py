@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import addresses, asking
+from rnnconvert.core.errors import shown
 from tests.faulty_store import Server
 from tests.requirements import needed
 from tests.serving import running
@@ -161,3 +162,17 @@ def test_without_fsspec_the_error_says_how_to_install_it(server: Server, monkeyp
     monkeypatch.setattr(asking.importlib, "import_module", absent)
     with pytest.raises(rc.MissingPackageError, match="fsspec is not installed"):
         rc.load(server.url("encoder.keras"))
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("https://a.b/x.pt?token=s3cret: not found", "https://a.b/x.pt?token=***: not found"),
+        ("'https://a.b/x.pt?sig=a,b;c/d%3D&exp=7' and more", "'https://a.b/x.pt?sig=***&exp=***' and more"),
+        ("https://me:word@a.b/x.pt", "https://me:***@a.b/x.pt"),
+        ("what is x? a=b", "what is x? a=b"),
+        ("s3://bucket/gru?.pt", "s3://bucket/gru?.pt"),
+    ],
+)
+def test_keys_in_urls_are_not_printed(text: str, printed: str) -> None:
+    assert shown(text) == printed

@@ -225,7 +225,7 @@ def test_a_page_that_shows_something_else_is_caught() -> None:
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
 def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     named = re.findall(
-        r"(?<![\w/.])((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b",
+        r"(?<![\w/.])(?<!\]\()((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b",
         page.read_text(encoding="utf-8"),
     )
     assert [one for one in named if not (ROOT / one).exists()] == []

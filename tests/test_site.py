@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +17,7 @@ import pytest
 
 import rnnconvert
 from rnnconvert.running.child import missing
-from tests.requirements import need
+from tests.requirements import need, needed
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -59,14 +62,32 @@ def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_every_public_name_has_its_place(site: Path) -> None:
-    page = (site / "api" / "index.html").read_text(encoding="utf-8")
-    assert {*re.findall(r'<h3 id="[^"]*">(\w+)<', page)} == {*rnnconvert.__all__}
+    pages = [page.read_text(encoding="utf-8") for page in (site / "api").glob("*/index.html")]
+    assert {*re.findall(r'<h2 id="[^"]*">(\w+)<', "".join(pages))} == {*rnnconvert.__all__}
+
+
+def test_the_folders_pages_are_in_the_menu_and_short(site: Path) -> None:
+    for folder in ("api", "errors", "formats", "pairs"):
+        made = {page.stem for page in (DOCS / folder).glob("*.md")}
+        menu = (site / folder / "index.html").read_text(encoding="utf-8")
+        assert made == {*re.findall(rf'<a href="(?:\.\./{folder}/)?([\w-]+)/" class="md-nav__link"', menu)}
+    pages = [
+        page
+        for page in (
+            *DOCS.glob("formats*/*.md"),
+            DOCS / "formats.md",
+            DOCS / "errors.md",
+            DOCS / "api.md",
+            DOCS / "pairs.md",
+        )
+    ]
+    assert [page for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 250] == []
 
 
 def test_a_public_name_that_is_not_listed_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rnnconvert, "__all__", [*rnnconvert.__all__, "zebra"])
     with pytest.raises(ValueError, match=r"must list every name.*zebra"):
-        loaded("public_names").api_page()
+        loaded("public_names").api_pages()
 
 
 def test_a_docstring_that_describes_what_does_not_exist_is_an_error() -> None:
@@ -90,7 +111,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     (pages / "forgotten.md").write_text("# In no menu\n")
     config = tmp_path / "mkdocs.yml"
     config.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nextra_javascript: []\nnav: [index.md, other.md]\n"
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md, other.md]\n"
         f"hooks: [{DOCS / 'site_hooks.py'}]\n"
     )
     done = build(config, tmp_path / "site")
@@ -104,7 +125,7 @@ def test_a_link_out_of_the_pages_leads_to_the_repository_or_fails_the_build() ->
     from mkdocs.exceptions import PluginError
 
     hooks = loaded("site_hooks")
-    page = type("Page", (), {"file": type("File", (), {"src_path": "guide.md"})})
+    page = type("Page", (), {"file": type("File", (), {"src_path": "guide.md"}), "meta": {}})
     made = hooks.on_page_markdown("[one](../examples/ci) [two](../README.md#start)", page=page)
     home = "https://github.com/rnnconvert/rnnconvert"
     assert made == f"[one]({home}/tree/main/examples/ci) [two]({home}/blob/main/README.md#start)"
@@ -112,18 +133,33 @@ def test_a_link_out_of_the_pages_leads_to_the_repository_or_fails_the_build() ->
         hooks.on_page_markdown("[one](../examples/absent)", page=page)
 
 
-def test_the_table_of_pairs_is_filtered_in_a_browser(site: Path) -> None:
+SEARCHED = {
+    "lightning checkpoint": "lightning/",
+    "c header": "tutorial-c/",
+    "keras to pytorch": "tutorial-keras-2/",
+}
+"""What people look for, and the page that must come first."""
+
+
+def test_the_search_finds_what_people_look_for(site: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     need("browser", "" if browser else "neither chromium nor google-chrome is installed")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
-    address = (site / "pairs" / "index.html").as_uri() + "?from=keras&to=onnx"
-    shown = subprocess.run(
-        [str(browser), *words, address], capture_output=True, text=True, timeout=120, check=True
-    ).stdout
-    tables = re.findall(r"<table>.*?</table>", shown, re.S)
-    rows = [
-        re.findall(r"<t[dh]>(?:<strong>)?([^<]+)", row) for row in re.findall(r"<tr>.*?</tr>", "".join(tables), re.S)
-    ]
-    assert len(tables) > 3
-    assert {row[0] for row in rows} == {"from \\ to", "keras"} and {len(row) for row in rows} == {2}
-    assert re.search(r"<output>[1-9]\d* pairs</output>", shown)
+    driver = needed("browser", "playwright.sync_api")
+    handler = functools.partial(Silent, directory=str(site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, driver.sync_playwright() as started:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = started.chromium.launch(executable_path=str(browser), args=["--no-sandbox", "--disable-gpu"]).new_page()
+        first = {}
+        for words in SEARCHED:
+            page.goto(f"http://127.0.0.1:{server.server_port}/?q={words.replace(' ', '+')}")
+            page.wait_for_selector(".md-search-result__item a", timeout=60000)
+            hit = page.locator(".md-search-result__item a").first.get_attribute("href")
+            first[words] = hit.partition("?")[0].removeprefix(f"http://127.0.0.1:{server.server_port}/")
+        server.shutdown()
+    assert first == SEARCHED
+
+
+class Silent(http.server.SimpleHTTPRequestHandler):
+    """A server that prints nothing."""
+
+    def log_message(self, *_: object) -> None: ...

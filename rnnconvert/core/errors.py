@@ -24,15 +24,28 @@ def show_as(path: object, users: object) -> None:
 
 
 _PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+@")
+_QUERY = re.compile(r"(?P<url>[a-z][\w+.-]*://[^\s?'\"<>]*)\?(?P<query>[^\s'\"<>#]+)", re.IGNORECASE)
+
+
+def without_secrets(text: str) -> str:
+    """Return a text without the passwords of its URLs, and without the values of their queries, where tokens and signatures stand."""
+    if "://" not in text:
+        return text
+    text = _PASSWORD.sub(r"\1:***@", text)
+    return _QUERY.sub(lambda url: f"{url['url']}?{_VALUE.sub('=***', url['query'])}", text)
+
+
+_VALUE = re.compile(r"=[^&]+?(?=[:.,;)]*(?:&|$))")
+"""A value of a query, without the sentence's signs after it."""
 
 
 def shown(text: str) -> str:
     """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to,
-    and without the passwords of URLs.
+    and without the passwords and keys of URLs.
     """
     for path, users in _SHOWN.items():
         text = text.replace(path, users)
-    return spoken(_PASSWORD.sub(r"\1:***@", text) if "://" in text else text)
+    return spoken(without_secrets(text))
 
 
 class RnnConvertError(ValueError):

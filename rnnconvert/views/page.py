@@ -133,7 +133,7 @@ def _gates(way: Way, where: str) -> Markup:
             [
                 gate, _norm(weights), _norm(recurrent), radius_text(recurrent.radius if recurrent else None),
                 "" if math.isnan(mean) else f"{mean:.3f} ({low:.2f} to {high:.2f})",
-                "" if units is None else f"{units.always_one:,} at 1, {units.always_zero:,} at 0",
+                "" if units is None else f"{units.always_one:,} high, {units.always_zero:,} low",
             ]
         )  # fmt: skip
     heads = ["gate", "norm of W", "norm of R", "spectral radius", "bias: mean (lowest to highest)", "saturated units"]
