@@ -11,7 +11,7 @@ Examples:
   rnnconvert scaffold model.h5 --to pytorch -o model.py
   rnnconvert scaffold model.keras --to pytorch -o model.py --verify
   rnnconvert scaffold model.h5 --to pytorch -o model.py --weights model.pt --verify
-  rnnconvert scaffold model.keras --to pytorch
+  rnnconvert scaffold weights.h5 --config model.json --to pytorch -o model.py
 
 \b
 The file has one class a model, a submodule a layer, and load("model.h5"), which fills it. What Keras does otherwise is
@@ -25,6 +25,12 @@ name, and nothing is written.
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="The framework to write for.")
 @click.option("-o", "--output", type=click.Path(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option(
+    "--config",
+    type=click.Path(),
+    metavar="FILE.json",
+    help="The model, as model.to_json wrote it, if SOURCE holds weights alone.",
+)
+@click.option(
     "--weights", type=click.Path(), metavar="MODEL.pt", help="Write the weights as the framework keeps them, too."
 )
 @click.option("--verify", is_flag=True, help="Run both models on random inputs, and keep the files only if they agree.")
@@ -32,12 +38,13 @@ name, and nothing is written.
 @click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def scaffold(
-    source: str, to: str, output: str | None, weights: str | None, verify: bool, force: bool, as_json: bool, quiet: bool
-) -> None:
+    source: str, to: str, output: str | None, config: str | None, weights: str | None, verify: bool, force: bool, as_json: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
     """Write the model of SOURCE, a whole Keras model, as a file of Python for another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
-    done = write(source, to, output, weights=weights, verify=verify, force=force)
+    done = write(source, to, output, config=config, weights=weights, verify=verify, force=force)
     if as_json:
         emit(done.as_dict())
         return

@@ -129,6 +129,60 @@ def test_operations_that_make_a_mask_in_hdf5_of_keras_3(tmp_path: Path) -> None:
     assert off(model, tmp_path / "model.h5", tmp_path / "model.py") < CLOSE
 
 
+def weights_alone(folder: Path) -> tuple[Any, Path, Path]:
+    """Return a model, the file of its weights, and what to_json wrote of it."""
+    keras = needed("keras", "keras")
+    layers = keras.layers
+    halves = layers.Bidirectional(layers.LSTM(4, activation="relu", return_sequences=True))
+    model = keras.Sequential([keras.Input((None, 5)), halves, layers.GRU(3), layers.Dense(2)])
+    fill(model, 3, size=0.2)
+    folder.mkdir()
+    model.save_weights(folder / "model.weights.h5")
+    (folder / "model.json").write_text(model.to_json())
+    return model, folder / "model.weights.h5", folder / "model.json"
+
+
+def test_weights_alone_with_the_file_of_their_model(tmp_path: Path) -> None:
+    model, weights, config = weights_alone(tmp_path / "all")
+    apart = tmp_path / "model.weights.h5"
+    weights.rename(apart)
+    done = rc.scaffold(apart, "pytorch", tmp_path / "model.py", config=config, verify=True)
+    assert done.equal
+    filled = module_at(tmp_path / "model.py").load(apart, config)
+    x = np.random.default_rng(0).standard_normal((2, 7, 5)).astype(np.float32)
+    assert np.abs(filled(needed("torch", "torch").tensor(x)).detach().numpy() - model(x).numpy()).max() < CLOSE
+
+
+def test_the_only_file_beside_weights_that_states_their_model_is_read(tmp_path: Path) -> None:
+    _, weights, _ = weights_alone(tmp_path / "all")
+    done = rc.scaffold(weights, "pytorch", verify=True, output=tmp_path / "model.py")
+    assert done.equal
+    assert "the configuration is read from model.json next to it" in "".join(done.notes)
+
+
+def test_a_file_of_keras_2_with_weights_alone(tmp_path: Path) -> None:
+    import h5py
+
+    with h5py.File("examples/old_tagger.h5") as old, h5py.File(tmp_path / "alone.h5", "w") as alone:
+        (tmp_path / "model.json").write_text(old.attrs["model_config"])
+        for name in old["model_weights"]:
+            old.copy(f"model_weights/{name}", alone)
+        alone.attrs.update(old["model_weights"].attrs)
+    both = tmp_path / "alone.h5", tmp_path / "model.json"
+    done = rc.scaffold(both[0], "pytorch", tmp_path / "model.py", config=both[1], verify=True)
+    assert done.equal
+
+
+def test_weights_alone_without_their_model_are_refused(tmp_path: Path) -> None:
+    _, weights, config = weights_alone(tmp_path / "all")
+    config.unlink()
+    with pytest.raises(rc.UsageError, match=r"holds weights without a model.*--config"):
+        rc.scaffold(weights, "pytorch", tmp_path / "model.py")
+    with pytest.raises(rc.RnnConvertError, match=r"config=.* decides nothing"):
+        rc.scaffold("examples/old_tagger.h5", "pytorch", tmp_path / "model.py", config=weights)
+    assert not (tmp_path / "model.py").exists()
+
+
 @pytest.mark.parametrize("kind", ["Dropout", "Dense"])
 def test_a_class_of_the_users_own_is_refused_whatever_it_is_called(tmp_path: Path, kind: str) -> None:
     keras = needed("keras", "keras")

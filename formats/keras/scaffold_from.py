@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rnnconvert.models.runners import Loaded
 from rnnconvert.scaffolding.description import Description
 
 NAME = "keras"
 
 
-def describe(path: Path) -> Description:
+def describe(path: Path, config: Path | None = None) -> Description:
     """Return the model of a file: see formats/keras/describe/model.py."""
     from rnnconvert.formats.keras.describe.model import describe as whole
 
-    return whole(path)
+    return whole(path, config)
+
+
+def open_file(path: Path, config: Path | None = None) -> Loaded:
+    """Return the live model of a file, or of weights and the file that states their model: see formats/keras/whole_run.py."""
+    from rnnconvert.formats.keras.whole_run import open_file as opened
+
+    return opened(path, config)

@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
+from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
@@ -20,8 +21,10 @@ from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
 NAME = "keras"
 
 
-def open_file(path: Path) -> Loaded:
+def open_file(path: Path, config: Path | None = None) -> Loaded:
     """Load a whole model's file by Keras itself, in safe mode; a SavedModel by TensorFlow, as a function.
+
+    config  the model of weights that are alone, as model.to_json wrote it
 
     What Keras 1 or 2 wrote is brought up first (formats/keras/upgrade/files.py): Keras 3 refuses some of it, and computes something
     else of some. Where tf_keras is there, the old file runs in it, too.
@@ -30,12 +33,14 @@ def open_file(path: Path) -> Loaded:
     """
     if path.is_dir():
         return Loaded(_signature(path))
+    if config is not None and architecture.read(config)[1].startswith("3"):
+        return Loaded(_with_weights(config, path))
     if path.name.endswith(".weights.h5"):
         raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
-    if upgrade.written_before_keras_3(path):
+    if config is not None or upgrade.written_before_keras_3(path):
         with new_folder() as folder:
             made = Path(folder) / "upgraded.keras"
-            note = _upgraded(path, made)
+            note = _upgraded(path, made, config)
             return Loaded(_loaded(made, path), (note,))
     return Loaded(_loaded(path, path))
 
@@ -52,17 +57,34 @@ def _loaded(path: Path, called: Path) -> Any:
         raise UsageError(f"Keras {keras.__version__} cannot load {called} as a model: {text}") from None
 
 
-def _upgraded(path: Path, made: Path) -> str:
+def _with_weights(config: Path, weights: Path) -> Any:
+    """Return the model that a file of Keras 3 states, with the weights of another."""
+    try:
+        import keras
+    except ImportError:
+        raise MissingPackageError("keras", f"run {weights}") from None
+    try:
+        model = keras.saving.deserialize_keras_object(dict(architecture.read(config)[0]))
+        model.load_weights(weights)
+    except Exception as error:  # Keras raises what it likes for files that do not belong together
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(
+            f"Keras {keras.__version__} cannot load {weights} into the model of {config}: {text}"
+        ) from None
+    return model
+
+
+def _upgraded(path: Path, made: Path, config: Path | None) -> str:
     """Write a file of Keras 1 or 2 as one of Keras 3, and say how that was proved."""
     why = "tf_keras is not installed"
     try:
-        done = upgrade.upgrade(path, made, verify=True)
+        done = upgrade.upgrade(path, made, config=config, verify=True)
         return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it. {done.proof}"
     except MissingPackageError:
         pass
     except ExecutorError as error:
         why = error.problem
-    upgrade.upgrade(path, made, force=True)
+    upgrade.upgrade(path, made, config=config, force=True)
     return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it, which Keras 2 itself did not confirm ({why})"
 
 

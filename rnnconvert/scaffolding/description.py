@@ -159,10 +159,10 @@ class Description:
     scope    the outermost model
     notes    what a reader of the written file should know
     names    layers with weights, by their paths: what the source's file may call them, the likeliest first
-    options  what `rnnconvert.load_into` has to be told
+    options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
     """
 
     scope: Scope
     notes: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.models.load import ALL, load_into
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import runners
+from rnnconvert.models.runners import Loaded
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.scaffolding.description import Description, Scope
@@ -28,8 +28,12 @@ class Source(Protocol):
 
     NAME: str
 
-    def describe(self, path: Path) -> Description:
-        """Return the model of a file."""
+    def describe(self, path: Path, config: Path | None = None) -> Description:
+        """Return the model of a file, or of weights and the file that states their model."""
+        ...
+
+    def open_file(self, path: Path, config: Path | None = None) -> Loaded:
+        """Return the live model of the same."""
         ...
 
 
@@ -108,15 +112,18 @@ def scaffold(
     to: str,
     output: PathLike | None = None,
     *,
+    config: PathLike | None = None,
     weights: PathLike | None = None,
     verify: bool = False,
     force: bool = False,
 ) -> Scaffolded:
     """Write the model of a file as a file of Python that makes the same model in another framework.
 
-    source   a whole model: a file that states its layers, not weights alone
+    source   a whole model: a file that states its layers, or weights alone
     to       the framework to write for: "pytorch"
     output   the .py file to write; None returns its text alone
+    config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
+             fits is read
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal
@@ -139,7 +146,7 @@ def scaffold(
     if weights is not None and Path(weights).suffix != written.WEIGHTS:
         raise UsageError(f"{weights}: {to} keeps its weights in {written.WEIGHTS} files. Give it a name that ends so")
     try:
-        origin, description = described(path)
+        origin, description = described(path, None if config is None else local(config))
         text = written.write(description, path.name)
     except RefusedError as error:
         title = registry.systems()[to].title
@@ -149,23 +156,29 @@ def scaffold(
     done = Scaffolded(str(path), to, text, _count(description.scope), description.notes)
     if not verify and weights is None and output is None:
         return done
-    return _written_and_proved(done, written, origin, description, output, weights, verify, force)
+    return _written_and_proved(done, written, sources()[origin], description, output, weights, verify, force)
 
 
-def described(path: Path) -> tuple[str, Description]:
+def sources() -> dict[str, Source]:
+    """Return the frameworks whose models are written, by name."""
+    return registry.named("scaffold_from")
+
+
+def described(path: Path, config: Path | None = None) -> tuple[str, Description]:
     """Return the format of a file and its model, each layer called as `load_into` calls it.
+
+    config  for weights alone the file that states the model
 
     Raises UsageError for a format that states no model.
     """
-    model = model_of(path)
-    sources: dict[str, Source] = registry.named("scaffold_from")
-    source = sources.get(model.framework)
+    model = model_of(path, settings=() if config is None else (f"config={config}",))
+    source = sources().get(model.framework)
     if source is None:
         raise UsageError(
             f"{path}: format {model.framework!r} is not written as a model. "
-            f"Models come from files that state their layers: {', '.join(sources)}"
+            f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    description = source.describe(path)
+    description = source.describe(path, config)
     units = {unit.name for unit in model.units}
     names = {
         layer: listed[:1]
@@ -199,7 +212,7 @@ def _count(scope: Scope) -> int:
 
 
 def _written_and_proved(
-    done: Scaffolded, target: Target, origin: str, description: Description, output: PathLike | None, weights: PathLike | None,
+    done: Scaffolded, target: Target, origin: Source, description: Description, output: PathLike | None, weights: PathLike | None,
     verify: bool, force: bool,
 ) -> Scaffolded:  # fmt: skip
     """Write the files, once they are proved where that is asked for."""
@@ -211,9 +224,12 @@ def _written_and_proved(
 
     def prove(file: Path) -> Any:
         model, layers = target.model(file)
-        report = load_into(model, done.source, layers or None, accept=[ALL], flatten="same")
+        report = load_into(model, done.source, layers or None, accept=[ALL], flatten="same",
+                           settings=[f"{key}={file}" for key, file in description.options.items()])  # fmt: skip
         if verify:
-            loaded = runners()[origin].open_file(Path(done.source))
+            loaded = origin.open_file(
+                Path(done.source), **{key: Path(file) for key, file in description.options.items()}
+            )
             notes.extend(loaded.notes)
             seen = _seen(description)
             report = replace(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.formats.keras import architecture
+from rnnconvert.files.options import Options
+from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
 from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.files import is_architecture, stored_in
 from rnnconvert.formats.keras.upgrade.old import Old, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
@@ -275,24 +277,44 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     return made
 
 
-def _top(path: Path) -> Old:
+def _top(path: Path, config: Path | None) -> Old:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
-    document, version = architecture.read(path) if path.is_file() else ({}, "")
-    top = tree(document) if version.startswith("3") else read(path)
+    document, version = architecture.read(config or path) if path.is_file() else ({}, "")
+    top = tree(document) if version.startswith("3") else read(path, config)
     if not top.is_model or not top.entry.own:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     return top
 
 
-def describe(path: Path) -> Description:
+def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str, ...]]:
+    """Return where the model of weights alone is stated, None for a file that states its own, and what to know of the choice."""
+    if not path.is_file():
+        return config, ()
+    chosen = outside.of(path, stored_in(path), Options({} if config is None else {"config": str(config)}))
+    if chosen.config is None and config is not None:
+        raise UsageError(f"{path} holds its model's configuration. Leave out config ({config})")
+    if chosen.config is not None:
+        return chosen.path, (chosen.warning,) if chosen.warning else ()
+    if not is_architecture(architecture.stated(path)[0]):
+        raise UsageError(
+            f"{path} holds weights without a model. Hand in the model as model.to_json wrote it, with --config{chosen.hint}"
+        )
+    return None, ()
+
+
+def describe(path: Path, config: Path | None = None) -> Description:
     """Return the model of a file.
+
+    config  the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
 
     Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
     damaged one.
     """
+    config, notes = _config_of(path, config)
     writer = Writer()
+    writer.notes += notes
     try:
-        top = _top(path)
+        top = _top(path, config)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
@@ -302,4 +324,5 @@ def describe(path: Path) -> Description:
             path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
         ) from None
     prune(writer.scope)
-    return Description(writer.scope, tuple(writer.notes), writer.names)
+    options = {} if config is None else {"config": str(config)}
+    return Description(writer.scope, tuple(writer.notes), writer.names, options)

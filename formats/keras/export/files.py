@@ -152,14 +152,17 @@ def _compared(source: Path, made: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path) -> Old:
-    """Return the model with every array in its layer."""
+def read(path: Path, beside: Path | None = None) -> Old:
+    """Return the model with every array in its layer.
+
+    beside  the model of weights that are alone, as model.to_json wrote it
+    """
     stored = old_models.read(path)
     config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:
-        (config, made), _ = old_models.made(path, "ONNX", None)
+        (config, made), _ = old_models.made(path, "ONNX", beside)
         arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(

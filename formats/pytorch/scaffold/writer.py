@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
@@ -254,7 +255,12 @@ def text(description: Description, source: str) -> str:
         *bodies,
     ]
     zeros = ", ".join(map(_zeros, top.inputs))
-    defined += [_LOAD.format(model=name, layers=", LAYERS" if layers else ""), _MAIN.format(model=name, zeros=zeros)]
+    defined += [_LOAD.format(
+        model=name, layers=", LAYERS" if layers else "",
+        more="".join(f", {option}" for option in description.options),
+        options="".join(f", {option}={option}" for option in description.options),
+        others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in description.options.items()),
+    ), _MAIN.format(model=name, zeros=zeros, words="*sys.argv[1:]" if description.options else "sys.argv[1]")]  # fmt: skip
     return "\n".join([_head(file, name, source, description.notes), *table, *(f"\n{part}" for part in defined)])
 
 
@@ -309,17 +315,17 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
     return found
 
 
-_LOAD = '''def load(path):
-    """Return the model with the weights of the file that it was written from."""
+_LOAD = '''def load(path{more}):
+    """Return the model with the weights of the file that it was written from{others}."""
     from rnnconvert import load_into
 
     model = {model}().eval()
-    load_into(model, path{layers}, accept=["all"], flatten="same")
+    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
     return model
 '''
 _MAIN = '''def main():
     """Run the model on zeros, with the weights of a file if one is named."""
-    model = load(sys.argv[1]) if len(sys.argv) > 1 else {model}().eval()
+    model = load({words}) if len(sys.argv) > 1 else {model}().eval()
     with torch.no_grad():
         outputs = model({zeros})
     for output in outputs if isinstance(outputs, tuple) else [outputs]:
