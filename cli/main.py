@@ -298,7 +298,7 @@ def _ended_like_interrupted() -> Iterator[None]:
     try:
         for one, handler in before.items():
             if handler is not signal.SIG_IGN:  # nohup
-                signal.signal(one, signal.default_int_handler)
+                signal.signal(one, starting.interrupt)
         yield
     finally:
         for one, handler in before.items():

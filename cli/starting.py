@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import gc
 import signal
+import threading
+from types import FrameType
 
 _HELD = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 try:
@@ -20,8 +22,24 @@ if _HELD:
 
 
 def imported() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again, now that everything is imported."""
+    """Let Ctrl-C raise KeyboardInterrupt again, now that everything is imported; libraries that commands import later load whole."""
     global _HELD
     if _HELD:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, interrupt)
     _HELD = False
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but never within an import.
+
+    A library in C++ that calls Python while it loads ends the process with an abort for any exception (onnx by nanobind does).
+    """
+    caller = frame
+    while caller is not None:
+        if caller.f_code.co_filename == "<frozen importlib._bootstrap>":
+            again = threading.Timer(0.02, signal.pthread_kill, (threading.main_thread().ident, number))
+            again.daemon = True
+            again.start()
+            return
+        caller = caller.f_back
+    signal.default_int_handler(number, frame)

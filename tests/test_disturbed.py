@@ -310,6 +310,33 @@ def test_ctrl_c_while_it_starts_is_an_interrupt(after: float) -> None:
     assert b"Traceback" not in err
 
 
+INTERRUPTED_IMPORT = """
+import sys
+from rnnconvert.cli import starting
+from rnnconvert.cli.main import main
+import click
+sys.path.insert(0, sys.argv[1])
+
+def loads(**_):
+    import interrupts_itself
+    import time
+    time.sleep(30)
+
+main.get_command(click.Context(main), "formats").callback = loads
+main(["formats"])
+"""
+
+
+def test_ctrl_c_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
+    body = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.2)\nprint('whole', flush=True)\n"
+    (tmp_path / "interrupts_itself.py").write_text(body)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT, tmp_path], capture_output=True, env=ENVIRONMENT, timeout=25
+    )
+    assert (done.returncode, done.stdout) == (130, b"whole\n"), done.stderr
+    assert b"Traceback" not in done.stderr
+
+
 # Targets ------------------------------------------------------------------------------------------------
 
 
