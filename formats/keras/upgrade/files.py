@@ -94,7 +94,7 @@ def upgrade(
     if not dry_run:
         only_replace(target, force)
     try:
-        model, result = made(source, str(target), None if config is None else Path(config))
+        model, result = made(source, str(target), None if config is None else local(config))
     except UnreadableError as error:
         raise (
             UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
