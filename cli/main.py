@@ -22,7 +22,7 @@ from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.verbosity import timed, with_switches
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
-from rnnconvert.core import voice
+from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -125,7 +125,7 @@ class _Group(click.Group):
             # long as one does. Large layers are computed in threads of ours.
             os.environ[_THREADS[0]] = "1"
         try:
-            with voice.of_the_command_line():
+            with remedies.of_the_command_line():
                 return super().main(*args, **extra)
         except SystemExit as end:
             raise SystemExit(_flushed(end.code)) from None

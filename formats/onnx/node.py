@@ -13,18 +13,19 @@ import onnx
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.computed import Computed
 from rnnconvert.formats.onnx.proto import file as onnx_file
-from rnnconvert.formats.onnx.proto import states as onnx_states
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition import states as onnx_states
+from rnnconvert.recognition.computed import Computed
 
 NAME = "onnx"
 KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
@@ -259,7 +260,7 @@ class Node:
                 raise RefusedError(
                     f"a clip of {bound:g}", "the canonical form",
                     "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
-                    "If nothing is clipped, confirm with --set clip=none.", self.name,
+                    f"If nothing is clipped, confirm with {Setting('clip', 'none')}.", self.name,
                 )  # fmt: skip
             clips = (Clip("gates", -bound, bound),)
         cells = []

@@ -11,11 +11,11 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
-from rnnconvert.formats.onnx.block import in_memory
-from rnnconvert.formats.onnx.computed import ODD, Computed, Looked, look
-from rnnconvert.formats.onnx.flow import received
-from rnnconvert.formats.onnx.proto.scopes import walk
 from rnnconvert.formats.onnx.unread import looks_recurrent
+from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.recognition.computed import ODD, Computed, Looked, look
+from rnnconvert.recognition.flow import received
 
 Lower = Callable[[], tuple[onnx.ModelProto, Mapping[str, Array]]]
 
