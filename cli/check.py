@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import as_document, complain, emit, put, put_lines, say, styled, watching
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, put, put_lines, say, styled, watching
 from rnnconvert.core.errors import RnnConvertError, unwritable
 
 _EPILOG = """\b
@@ -42,10 +42,10 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=FilePath(path_type=Path))
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     default=Path("rnnconvert.toml"),
     show_default=True,
     help="The file that lists the pairs.",
@@ -53,13 +53,13 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
 @click.option(
     "--reports",
     "folder",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Folder for the reports: .json, .xml, .md and .html.",
 )
 @click.option(
     "--sarif",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Write what is not equal as SARIF, for code scanning.",
 )
 @proving

@@ -12,6 +12,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import (
+    FilePath,
     as_document,
     complain,
     emit,
@@ -50,11 +51,11 @@ _MOST = 8
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=FilePath(allow_dash=True))
 @click.option(
     "--out-dir",
     metavar="FOLDER",
-    type=click.Path(),
+    type=FilePath(),
     help="Write each SOURCE into this folder, under its own name.",
 )
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
@@ -112,7 +113,7 @@ _MOST = 8
     metavar="FILE",
     help="With --verify: write a report (.html, .md, .json, or .xml for JUnit). Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
 def convert(
@@ -344,7 +345,7 @@ def _make(folder: str) -> None:
 
 
 def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
-    """Write the reports, and return the verdict for machines."""
+    """Write the reports, and return the verdict as JSON has it."""
     for path in paths:
         report.write(path)
     verdict = {**report.conclusion.as_dict(), "summary": report.document["summary"], "exit_code": report.exit_code}
@@ -352,7 +353,7 @@ def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _document(summary: Summary) -> dict[str, Any]:
-    """Return what was done for machines."""
+    """Return what was done, as JSON has it."""
     from dataclasses import asdict
 
     from rnnconvert.models.others import others

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import whole_numbers
+from rnnconvert.cli.terminal import FilePath, whole_numbers
 from rnnconvert.cli.two_files import tell, two_files
 
 _EPILOG = """\b
@@ -24,7 +24,7 @@ Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 
     "--io",
     "sample",
     metavar="SAMPLE.npz",
-    type=click.Path(),
+    type=FilePath(),
     help="In place of B: an input of a layer and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
 )
 @click.option(

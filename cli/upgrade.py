@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, say
+from rnnconvert.cli.terminal import FilePath, emit, say
 
 _EPILOG = """\b
 Examples:
@@ -19,11 +19,11 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
+@click.argument("old", type=FilePath())
+@click.argument("new", type=FilePath())
 @click.option(
     "--config",
-    type=click.Path(),
+    type=FilePath(),
     metavar="FILE.json",
     help="If OLD has weights alone: its model, as model.to_json wrote it.",
 )

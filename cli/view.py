@@ -8,7 +8,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import format_option, say, setting
+from rnnconvert.cli.terminal import FilePath, format_option, say, setting
 
 _EPILOG = """\b
 Examples:
@@ -22,10 +22,10 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("path", metavar="FILE", type=click.Path(allow_dash=True))
-@click.argument("other", metavar="[OTHER]", required=False, type=click.Path())
+@click.argument("path", metavar="FILE", type=FilePath(allow_dash=True))
+@click.argument("other", metavar="[OTHER]", required=False, type=FilePath())
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="PAGE",
+    "-o", "--output", type=FilePath(), metavar="PAGE",
     help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf.",
 )  # fmt: skip
 @format_option("--from", "format", "Format of FILE; by default, its content decides.")

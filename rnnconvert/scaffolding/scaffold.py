@@ -129,7 +129,7 @@ def scaffold(
              they are equal
     force    replace files that exist
 
-    The written file has one class a model, a submodule a layer, and `load(path)`, which fills it from the source.
+    The written file has a class for the model, a submodule for each layer, and `load(path)`, which fills it from the source.
 
     Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model; NotEqualError
     where the proof fails. Nothing is written then.
