@@ -12,6 +12,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -196,14 +197,14 @@ class Reader:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
-        try:
+        with malformed(
+            lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")
+        ):
             model = entry(config)
             for layer in every(model):
                 if layer.own and layer.class_name in WRAPPERS and layer.inner("layer") is None:
                     raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
             return model
-        except (KeyError, TypeError, AttributeError):
-            raise UnreadableError(self.path, "its model configuration has an unknown form") from None
 
     def _entry(self, path: str) -> Entry | None:
         """Return the configuration of the layer at a path."""

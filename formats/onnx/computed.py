@@ -18,7 +18,7 @@ import onnx
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx import turned
@@ -36,10 +36,6 @@ from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.formats.onnx.proto.states import States
 from rnnconvert.judging.judging import Allowance, Output, compare
 
-ODD = (
-    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError, MemoryError,
-)  # fmt: skip
-"""What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
 _MASKED = "{name}: {mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
 
@@ -146,10 +142,10 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 break
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, UnmatchedError) else error
-            except ODD as error:
-                if isinstance(error, RnnConvertError):
+            except MALFORMED as error:
+                if passes(error):
                     raise
-                problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
+                problem = f"a node is not as its operator asks ({in_words(error)})"
         else:
             done.reasons.setdefault(label, str(problem))
     for label in done.nodes_by_name & done.reasons.keys():
@@ -163,10 +159,10 @@ def _guarded(
     """Yield what is found, until a node is not as its operator asks."""
     try:
         yield from found
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        done.reasons.setdefault("", f"a node is not as its operator asks ({type(error).__name__}: {error})")
+        done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
 
 
 def _layer(
