@@ -14,19 +14,20 @@ from rnnconvert.files.adapter import Job, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx import flow, quantised, turned
+from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
-from rnnconvert.formats.onnx.computed import look
 from rnnconvert.formats.onnx.fuse import graph as fuse_graph
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
-from rnnconvert.formats.onnx.proto.scopes import walk
+from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
+from rnnconvert.recognition import flow, turned
+from rnnconvert.recognition.computed import look
 
 SUFFIXES = registry.endings(NAME)
 

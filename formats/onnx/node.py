@@ -18,14 +18,14 @@ from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconverti
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.computed import Computed
 from rnnconvert.formats.onnx.proto import file as onnx_file
-from rnnconvert.formats.onnx.proto import states as onnx_states
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition import states as onnx_states
+from rnnconvert.recognition.computed import Computed
 
 NAME = "onnx"
 KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}

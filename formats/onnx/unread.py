@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import onnx
 
 from rnnconvert.core.remedies import Flag
-from rnnconvert.formats.onnx.computed import Looked, label_of
 from rnnconvert.formats.onnx.fuse.graph import bodies
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.computed import Looked, label_of
 
 _PRODUCTS = {
     "MatMul",

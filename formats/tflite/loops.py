@@ -17,14 +17,14 @@ from pathlib import Path
 import onnx
 
 from rnnconvert.core.claims import ROUNDED
-from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse.graph import bodies as inner_graphs
 from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tflite.flow import Given, Looped, Read
 from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
+from rnnconvert.recognition.computed import Computed, Looked
+from rnnconvert.recognition.lowered import layers_of
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 

@@ -24,20 +24,20 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
-from rnnconvert.formats.onnx.fuse.inputs import region, whole_inputs
-from rnnconvert.formats.onnx.fuse.loops import loops
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
-from rnnconvert.formats.onnx.fuse.recognised import Found
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.steps import steps
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
-from rnnconvert.formats.onnx.proto.scopes import Scope, walk
-from rnnconvert.formats.onnx.proto.spread import everywhere
+from rnnconvert.graphs.program.scopes import Scope, walk
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.inputs import region, whole_inputs
+from rnnconvert.recognition.loops import loops
+from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.steps import steps
 
 _OPSETS = 7
 

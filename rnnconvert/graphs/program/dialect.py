@@ -11,8 +11,8 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.formats.onnx.proto.fold import Call, fold
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"

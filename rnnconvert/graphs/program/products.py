@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 
 
 @dataclass(frozen=True, eq=False)

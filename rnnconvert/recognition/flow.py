@@ -10,12 +10,12 @@ from functools import partial
 import onnx
 
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.onnx.computed import Computed, Looked
-from rnnconvert.formats.onnx.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.formats.onnx.node import Home
-from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
+from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.received import states as states_of
+from rnnconvert.recognition.computed import Computed, Looked
 
 _FINAL = {"hidden": "the final state", "cell": "the final cell state"}
 _FOLDED = 1 << 12

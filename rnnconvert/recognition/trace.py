@@ -10,8 +10,12 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse.conditions import decision
-from rnnconvert.formats.onnx.fuse.expression import (
+from rnnconvert.graphs.program.products import Product, product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition.conditions import decision
+from rnnconvert.recognition.expression import (
     ONE,
     PAIRS,
     Leaf,
@@ -25,10 +29,6 @@ from rnnconvert.formats.onnx.fuse.expression import (
     together,
     width,
 )
-from rnnconvert.formats.onnx.fuse.products import Product, product_of
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.spread import everywhere
 
 _SAME = ("Identity", "Dropout", "Cast")
 _MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")

@@ -11,11 +11,11 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
-from rnnconvert.formats.onnx.block import in_memory
-from rnnconvert.formats.onnx.computed import Computed, Looked, look
-from rnnconvert.formats.onnx.flow import received
-from rnnconvert.formats.onnx.proto.scopes import walk
 from rnnconvert.formats.onnx.unread import looks_recurrent
+from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.recognition.computed import Computed, Looked, look
+from rnnconvert.recognition.flow import received
 
 Lower = Callable[[], tuple[onnx.ModelProto, Mapping[str, Array]]]
 

@@ -21,20 +21,20 @@ from rnnconvert.core.claims import proved
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.onnx import turned
-from rnnconvert.formats.onnx.evaluate import Budget, Evaluation, of_a_file
-from rnnconvert.formats.onnx.fuse.conditions import decision
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.formats.onnx.fuse.inputs import Cut, cut
-from rnnconvert.formats.onnx.fuse.loops import loops
-from rnnconvert.formats.onnx.fuse.recognised import Found, Use
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.steps import repeats, steps
-from rnnconvert.formats.onnx.fuse.uses import Graph
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.states import States
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation, of_a_file
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.recognition import turned
+from rnnconvert.recognition.conditions import decision
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.inputs import Cut, cut
+from rnnconvert.recognition.loops import loops
+from rnnconvert.recognition.recognised import Found, Use
+from rnnconvert.recognition.states import States
+from rnnconvert.recognition.steps import repeats, steps
+from rnnconvert.recognition.uses import Graph
 
 _SHAKES = 2
 _MASKED = "{name}: {mask!r} says which steps of its input count{by}: pass the lengths of its sequences"

@@ -7,8 +7,8 @@ import onnx
 import onnx.numpy_helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.fold import Call, fold
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
 
 _REPEATING = ("Expand", "Tile")
 _CUTTING = ("Slice", "Gather", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")

@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse.rules import Dims
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import SHAPES, Scope, behind
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation
+from rnnconvert.graphs.program.rules import Dims
+from rnnconvert.graphs.program.scopes import SHAPES, Scope, behind
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import UnmatchedError
 
 _FOLLOWED = 500
 _NODES = 200

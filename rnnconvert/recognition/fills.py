@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from rnnconvert.formats.onnx.fuse import masks as masks
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse.masks import same_numbers
-from rnnconvert.formats.onnx.fuse.recognised import Use
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.spread import everywhere
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition import masks as masks
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.masks import same_numbers
+from rnnconvert.recognition.recognised import Use
 
 State = tuple[str, str, str, str]
 """A state: its name in the body, what it becomes there, what it begins with, and the node's final output."""

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse.cell import Match, same_function
-from rnnconvert.formats.onnx.fuse.expression import (
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import spread
+from rnnconvert.recognition.cell import Match, same_function
+from rnnconvert.recognition.expression import (
     Bias,
     Each,
     Leaf,
@@ -27,11 +31,7 @@ from rnnconvert.formats.onnx.fuse.expression import (
     value,
     variables,
 )
-from rnnconvert.formats.onnx.fuse.products import product_of
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.trace import At, Tracer
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.spread import spread
+from rnnconvert.recognition.trace import At, Tracer
 
 _UNKNOWN = "what its first step reads is not known"
 _ROUNDING = 1e-6

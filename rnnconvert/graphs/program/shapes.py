@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse.products import product_of
-from rnnconvert.formats.onnx.fuse.rules import ALIKE, COMPARED, SPREAD, Dims, Rule, part
-from rnnconvert.formats.onnx.proto.fold import Call, fold
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.rules import ALIKE, COMPARED, SPREAD, Dims, Rule, part
+from rnnconvert.graphs.program.scopes import Scope
 
 _DEEPEST = 40
 _FOLLOWED = 200

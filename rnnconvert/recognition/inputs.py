@@ -10,17 +10,17 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.formats.onnx.fuse.conditions import conditions, directed
-from rnnconvert.formats.onnx.fuse.counts import OTHERS, Place, counted, place
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import bodies, made, reads
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair
-from rnnconvert.formats.onnx.fuse.recognised import Found
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
 from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.spread import everywhere
-from rnnconvert.formats.onnx.proto.states import given_at_run_time
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition.conditions import conditions, directed
+from rnnconvert.recognition.counts import OTHERS, Place, counted, place
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.states import given_at_run_time
 
 TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
 """Steps, sequences, and how large the numbers are."""

@@ -16,9 +16,9 @@ import onnx
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
-from rnnconvert.formats.onnx.proto.fold import Call, fold
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.expression import UnmatchedError
 
 _NODES = 200_000
 _WORK = 1 << 36

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import onnx
 
-from rnnconvert.formats.onnx.fuse.expression import FORWARD, UnmatchedError
-from rnnconvert.formats.onnx.fuse.recognised import Mask
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import FORWARD, UnmatchedError
+from rnnconvert.recognition.recognised import Mask
 
 _WIDENING = ("Identity", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape")
 _COMPARING: Mapping[tuple[str, int], bool] = {

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.onnx.fuse.shapes import Shapes
+    from rnnconvert.graphs.program.shapes import Shapes
 
 Dims = Sequence["int | None"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse.expression import Each, Piece, Stored, UnmatchedError, value, variables
+from rnnconvert.recognition.expression import Each, Piece, Stored, UnmatchedError, value, variables
 
 _COLUMNS = 64
 """The most units whose constants differ."""

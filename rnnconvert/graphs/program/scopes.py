@@ -12,7 +12,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
-from rnnconvert.formats.onnx.proto.fold import Call, fold
+from rnnconvert.graphs.program.fold import Call, fold
 
 SCOPES = 10_000
 """The most graphs of one model that are visited, each call of a function counted."""

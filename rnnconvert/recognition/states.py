@@ -9,8 +9,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Key, Unconvertible
-from rnnconvert.formats.onnx.proto.scopes import Scope, behind
-from rnnconvert.formats.onnx.proto.spread import spread
+from rnnconvert.graphs.program.scopes import Scope, behind
+from rnnconvert.graphs.program.spread import spread
 
 
 class States:

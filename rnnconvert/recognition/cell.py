@@ -12,9 +12,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
-from rnnconvert.formats.onnx.fuse.corners import corners, narrowed
-from rnnconvert.formats.onnx.fuse.equations import Computed, candidate_after, lstm_gives, of_one, run_function, updated
-from rnnconvert.formats.onnx.fuse.expression import (
+from rnnconvert.recognition.corners import corners, narrowed
+from rnnconvert.recognition.equations import Computed, candidate_after, lstm_gives, of_one, run_function, updated
+from rnnconvert.recognition.expression import (
     Each,
     Leaf,
     Linear,

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 import onnx
 
-from rnnconvert.formats.onnx.fuse.expression import Origin, UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import free
-from rnnconvert.formats.onnx.fuse.recognised import Found, Read, Use
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import Origin, UnmatchedError
+from rnnconvert.recognition.recognised import Found, Read, Use
 
 STEP = 400
 """The most nodes of one step that are looked through."""

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 
-from rnnconvert.formats.onnx.evaluate import Budget, Evaluation
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import UnmatchedError
 
 _TURNING = ("Slice", "ReverseSequence", "Gather", "ReverseV2")
 _PASSING = ("Identity", "Cast", "Dropout", "Transpose")

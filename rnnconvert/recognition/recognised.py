@@ -11,8 +11,8 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Key
-from rnnconvert.formats.onnx.fuse.cell import Match, sides
-from rnnconvert.formats.onnx.fuse.expression import REVERSE, Leaf, Origin, UnmatchedError
+from rnnconvert.recognition.cell import Match, sides
+from rnnconvert.recognition.expression import REVERSE, Leaf, Origin, UnmatchedError
 
 
 class Use(NamedTuple):

@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.fuse import masks as masks
-from rnnconvert.formats.onnx.fuse.cell import Match, match
-from rnnconvert.formats.onnx.fuse.expression import FORWARD, REVERSE, UnmatchedError
-from rnnconvert.formats.onnx.fuse.fills import Fills, State
-from rnnconvert.formats.onnx.fuse.masks import same_numbers
-from rnnconvert.formats.onnx.fuse.recognised import Found, Read, Use, reverse, weights
-from rnnconvert.formats.onnx.fuse.rules import Dims
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.trace import Tracer
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.states import given_at_run_time
+from rnnconvert.graphs.program.rules import Dims
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition import masks as masks
+from rnnconvert.recognition.cell import Match, match
+from rnnconvert.recognition.expression import FORWARD, REVERSE, UnmatchedError
+from rnnconvert.recognition.fills import Fills, State
+from rnnconvert.recognition.masks import same_numbers
+from rnnconvert.recognition.recognised import Found, Read, Use, reverse, weights
+from rnnconvert.recognition.states import given_at_run_time
+from rnnconvert.recognition.trace import Tracer
 
 _TRIED = 3
 """Up to how many steps every proof of a whole model runs at least, and one more."""

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.fuse.rules import COMPARED
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.rules import COMPARED
+from rnnconvert.graphs.program.scopes import Scope
 
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
     "IsNaN": (np.nan,), "IsInf": (np.inf, -np.inf), "Sign": (0.0,), "Floor": (1.0,), "Ceil": (1.0,), "Round": (0.5,),

@@ -9,16 +9,16 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.weights import Direction
-from rnnconvert.formats.onnx.fuse.cell import Match, match
-from rnnconvert.formats.onnx.fuse.expression import Each, Linear, Origin, Piece, UnmatchedError, signature
-from rnnconvert.formats.onnx.fuse.first import first_step
-from rnnconvert.formats.onnx.fuse.products import product_of
-from rnnconvert.formats.onnx.fuse.recognised import Found, Weights, weights
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.trace import Tracer
-from rnnconvert.formats.onnx.fuse.uses import STEP, Graph, inside, inside_of, read, same, uses
-from rnnconvert.formats.onnx.proto.scopes import Scope
-from rnnconvert.formats.onnx.proto.states import given_at_run_time
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.cell import Match, match
+from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, UnmatchedError, signature
+from rnnconvert.recognition.first import first_step
+from rnnconvert.recognition.recognised import Found, Weights, weights
+from rnnconvert.recognition.states import given_at_run_time
+from rnnconvert.recognition.trace import Tracer
+from rnnconvert.recognition.uses import STEP, Graph, inside, inside_of, read, same, uses
 
 _CHAINS = 8
 """The most chains of products with one matrix, such as one for each direction."""
