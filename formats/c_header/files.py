@@ -18,7 +18,7 @@ from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -321,11 +321,10 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}, None
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a header with the layers' arrays and a function for a step of each."""
-    content, notes = text(path, job)
-    job.dropped.update(job.carried)
+    content, notes, recipe = text(path, job)
     if not job.dry_run:
         with replacing(path) as file:
             file.write(content.encode())
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])

@@ -17,7 +17,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -46,7 +46,7 @@ def layouts(options: Options) -> list[Layout]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: these models are only read, not written."""
     raise UsageError(
         f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}"

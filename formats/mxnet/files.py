@@ -18,7 +18,7 @@ from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, loading, put
+from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
@@ -314,7 +314,7 @@ def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | No
     return low, high
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a file of parameters: one layer of another format under its own names, several with their names before
     them.
     """
@@ -333,12 +333,13 @@ def write(path: Path, job: Job) -> list[str]:
             full = spelled.get(local, kept + above + local)
             put(arrays, full, packed)
         notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
+    recipe = []
     if bare and not above and (call := constructor(*stacks[0])).startswith("mxnet.gluon.rnn."):
-        job.recipe.extend(loading(NAME, path, call))
-    job.carry(arrays)
+        recipe = loading(NAME, path, call)
+    result = WriteResult(notes, recipe, job.carry(arrays))
     if not job.dry_run:
         mxnet_params.write(path, arrays)
-    return notes
+    return result
 
 
 def constructor(layout: Layout, stack: Recurrent, prefix: str = "") -> str:

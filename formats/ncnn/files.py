@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -155,7 +155,7 @@ def companions(path: Path) -> tuple[Path, ...]:
     return (path.with_suffix(".bin"),)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a chain of layers for each stack, with the last states as blobs, and the numbers next to it."""
     rows: list[str] = []
     blobs: list[str] = []
@@ -183,11 +183,15 @@ def write(path: Path, job: Job) -> list[str]:
         )
     (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
-    job.dropped.update(job.carried)
-    job.recipe.extend(
-        ["import ncnn", "net = ncnn.Net()", f"net.load_param({str(path)!r})", f"net.load_model({str(beside)!r})",
-         "run = net.create_extractor()", 'run.input("in0", ncnn.Mat(x))', 'y = run.extract("out0")[1].numpy()']
-    )  # fmt: skip
+    recipe = [
+        "import ncnn",
+        "net = ncnn.Net()",
+        f"net.load_param({str(path)!r})",
+        f"net.load_model({str(beside)!r})",
+        "run = net.create_extractor()",
+        'run.input("in0", ncnn.Mat(x))',
+        'y = run.extract("out0")[1].numpy()',
+    ]
     if not job.dry_run:
         with replacing_both(path, beside) as (file, numbers):
             summed = Summed(numbers)
@@ -197,7 +201,7 @@ def write(path: Path, job: Job) -> list[str]:
                 summed.write(bytes(-nbytes(array) % 4))
             rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
             file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])
 
 
 def _name(single: Recurrent) -> str:

@@ -12,7 +12,7 @@ from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -110,9 +110,8 @@ def read(path: Path, options: Options) -> Checkpoint:
 companions = writing.companions
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a model of the layers, each reading the one before, with its numbers next to it."""
-    job.dropped.update(job.carried)  # a graph of its own has no place for them
     return writing.write(path, job)
 
 

@@ -18,7 +18,7 @@ from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -69,7 +69,7 @@ def layouts(options: Options) -> list[Layout]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: Fluid's parameters are only read, not written."""
     raise UsageError(
         f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}"

@@ -15,7 +15,7 @@ from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
@@ -304,7 +304,7 @@ def silent(path: Path) -> bool:
     return True
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     from rnnconvert.formats.pytorch import write as pytorch_write
 

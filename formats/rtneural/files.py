@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
@@ -129,8 +130,8 @@ class RtNeural(ArrayFiles):
             below = width
         return found, doubts
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
-        """Return the weights of the layers by full names, with those around where all of the row are there."""
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+        """Return the weights of the layers by full names, and these names."""
         arrays: dict[str, Array | Pieced] = {}
         names: dict[str, None] = {}
         whole = self._whole(job)
@@ -139,7 +140,7 @@ class RtNeural(ArrayFiles):
             names[name] = None
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 arrays[f"{name}/{local}"] = packed
-        return arrays, list(names)
+        return arrays, WriteResult([*names])
 
     def _whole(self, job: Job) -> bool:
         """Return whether every layer of a source of this format is written again, so that its row can be kept."""
@@ -152,12 +153,13 @@ class RtNeural(ArrayFiles):
             and set(job.carried) == set(source.tensors)
         )
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write the source's own row with its layers, or a row of the recurrent layers alone.
 
         Raises UsageError for several layers that may not read one another.
         """
-        arrays, names = self.packed(path, job)
+        arrays, written = self.packed(path, job)
+        names = written.notes
         whole = self._whole(job)
         if len(job.parts) > 1 and not whole:
             raise UsageError(
@@ -165,11 +167,10 @@ class RtNeural(ArrayFiles):
                 f"Choose one with {Flag('layer')}, or join those that do with {Setting('stack', 'join')}"
             )
         document = _filled(job.source.metadata, arrays) if whole else _row(job, names, arrays)
-        if not whole:
-            job.dropped.update(job.carried)
         if not job.dry_run:
             json_file.write(path, document)
-        return [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
+        notes = [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
+        return replace(written, notes=notes, dropped=written.dropped if whole else [*job.carried])
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""

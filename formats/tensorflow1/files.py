@@ -25,7 +25,7 @@ from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -528,7 +528,7 @@ def _said(wrapped: Wrapped) -> list[str]:
 companions = tensorflow1_write.companions
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
     wrapper.
     """

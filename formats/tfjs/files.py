@@ -17,7 +17,7 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Act
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, outputs_turned, unique
+from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -206,7 +206,7 @@ def _function(path: Path, name: str, function: Any) -> Activation:
     return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write one stack as a Sequential model, its weights in one group next to it.
 
     Raises UsageError for several stacks.
@@ -239,7 +239,7 @@ def write(path: Path, job: Job) -> list[str]:
         "format": "layers-model", "generatedBy": "rnnconvert", "convertedBy": None, "modelTopology": topology,
         "weightsManifest": [{"paths": [], "weights": weights}],
     }  # fmt: skip
-    job.dropped.update(job.carried)
+    beside = []
     if not job.dry_run:
 
         def fill(data: IO[bytes]) -> str:
@@ -250,12 +250,10 @@ def write(path: Path, job: Job) -> list[str]:
 
         with replacing_with_data(path, fill) as (file, data_name):
             document["weightsManifest"][0]["paths"] = [data_name]
-            job.beside.append(path.with_name(data_name))
+            beside.append(path.with_name(data_name))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
-    return [
-        f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel",
-        *turned,
-    ]
+    where = f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
+    return WriteResult([where, *turned], dropped=[*job.carried], beside=beside)
 
 
 def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:

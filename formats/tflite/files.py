@@ -15,7 +15,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -191,12 +191,11 @@ def _integers(model: graphs.Model) -> list[str]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a graph of the layers, each reading the one before."""
-    root, notes = build(path, job)
-    job.dropped.update(job.carried)  # a graph of its own has no place for them
+    root, notes, recipe = build(path, job)
     flatbuffer_write.write(path, s.IDENTIFIER, root, job.dry_run)
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
 def _label(graph: Graph, operator: Operator, where: str) -> str:

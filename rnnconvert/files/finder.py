@@ -20,7 +20,7 @@ from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, loading, put
+from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.cuts import cut
@@ -122,15 +122,15 @@ class ArrayFiles:
             unread=tuple(unread),
         )
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write one layer of another format under its own names, several with their names before them."""
-        arrays, notes = self.packed(path, job)
+        arrays, written = self.packed(path, job)
         if not job.dry_run:
             self.write_arrays(path, arrays)
-        return notes
+        return written
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
-        """Return what is written, by full names, and what a user should know of it."""
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+        """Return the arrays of the file by full names, and the rest of the result."""
         arrays: dict[str, Array | Pieced] = {}
         notes = []
         stacks = job.stacks()
@@ -140,10 +140,9 @@ class ArrayFiles:
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
             notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
-        if len(stacks) == 1 and not places[0]:
-            job.recipe.extend(loading(self.NAME, path, self.constructor(*stacks[0])))
-        job.carry(arrays)
-        return arrays, notes
+        alone = len(stacks) == 1 and not places[0]
+        recipe = loading(self.NAME, path, self.constructor(*stacks[0])) if alone else []
+        return arrays, WriteResult(notes, recipe, job.carry(arrays))
 
     def _asked(self, options: Options, layer: str = "") -> str:
         """Return the layout that is asked for by the whole name or its second half; "" where none of this framework is."""
