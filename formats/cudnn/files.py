@@ -26,6 +26,7 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
@@ -352,7 +353,9 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(
-        f"{n}: a vector that the description does not name. If it is a buffer, describe it under {KEY!r}"
+        LayerNote(
+            n, f"a vector that the description does not name. If it is a buffer, describe it under {KEY!r}", UNREAD
+        )
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )

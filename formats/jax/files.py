@@ -13,6 +13,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
@@ -88,7 +89,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
             f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
             f"of other names: {shown}"
         )
-    warnings += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
+    warnings += [LayerNote(array, str(reason)) for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(
         str(path),

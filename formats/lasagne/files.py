@@ -16,6 +16,7 @@ from rnnconvert.containers import archives, npz_file
 from rnnconvert.core.arrays import Array, Pieced, Source
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
@@ -53,7 +54,7 @@ def layouts(options: Options) -> list[Layout]:
     return list(registry.layouts_of(NAME))
 
 
-def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
+def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     """Return the arrays in their order, None for each that is not an array of numbers, and what those are. Raises
     UnreadableError.
     """
@@ -66,7 +67,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
             path,
             "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
         )
-    unreadable = [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    unreadable = [LayerNote(name, str(why), UNREAD) for name, why in stored.metadata["unreadable"].items()]
     return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
 
 

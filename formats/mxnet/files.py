@@ -16,6 +16,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
@@ -105,7 +106,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         try:
             layout, sizes = _fitted(path, group, name, arrays, said, options)
         except NotALayerError as error:
-            unread.append(f"{name or 'the file itself'}: {error}")
+            unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
             continue
         _check_sizes(graph or path, name, sizes, said)
         step = options.facts(
@@ -121,7 +122,10 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name] = made.replace(wrapped=wrapped)
         if layers[name].wrapped:
             warnings.append(
-                f"{name}: it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you"
+                LayerNote(
+                    name,
+                    f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you",
+                )
             )
         prefixes[name] = group.prefix
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
@@ -129,7 +133,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
-            unread.append(f"{own}: an RNN operator of the graph reads it, but the file lacks it")
+            unread.append(LayerNote(own, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
     if graph is not None:
         bare = {_bare(full): array for full, array in stored.arrays.items()}
         owned = {

@@ -14,6 +14,7 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Input, Key
 from rnnconvert.files.adapter import Job, WriteResult
@@ -78,7 +79,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence = (f"its architecture is {architecture}",)
     metadata = {"document": document}
     if architecture != "LSTM":
-        unread = (f"{architecture}: an architecture whose layers are unknown",) if architecture not in _OTHERS else ()
+        unread = (
+            (LayerNote(architecture, "an architecture whose layers are unknown", UNREAD),)
+            if architecture not in _OTHERS
+            else ()
+        )
         return Checkpoint(
             str(path), NAME, {}, {"weights": weights}, evidence, warnings=unread, metadata=metadata, unread=unread
         )

@@ -12,6 +12,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
+from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -73,14 +74,16 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         name = unique(one.name, layers)
         if lost:
-            unread.append(f"{name}: its numbers lie behind those of layer {lost}, whose size is unknown here")
+            unread.append(
+                LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD)
+            )
             continue
         stored, said = _stored(path, one, numbers)
-        warnings += [f"{name}: {text}" for text in said]
+        warnings += [LayerNote(name, text, INTEGERS) for text in said]
         layers[name] = _layer(path, one, name, stored, options)
         rows[name] = one, layers[name]
         if len(one.bottoms) > 1:
-            warnings.append(f"{name}: its initial state is given at run time. Pass it yourself")
+            warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself"))
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not unread and numbers.at < numbers.data.size:
         raise UnreadableError(

@@ -11,6 +11,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -77,13 +78,17 @@ def read(path: Path, options: Options) -> Checkpoint:
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
             if layer.type in _ODD:
-                unread.append(f"{name}: an operation {layer.type}, whose gate of attention no other system here has")
+                unread.append(
+                    LayerNote(
+                        name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD
+                    )
+                )
             if layer.type not in _KINDS:
                 continue
             one = _Operation(path, net, layer, name, options)
             why = one.unreadable()
             if why:
-                unread.append(f"{name}: {why}")
+                unread.append(LayerNote(name, str(why), UNREAD))
                 continue
             layers[name] = one.read()
             operations[layer.id] = one.operation(layers[name])
@@ -275,7 +280,7 @@ class _Operation:
             if found is None:
                 if source in ("Parameter", "ReadValue"):
                     self.warnings.append(
-                        f"{self.name}: its initial state is given at run time ({source}). Pass it yourself"
+                        LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself")
                     )
                 elif source != "":
                     odd.append(

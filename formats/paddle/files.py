@@ -18,6 +18,7 @@ import numpy as np
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, sentences
@@ -72,8 +73,12 @@ class PaddleFiles(ArrayFiles):
         found = super().read(path, options)
         listed: Any = found.metadata["listed"]
         lists = [
-            f"{name or 'the file itself'}: {layer.num_layers} layers under the names of a stack, without the second names that "
-            "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN"
+            LayerNote(
+                name,
+                f"{layer.num_layers} layers under the names of a stack, without the second names that "
+                "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN",
+                unnamed="the file itself",
+            )
             for name, layer in found.layers.items()
             if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
         ]

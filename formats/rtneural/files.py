@@ -16,6 +16,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -95,12 +96,12 @@ class RtNeural(ArrayFiles):
         layers = {name: stack.replace(calls=received[name]) for name, stack in found.layers.items()}
         return found.replace(layers=layers, warnings=(*found.warnings, *warnings), recorded=samples)
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""
         document, names = stored.metadata["document"], stored.metadata["names"]
         layouts = {layout.class_name: layout for layout in registry.layouts_of(self.NAME)}
         found: list[FoundLayer] = []
-        doubts: list[str] = []
+        doubts: list[LayerNote] = []
         below = _width(path, document.get("in_shape"), "in_shape")
         for name, layer in zip(names, document["layers"], strict=True):
             layout = layouts.get(layer["type"])
@@ -108,14 +109,18 @@ class RtNeural(ArrayFiles):
             if layout is None and layer["type"] not in _AROUND:
                 recurrent = re.search("rnn|lstm|gru|bidirectional|recurrent", layer["type"].lower())
                 what = "is a recurrent layer that" if recurrent else "has a type that"
-                doubts.append(f"{name}: it {what} RTNeural does not know and leaves out")
+                doubts.append(LayerNote(name, f"it {what} RTNeural does not know and leaves out", UNREAD))
             if layout is not None:
                 own = [f"{name}/weights/{place}" for place in range(len(layer.get("weights", [])))]
                 arrays = {full.removeprefix(f"{name}/"): full for full in own}
                 shapes = {local: tuple(stored.arrays[full].shape) for local, full in arrays.items()}
                 sizes = fit(layout, shapes)
                 if sizes is None:
-                    doubts.append(f"{name}: its weights are not those of a {layer['type']}: {misfit([layout], shapes)}")
+                    doubts.append(
+                        LayerNote(
+                            name, f"its weights are not those of a {layer['type']}: {misfit([layout], shapes)}", UNREAD
+                        )
+                    )
                 elif (sizes.input_size, sizes.hidden_size) != (below, width):
                     raise UnreadableError(
                         path,
@@ -159,7 +164,7 @@ class RtNeural(ArrayFiles):
         Raises UsageError for several layers that may not read one another.
         """
         arrays, written = self.packed(path, job)
-        names = written.notes
+        names = [*written.notes]
         whole = self._whole(job)
         if len(job.parts) > 1 and not whole:
             raise UsageError(

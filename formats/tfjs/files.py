@@ -15,6 +15,7 @@ from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
@@ -91,11 +92,11 @@ def read(path: Path, options: Options) -> Checkpoint:
                 raise UnreadableError(path, f"the Bidirectional {name!r} wraps no layer")
             inner, settings = str(wrapped.get("class_name")), wrapped["config"]
         if inner in _RECURRENT or (kind == "Bidirectional" and inner not in _CLASSES):
-            unread.append(f"{name}: a layer {inner}, whose cells are not read")
+            unread.append(LayerNote(name, f"a layer {inner}, whose cells are not read", UNREAD))
         if inner not in _CLASSES:
             continue
         if inner == "GRU" and settings.get("reset_after"):
-            unread.append(f"{name}: a GRU with reset_after, which TensorFlow.js itself does not load")
+            unread.append(LayerNote(name, "a GRU with reset_after, which TensorFlow.js itself does not load", UNREAD))
             continue
         layers[name], consumed = _layer(path, name, inner, (config, settings), arrays, options)
         used |= consumed
@@ -103,7 +104,9 @@ def read(path: Path, options: Options) -> Checkpoint:
         if consumed & set(narrow):
             kinds = " and ".join(sorted({narrow[full] for full in consumed if full in narrow}))
             warnings.append(
-                f"{name}: its weights are stored as {kinds}, and are read as the float numbers that these stand for"
+                LayerNote(
+                    name, f"its weights are stored as {kinds}, and are read as the float numbers that these stand for"
+                )
             )
     others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
     if layers:

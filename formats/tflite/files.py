@@ -14,6 +14,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -83,8 +84,12 @@ def read(path: Path, options: Options) -> Checkpoint:
                     _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 )
                 unread.append(
-                    f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
-                    f"their own; it is not read{': ' + why if why else ''}"
+                    LayerNote(
+                        _label(graph, operator, where),
+                        f"a loop (WHILE), as converters make it of recurrent layers without an operator of "
+                        f"their own; it is not read{': ' + why if why else ''}",
+                        UNREAD,
+                    )
                 )
             if operator.code not in s.NAMES:
                 continue
@@ -92,7 +97,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             labels.add(one.name)
             why = one.unreadable()
             if why:
-                unread.append(f"{one.name}: {why}")
+                unread.append(LayerNote(one.name, str(why), UNREAD))
                 continue
             layers[one.name] = one.read()
             met[one.name] = one.fused(layers[one.name])
@@ -183,9 +188,12 @@ def _integers(model: graphs.Model) -> list[str]:
             if weights in seen and _CELL.search(name):
                 own = graph.tensors[weights].name
                 return [
-                    f"{name}: a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
-                    f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
-                    "quantization, or read it as it was before"
+                    LayerNote(
+                        name,
+                        f"a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
+                        f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
+                        "quantization, or read it as it was before",
+                    )
                 ]
             seen[weights] = name
     return []
@@ -320,7 +328,7 @@ class _Layer:
         bounded = self.operator.code == s.SEQUENCE_LSTM and self.option("fused_activation_function", "b") == s.TANH
         return time if bounded and time else float("inf")
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[LayerNote]:
         """Say what was not stored as it is read."""
         found = []
         types = sorted(
@@ -331,11 +339,16 @@ class _Layer:
         bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
         if bound and self._steps() <= bound:
             found.append(
-                f"{self.name}: the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
-                f"them, do not get beyond {self._steps()}"
+                LayerNote(
+                    self.name,
+                    f"the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
+                    f"them, do not get beyond {self._steps()}",
+                )
             )
         if self.operator.code in (s.LSTM, s.RNN):
-            found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
+            found.append(
+                LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads")
+            )
         return found
 
     def _reversed(self) -> tuple[bool, Any]:

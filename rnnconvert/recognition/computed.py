@@ -19,6 +19,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.fuse.graph import reads
@@ -37,7 +38,7 @@ from rnnconvert.recognition.steps import repeats, steps
 from rnnconvert.recognition.uses import Graph
 
 _SHAKES = 2
-_MASKED = "{name}: {mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
+_MASKED = "{mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +60,7 @@ class Computed:
     reads: Sequence[str]
     turned: bool
     errors: Sequence[float]
-    warnings: Sequence[str] = ()
+    warnings: Sequence[LayerNote] = ()
 
     @property
     def evidence(self) -> str:
@@ -69,7 +70,7 @@ class Computed:
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
-        said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
+        said = tuple(note.of(name) for note in self.warnings)
         return replace(self, stack=self.stack.replace(name=name), warnings=said)
 
 
@@ -190,9 +191,10 @@ def _layer(
         if all(sources) != bool(masked):
             raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
         words = decision(scope, found.mask.value)
-        warnings.append(_MASKED.format(name=name, mask=masked or found.mask.value, by=words and f", by {words}"))
+        said = _MASKED.format(mask=masked or found.mask.value, by=words and f", by {words}")
+        warnings.append(LayerNote(name, said))
         if any(use.fill == "zero" for use in found.uses):
-            warnings.append(f"{name}: its outputs are zero where its input is masked")
+            warnings.append(LayerNote(name, "its outputs are zero where its input is masked"))
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),),
         output_order=order, unconvertible=tuple(states.unconvertible),
