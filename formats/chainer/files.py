@@ -91,7 +91,7 @@ class ChainerFiles(ArrayFiles):
         whole = {name for name in square if _beside(stored.arrays[name])}
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
         their sum.
         """

@@ -120,7 +120,7 @@ class PaddleFiles(ArrayFiles):
                 written.setdefault(alias, array)
         paddle_params.write(path, written)
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
         found, doubts = self._found(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
