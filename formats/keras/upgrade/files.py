@@ -97,7 +97,7 @@ def upgrade(
         only_replace(target, force)
     with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
         try:
-            model, result = made(source, str(target), None if config is None else Path(config))
+            model, result = made(source, str(target), None if config is None else local(config))
         except UnreadableError as error:
             if error.path != "the configuration":
                 raise
