@@ -10,7 +10,7 @@ from typing import IO, Any
 from rnnconvert.scaffolding.description import Description
 
 NAME = "pytorch"
-WEIGHTS = ".pt"
+WEIGHTS = (".pt", ".pth")
 
 
 def write(description: Description, source: str) -> str:
@@ -43,7 +43,7 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
     return made().eval(), getattr(module, "LAYERS", {})
 
 
-def save(model: Any, file: IO[bytes]) -> None:
+def save(model: Any, file: IO[bytes], name: str) -> None:
     """Write the weights of a model by torch.save."""
     import torch
 

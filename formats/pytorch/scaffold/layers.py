@@ -14,6 +14,7 @@ _FUNCTIONS = {
     "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
     "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
     "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
+    **{name: f"torch.{name}({{x}})" for name in ("abs", "sqrt", "log", "square", "neg")},
 }  # fmt: skip
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
 
@@ -123,7 +124,7 @@ def _reduce(m: Module, node: Node) -> str:
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
         return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
-    word = {"max": "amax", "mean": "mean", "sum": "sum"}[node["operation"]]
+    word = {"max": "amax", "min": "amin", "mean": "mean", "sum": "sum"}[node["operation"]]
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
@@ -200,7 +201,8 @@ def _dropout(m: Module, node: Node) -> str:
 
 def _reshape(m: Module, node: Node) -> str:
     x = m(node.x)
-    return f"{x}.reshape({', '.join(map(str, ('len(' + x + ')', *node['sizes'])))})"
+    lead = [] if node.kind == "reshape all" else [f"len({x})"]
+    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
 
 
 def _transpose(m: Module, node: Node) -> str:
@@ -218,7 +220,10 @@ def _repeat(m: Module, node: Node) -> str:
 
 
 def _pad(m: Module, node: Node) -> str:
-    flat = [str(n) for pair in (*node["pairs"], (0, 0))[::-1] for n in pair]
+    pairs = list(node["pairs"]) if len(node["pairs"]) == len(node.x.shape) else [(0, 0), *node["pairs"], (0, 0)]
+    while pairs[0] == (0, 0):
+        pairs.pop(0)
+    flat = [str(n) for pair in pairs[::-1] for n in pair]
     return f"{m.function('pad')}({m(node.x)}, ({', '.join(flat)}))"
 
 
@@ -232,7 +237,7 @@ def _upsample(m: Module, node: Node) -> str:
     )
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * "}
+_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
 
 
 def _arithmetic(m: Module, node: Node) -> str:
@@ -250,9 +255,40 @@ def _arithmetic(m: Module, node: Node) -> str:
 
 
 def _concatenate(m: Module, node: Node) -> str:
-    axis = node["axis"]
-    dim = -1 if axis == len(node.x.shape) - 1 else axis
+    dim = last(node["axis"], len(node.x.shape))
     return f"torch.cat([{', '.join(m(value) for value in node.inputs)}], dim={dim})"
+
+
+def last(axis: int, rank: int) -> int:
+    """Return an axis, -1 for the last one."""
+    return -1 if axis == rank - 1 else axis
+
+
+def _stack(m: Module, node: Node) -> str:
+    return f"torch.stack([{', '.join(m(value) for value in node.inputs)}], dim={last(node['axis'], len(node.y.shape))})"
+
+
+def _index(m: Module, node: Node) -> str:
+    """Return a tensor with an index or a slice in the place of one axis."""
+    if node.kind == "select":
+        place = str(node["index"])
+    else:
+        by = "" if node["step"] == 1 else f":{node['step']}"
+        place = f"{'' if node['start'] is None else node['start']}:{'' if node['end'] is None else node['end']}{by}"
+    return f"{m(node.x)}[{':, ' * node['axis']}{place}]"
+
+
+def _clip(m: Module, node: Node) -> str:
+    bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
+    return f"{m(node.x)}.clamp({', '.join(bounds)})"
+
+
+def _flip(m: Module, node: Node) -> str:
+    return f"{m(node.x)}.flip({', '.join(map(str, node['axes']))})"
+
+
+def _parameter(m: Module, node: Node) -> str:
+    return m.part(node.layer, f"nn.Parameter(torch.zeros({', '.join(map(str, node['sizes']))}))")
 
 
 def _dot(m: Module, node: Node) -> str:
@@ -306,7 +342,12 @@ RULES: dict[str, Rule] = {
     "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
     "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
-    "zero masked": _zero_masked, "model": _model, "recurrent": recurrent,
+    "zero masked": _zero_masked, "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
+    "parameter": _parameter, "reshape all": _reshape,
+    "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
+    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
+    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
+    "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
     "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])",
 }  # fmt: skip
