@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
-from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
 
 _FUNCTIONS = {
     "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
@@ -19,15 +16,6 @@ _FUNCTIONS = {
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
 
 
-def number(value: float) -> str:
-    """Return a number as Python writes it: short where that is exact."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
-def _refused(node: Node, feature: str, reason: str) -> RefusedError:
-    return RefusedError(feature, "PyTorch", reason, "", node.layer)
-
-
 def _activation(m: Module, node: Node) -> str:
     pattern = _FUNCTIONS.get(node["name"])
     x = m(node.x)
@@ -36,9 +24,7 @@ def _activation(m: Module, node: Node) -> str:
         high = "" if node["highest"] is None else f".clamp(max={number(node['highest'])})"
         return f"torch.where({x} >= {least}, {x}{high}, {slope} * ({x} - {least}))"
     if pattern is None:
-        raise _refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
-    if pattern.startswith("F."):
-        m.function("")
+        raise m.refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
     return pattern.format(x=x, axis=node["axis"], alpha=f"{node['alpha']:.9g}" if node["alpha"] is not None else "")
 
 
@@ -55,11 +41,6 @@ def _embedding(m: Module, node: Node) -> str:
     whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
     part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
     return f"{part}({whole})"
-
-
-def sizes(values: Sequence[int]) -> str:
-    """Return sizes as torch takes them: one number where they are alike."""
-    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
 
 
 def _first(m: Module, node: Node) -> str:
@@ -81,7 +62,7 @@ def _conv(m: Module, node: Node) -> str:
     elif node["padding"] == "same":
         x = f"{m.helper('pad_same')}({x}, {reach}, {tuple(strides)})"
     elif node["padding"] == "causal":
-        x = f"{m.function('pad')}({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
+        x = f"F.pad({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
     made = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
     return f"{made}({x}).movedim(1, -1)"
@@ -95,19 +76,14 @@ def _conv_transposed(m: Module, node: Node) -> str:
     words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
     made = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
     cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
-    cut = f"[:, :, {', '.join(_span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
+    cut = f"[:, :, {', '.join(span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
     return f"{made}({_first(m, node)}){cut}.movedim(1, -1)"
-
-
-def _span(low: int, high: int) -> str:
-    """Return a slice without some places at both ends."""
-    return f"{low or ''}:{-high if high else ''}"
 
 
 def _pool(m: Module, node: Node) -> str:
     rank, kernel, strides, x = node["rank"], node["kernel"], node["strides"], _first(m, node)
     window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
-    name = m.function(f"{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d")
+    name = f"F.{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d"
     if node["padding"] == "valid" or max(kernel) == 1 == max(strides):
         return f"{name}({x}, {window}).movedim(1, -1)"
     padded = f"{m.helper('pad_same')}({{}}, {tuple(kernel)}, {tuple(strides)}{{}})"
@@ -144,7 +120,7 @@ def _affine(node: Node) -> str:
 def _batch_norm(m: Module, node: Node) -> str:
     rank = max(len(node.x.shape) - 2, 1)
     if rank > 3:
-        raise _refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
+        raise m.refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
     words = f"{node['size']}, eps={number(node['epsilon'])}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
     return _over_channels(m, node, m.part(node.layer, f"nn.BatchNorm{rank}d({words})"), node["axis"])
 
@@ -175,13 +151,13 @@ def _group_norm(m: Module, node: Node) -> str:
 
 def _unit_norm(m: Module, node: Node) -> str:
     axes = node["axes"]
-    return f"{m.function('normalize')}({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
+    return f"F.normalize({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
 
 
 def _prelu(m: Module, node: Node) -> str:
     *others, channels = node["slopes"]
     if any(size != 1 for size in others):
-        raise _refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
+        raise m.refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
     part = m.part(node.layer, f"nn.PReLU({channels})")
     return _over_channels(m, node, part, len(node.x.shape) - 1)
 
@@ -224,11 +200,11 @@ def _pad(m: Module, node: Node) -> str:
     while pairs[0] == (0, 0):
         pairs.pop(0)
     flat = [str(n) for pair in pairs[::-1] for n in pair]
-    return f"{m.function('pad')}({m(node.x)}, ({', '.join(flat)}))"
+    return f"F.pad({m(node.x)}, ({', '.join(flat)}))"
 
 
 def _crop(m: Module, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(_span(low, high) for low, high in node['pairs'])}]"
+    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
 
 
 def _upsample(m: Module, node: Node) -> str:
@@ -259,23 +235,13 @@ def _concatenate(m: Module, node: Node) -> str:
     return f"torch.cat([{', '.join(m(value) for value in node.inputs)}], dim={dim})"
 
 
-def last(axis: int, rank: int) -> int:
-    """Return an axis, -1 for the last one."""
-    return -1 if axis == rank - 1 else axis
-
-
 def _stack(m: Module, node: Node) -> str:
     return f"torch.stack([{', '.join(m(value) for value in node.inputs)}], dim={last(node['axis'], len(node.y.shape))})"
 
 
 def _index(m: Module, node: Node) -> str:
     """Return a tensor with an index or a slice in the place of one axis."""
-    if node.kind == "select":
-        place = str(node["index"])
-    else:
-        by = "" if node["step"] == 1 else f":{node['step']}"
-        place = f"{'' if node['start'] is None else node['start']}:{'' if node['end'] is None else node['end']}{by}"
-    return f"{m(node.x)}[{':, ' * node['axis']}{place}]"
+    return f"{m(node.x)}{place(node)}"
 
 
 def _clip(m: Module, node: Node) -> str:
@@ -292,14 +258,13 @@ def _parameter(m: Module, node: Node) -> str:
 
 
 def _dot(m: Module, node: Node) -> str:
-    rows, operands = [], []
-    for value, axis, free in zip(node.inputs, node["axes"], "ij", strict=True):
-        rows.append("".join("b" if n == 0 else "k" if n == axis else free for n in range(len(value.shape))))
-        text = m(value)
-        operands.append(f"{m.function('normalize')}({text}, dim={axis}, eps=1e-07)" if node["normalize"] else text)
-    out = "b" + "".join(letter for row in rows for letter in row if letter in "ij")
-    equation = f"{rows[0]},{rows[1]}->{out}"
-    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (".unsqueeze(-1)" if out == "b" else "")
+    operands = [m(value) for value in node.inputs]
+    if node["normalize"]:
+        operands = [f"F.normalize({x}, dim={axis}, eps=1e-07)" for x, axis in zip(operands, node["axes"], strict=True)]
+    equation = letters(node)
+    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (
+        ".unsqueeze(-1)" if equation.endswith(">b") else ""
+    )
 
 
 _MASKS = {

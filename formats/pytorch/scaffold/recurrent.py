@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.pytorch.scaffold.writer import Module
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.writer import Module
 
 
 def _plain(cell: Cell) -> bool:
