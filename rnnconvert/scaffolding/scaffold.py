@@ -19,8 +19,9 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import Loaded
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
-from rnnconvert.scaffolding.description import Description, Scope
+from rnnconvert.scaffolding.description import Description, Scope, prune
 from rnnconvert.scaffolding.inputs import drawn
+from rnnconvert.scaffolding.simplify import simplify
 
 PathLike = str | os.PathLike[str]
 
@@ -135,7 +136,7 @@ def scaffold(
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
     source   a whole model: a file that states its layers, weights alone, or a live torch.nn.Module
-    to       the framework to write for: "pytorch", "keras" or "nnx"
+    to       the framework to write for: "pytorch", "keras" or "flax" (its nnx)
     output   the .py file to write; None returns its text alone
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
@@ -237,6 +238,8 @@ def described(path: Path, config: Path | None = None) -> tuple[str, Description]
 
 def _named(description: Description, model: Model) -> Description:
     """Return a description whose layers have the names that `load_into` calls them by."""
+    simplify(description.scope)
+    prune(description.scope)
     units = {unit.name for unit in model.units}
     names = {
         layer: listed[:1]

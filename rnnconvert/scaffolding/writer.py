@@ -77,7 +77,8 @@ class Module(ABC):
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
 
     def _wanted(self, value: Value) -> str:
-        stem = identifier(value.name, "x")
+        stem = "mask" if value.dtype == "bool" and value.name.startswith("mask") else identifier(value.name, "x")
+        stem = "x" if stem == "x_" else stem
         single = len(self.scope.inputs) == 1
         return "x" if single and stem.rstrip("_0123456789").startswith(_PLAIN_INPUTS) else stem
 
@@ -351,7 +352,7 @@ def text(description: Description, source: str, style: Style) -> str:
     zeros = ", ".join(style.zeros(_sizes(value), value.dtype) for value in top.inputs)
     parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
     body = [*table, *(f"\n{part}" for part in parts)]
-    head = [f'"""{word if word in name else name}: the model of {comment(source)}, written by rnnconvert.', ""]
+    head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
     head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
     head += [
         f"load fills it from that file; {style.needs}",
@@ -367,7 +368,8 @@ def text(description: Description, source: str, style: Style) -> str:
 
 def _sizes(value: Value) -> str:
     """Return sizes for an input, with numbers for its open axes."""
-    return ", ".join(str(size or (16 if axis else 2)) for axis, size in enumerate(value.shape))
+    listed = ", ".join(str(size or (16 if axis else 2)) for axis, size in enumerate(value.shape))
+    return listed if len(value.shape) > 1 else f"{listed},"
 
 
 def submodules(module: Module, prefix: str = "") -> dict[str, str]:

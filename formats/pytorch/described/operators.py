@@ -370,10 +370,8 @@ def _parts(r: Reader, step: Step) -> list[Any]:
         if step.operator == "unbind":
             found.append(r.add("select", "", [x], tensor, axis=axis, index=number) if tensor else None)
             continue
-        if tensor is None or not isinstance(tensor.shape[axis], int):
-            size = _length(r, step, x, axis, number)
-        else:
-            size = int(tensor.shape[axis])
+        known = tensor.shape[axis] if tensor is not None else None
+        size = known if isinstance(known, int) else _length(r, step, x, axis, number)
         if tensor is not None:
             found.append(r.add("slice", "", [x], tensor, axis=axis, start=at or None, end=at + size, step=1))
         else:

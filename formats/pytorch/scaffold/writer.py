@@ -14,9 +14,10 @@ class TorchModule(Module):
     """One class: a model of the source."""
 
     TITLE = "PyTorch"
-    ATTRIBUTES = frozenset(
-        ["forward", "training", "reset_states", "eval", "train", "load_state_dict", "state_dict", "float", "double", "type", "to", "parameters", "modules", "half", "cpu"]
-    )
+    ATTRIBUTES = frozenset({
+        "forward", "training", "reset_states", "eval", "train", "load_state_dict", "state_dict", "float", "double", "type", "to",
+        "parameters", "modules", "half", "cpu",
+    })  # fmt: skip
     VARIABLES = frozenset({"torch", "nn", "F", *helpers.TEXTS})
 
     def text(self, name: str, first: bool) -> str:
@@ -43,7 +44,7 @@ def _imports(file: File, body: str) -> list[str]:
 
 
 def _zeros(sizes: str, dtype: str) -> str:
-    return f"torch.zeros({sizes}{'' if dtype == 'float32' else f', dtype=torch.{dtype}'})"
+    return f"torch.zeros({sizes.rstrip(chr(44))}{'' if dtype == 'float32' else f', dtype=torch.{dtype}'})"
 
 
 _LOAD = '''def load(path{more}):
