@@ -162,7 +162,7 @@ def read(path: Path, beside: Path | None = None) -> Old:
         arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without {Flag('whole')}"
+            f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
         )
     top = tree(config)
     if not top.is_model or not top.entry.own:
