@@ -195,7 +195,7 @@ def _runner(model: Model, apply: Apply | None) -> Runner | _Applied | Program:
     if isinstance(model.live, Program):
         return model.live
     runner = runners().get(model.framework)
-    if runner is not None:
+    if runner is not None and not (apply is not None and getattr(runner, "BY_APPLY", False)):
         return runner
     if apply is None:
         raise UsageError(

@@ -10,11 +10,11 @@ from pathlib import Path
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.formats.onnx.unread import looks_recurrent
 from rnnconvert.graphs.program.block import in_memory
 from rnnconvert.graphs.program.scopes import walk
-from rnnconvert.recognition.computed import ODD, Computed, Looked, look
+from rnnconvert.recognition.computed import Computed, Looked, look
 from rnnconvert.recognition.flow import received
 
 Lower = Callable[[], tuple[onnx.ModelProto, Mapping[str, Array]]]
@@ -30,10 +30,10 @@ def layers_of(path: Path, lower: Lower, later: re.Pattern[str]) -> Looked:
         message, arrays = lower()
         scopes = list(walk(in_memory(path, message, arrays)))  # kept: nodes are known by their identity
         found = look(path, scopes[0], message, (), looks_recurrent(scopes[0]))
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        return Looked(reasons={"": f"the graph is not as its operators ask ({type(error).__name__}: {error})"})
+        return Looked(reasons={"": f"the graph is not as its operators ask ({in_words(error)})"})
     layers: dict[str, Computed] = {}
     for name, one in found.layers.items():
         shown = later.sub("", name)
