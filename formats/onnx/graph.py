@@ -413,9 +413,12 @@ def _output_sizes(stack: Recurrent, outputs: int) -> list[int]:
 def attributes(single: Recurrent) -> dict[str, Any]:
     layer = single.layers[0]
     cell = layer.directions[0].cell
-    direction = (
-        "bidirectional" if len(layer.directions) == 2 else ("reverse" if layer.directions[0].reverse else "forward")
-    )
+    if len(layer.directions) == 2:
+        direction = "bidirectional"
+    elif layer.directions[0].reverse:
+        direction = "reverse"
+    else:
+        direction = "forward"
     found: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
     if cell.kind == "gru":
         # Written even where it is the default: a reader that fills defaults in may take another path.

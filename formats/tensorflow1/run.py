@@ -123,7 +123,12 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         match = _NAME.fullmatch(full)
         if match is None:
             continue
-        kind = "stacked" if match["stacked"] else "both" if match["both"] else "one"
+        if match["stacked"]:
+            kind = "stacked"
+        elif match["both"]:
+            kind = "both"
+        else:
+            kind = "one"
         scope = match["scope"] + (match["stacked"] or match["both"] or "")
         number = int(match["outer"] or match["deep"] or match["inner"] or 0)
         way = int("bw" in (match["side"], match["way"]))

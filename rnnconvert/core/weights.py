@@ -518,7 +518,12 @@ class Recurrent:
     def describe(self) -> str:
         """Describe the stack in one line: cell, layers, sizes, biases and what is unusual."""
         first = describe_direction(self.first)
-        ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
+        if self.num_directions == 2:
+            ways = "bidirectional"
+        elif self.first.reverse:
+            ways = "reverse"
+        else:
+            ways = "forward"
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
         rest = first.partition(", ")[2]
         kinds = dict.fromkeys(describe_direction(one).partition(", ")[0] for _, _, one in self.directions())

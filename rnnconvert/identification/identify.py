@@ -257,7 +257,12 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
     if functions:
         sure = len(functions) == 1 and not unseen and found.complete
-        verdict = "near" if near else ("identified" if sure else "ambiguous")
+        if near:
+            verdict = "near"
+        elif sure:
+            verdict = "identified"
+        else:
+            verdict = "ambiguous"
     return Identification(
         source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
         found.complete,

@@ -299,7 +299,12 @@ def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
                     for part, held in section:
                         shape = sizes.shape(layer, part)
                         allowed = gates_of(layout.kind, part)
-                        gates = [gate] if gate in allowed else () if gate else held or allowed
+                        if gate in allowed:
+                            gates = [gate]
+                        elif gate:
+                            gates = ()
+                        else:
+                            gates = held or allowed
                         if part in GATE_PARTS and not held and not gate:
                             gates = [one for one in listed if one in allowed]
                         count += len(gates) * math.prod(shape) * len(own_ways) if shape is not None else 0

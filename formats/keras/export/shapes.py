@@ -168,7 +168,11 @@ def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 def _wider(one: int | None, other: int | None) -> int | None:
-    return other if one == 1 else one if other == 1 or one is not None else other
+    if one == 1:
+        return other
+    if other == 1 or one is not None:
+        return one
+    return other
 
 
 def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
