@@ -103,6 +103,7 @@ class _Program(Values):
         if operation.type != "reverse" or not given:
             return False
         source = makers.get(given[0]) if isinstance(given[0], str) else None
+        value: Message | None
         if isinstance(given[0], Message):
             value = given[0]
         elif source:

@@ -224,8 +224,8 @@ class _Stack:
         states: list[dict[str, str]] = [{} for _ in self.units]
         for letter in "hc":
             local, having = f"initial_{letter}", self._having(letter)
-            groups = ([having] if having else []) if self.alike else [[n] for n in having]
-            for group in groups:
+            groups = [having] if self.alike else [[n] for n in having]
+            for group in filter(None, groups):
                 rows = sum(len(self.units[n]) for n in group)
                 axes = self.axes(rows, "batch", self.units[group[0]][0].hidden_size)
                 whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, _type(self.dtype))

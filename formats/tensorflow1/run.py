@@ -235,7 +235,7 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
         )  # fmt: skip
         return y, [finals[way][at] for at in range(len(made)) for way in range(2)]
     cells = [tf.nn.rnn_cell.MultiRNNCell(way) if multi else way[0] for way in ways]
-    starts = [None if one is None else tuple(one) if multi else one[0] for one in begun]
+    starts = [one and (tuple(one) if multi else one[0]) for one in begun]
     if kind == "both":
         y, finals = tf.nn.bidirectional_dynamic_rnn(
             cells[0], cells[1], x, initial_state_fw=starts[0], initial_state_bw=starts[1], scope=scope, **common

@@ -157,8 +157,10 @@ class Direction:
     @property
     def biases(self) -> Biases:
         """Which bias vectors there are."""
-        has = [(part, self.cell.gates[0]) in self.arrays for part in BIAS_PARTS]
-        return ("both" if has[1] else "input") if has[0] else ("recurrent" if has[1] else "none")
+        input_bias, recurrent_bias = ((part, self.cell.gates[0]) in self.arrays for part in BIAS_PARTS)
+        if input_bias:
+            return "both" if recurrent_bias else "input"
+        return "recurrent" if recurrent_bias else "none"
 
     @property
     def skip_input(self) -> bool:

@@ -108,15 +108,19 @@ class Identification:
     tried: int = 0
     complete: bool = True
 
+    def _ambiguity(self) -> str:
+        """Say why the sample leaves open which function it is of."""
+        if len(self.functions) > 1:
+            return f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
+        if self.complete:
+            return "one function was found that gives these outputs, but the sample does not show all of it"
+        return "one function was found that gives these outputs, but the time ran out before others were tried"
+
     def lines(self) -> Iterator[str]:
         """Yield the text line by line."""
         said = {
             "identified": "one function gives these outputs, to rounding",
-            "ambiguous": f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
-            if len(self.functions) > 1
-            else "one function was found that gives these outputs, but the sample does not show all of it"
-            if self.complete
-            else "one function was found that gives these outputs, but the time ran out before others were tried",
+            "ambiguous": self._ambiguity(),
             "near": "no function gives these outputs to rounding; nearest",
             "unknown": "no function that was searched gives these outputs",
             "candidates": "without a sample of input and output nothing is decided"

@@ -55,6 +55,7 @@ class _Axes:
 
     def y(self, error: float) -> float:
         low, high = self.low - self.zero, self.high + self.endless
+        at: float
         if error <= 0:
             at = low
         elif math.isfinite(error):
