@@ -286,7 +286,12 @@ class _Sums:
         matrix = np.zeros((starts[-1], size))
         for leaf, by in inputs:
             start = starts[self.origins.index(leaf.origin)] + leaf.start
-            matrix[start : start + leaf.width] += np.eye(size) if by is None else np.diag(by) if by.ndim == 1 else by
+            if by is None:
+                matrix[start : start + leaf.width] += np.eye(size)
+            elif by.ndim == 1:
+                matrix[start : start + leaf.width] += np.diag(by)
+            else:
+                matrix[start : start + leaf.width] += by
         return matrix
 
     def _vector(self, piece: Stored) -> Piece:

@@ -83,7 +83,10 @@ def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     )
     made = w.value(facts.name, x.shape)
     plain = not threshold and highest is None
-    w.scope.add("activation", "", [x], [made], name="leaky_relu" if slope and plain else "relu" if plain else "bounded_relu",
+    name = "bounded_relu"
+    if plain:
+        name = "leaky_relu" if slope else "relu"
+    w.scope.add("activation", "", [x], [made], name=name,
                 alpha=float(slope), highest=None if highest is None else float(highest), threshold=float(threshold), axis=-1)  # fmt: skip
     return [made]
 
@@ -414,7 +417,8 @@ def _reshape(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     known = [n for n in x.shape[1:] if n is not None]
     whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
     rest = math.prod(n for n in target if n != -1)
-    out = tuple(n if n != -1 else (None if whole is None else whole // rest) for n in target)
+    inferred = None if whole is None else whole // rest
+    out = tuple(inferred if n == -1 else n for n in target)
     return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=tuple(target))]
 
 
@@ -443,9 +447,7 @@ def _merge(operation: str) -> Tell:
         shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
         shape = shapes[0]
         for other in shapes[1:]:
-            shape = tuple(
-                m if n == 1 else n if m == 1 or n is not None else m for n, m in zip(shape, other, strict=True)
-            )
+            shape = tuple(_broadcast(n, m) for n, m in zip(shape, other, strict=True))
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
 
     return tell
@@ -512,3 +514,10 @@ LAYERS: Mapping[str, Tell] = {
     **RECURRENT,
 }  # fmt: skip
 """The layers that are known, by their classes."""
+
+
+def _broadcast(n: int | None, m: int | None) -> int | None:
+    """Return the length that two lengths of one axis have together."""
+    if n == 1:
+        return m
+    return n if m == 1 or n is not None else m
