@@ -194,7 +194,12 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     if save:
         say(f"kept {save}", quiet)
     for layer, one, agrees in runs:
-        state = f"{one.status}: {one.reason}" if one.status != "ran" else "agrees" if agrees else "differs"
+        if one.status != "ran":
+            state = f"{one.status}: {one.reason}"
+        elif agrees:
+            state = "agrees"
+        else:
+            state = "differs"
         say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
     if code:
         say("nothing ran. List the executors with: rnnconvert executors", quiet)

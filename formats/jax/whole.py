@@ -127,7 +127,11 @@ def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
     if len(frameworks) == 1:
         return frameworks[0]
     lasts = {name.rpartition("/")[2] for name in arrays}
-    return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else frameworks[0]
+    if lasts & {"kernel", "embedding"}:
+        return "flax"
+    if lasts & {"w", "embeddings"}:
+        return "haiku"
+    return frameworks[0]
 
 
 def _cell(cell: FoundLayer, stack: Recurrent) -> Unit:

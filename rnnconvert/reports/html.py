@@ -259,8 +259,10 @@ def _machines(document: Document) -> Markup:
 def _again(document: Document) -> Markup:
     settings = document["settings"]
     facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
-    facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else "yes" if one is True else str(one))
-              for key, one in settings.items() if key != "tolerances" and one is not None and one is not False]  # fmt: skip
+    for key, setting in settings.items():
+        if key != "tolerances" and setting is not None and setting is not False:
+            values = setting if isinstance(setting, list) else ["yes" if setting is True else setting]
+            facts.append((key, ", ".join(map(str, values))))
     for output, limits in settings.get("tolerances", {}).items():
         text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))

@@ -262,7 +262,8 @@ def causes(layer: Document) -> list[Document]:
 def headline(document: Document) -> str:
     """Say in one line what is wrong and what to do about it, with the files' names; what was proved, where nothing is."""
     words, command = remedy(document)
-    return " ".join([finding(document), *([f"{words}: {command}"] if command else [words] if words else [])])
+    advice = f"{words}: {command}" if command else words
+    return " ".join(filter(None, [finding(document), advice]))
 
 
 def remedy(document: Document) -> tuple[str, str]:

@@ -128,6 +128,10 @@ class Module(ABC):
         chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
         return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
 
+    def free(self, value: Value) -> None:
+        """Let the variable of a tensor be taken again."""
+        self._names.free(self._variables[id(value)])
+
     def used(self, value: Value) -> bool:
         """Return whether anything reads a tensor."""
         return bool(self._uses.get(id(value)))
@@ -268,6 +272,37 @@ def letters(node: Node) -> str:
 def span(low: int, high: int) -> str:
     """Return a slice without some places at both ends."""
     return f"{low or ''}:{-high if high else ''}"
+
+
+def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
+    """Write the lines of an attention, in a library's words.
+
+    words  how scores are written: "dot" and "additive", from {q} and {k}; "hidden", less 1e9 but at {mask}, from {s}; "causal", the
+           steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays
+    """
+    query, value, key = (m(tensor) for tensor in node.inputs)
+    asked, seen = (node.named.get(word) for word in ("asked", "seen"))
+    visible = [words["wide"].format(mask=m(seen[0]))] if seen else []
+    zero = words["tall"].format(mask=m(asked[0])) if asked else ""
+    weights = (
+        node.outputs[1]
+        if len(node.outputs) > 1
+        else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
+    )
+    name = m.new(weights, "scores")
+    m.line(f"{name} = {words[node['mode']].format(q=query, k=key)}", weights.shape)
+    visible += [words["causal"].format(s=name)] if node["causal"] else []
+    if visible:
+        m.line(f"{name} = {words['hidden'].format(s=name, mask=' & '.join(visible))}")
+    m.line(f"{name} = {words['softmax'].format(s=name)}")
+    text = f"{name} @ {value}"
+    if zero:
+        text = words["where"].format(mask=zero, x=text)
+    m.release(node)
+    m.line(f"{m.new(node.y)} = {text}", node.y.shape)
+    if not m.used(weights):
+        m.free(weights)
+    return ""
 
 
 def place(node: Node) -> str:

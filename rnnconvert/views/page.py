@@ -195,7 +195,12 @@ def histogram(found: Histogram, name: str) -> Markup:
     bars = {"minus": "", "zero": "", "plus": ""}
     for number, count in enumerate(found.counts):
         if count:
-            side = "minus" if number < middle else "zero" if number == middle else "plus"
+            if number < middle:
+                side = "minus"
+            elif number == middle:
+                side = "zero"
+            else:
+                side = "plus"
             bars[side] += f"M{number * 5} 40v-{max(40 * count / top, 0.5):.3g}h4V40z"
     some = f", one weight in {found.every:,} counted" if found.every > 1 else ""
     said = f"Histogram of {name} from -{shown(found.largest, 3)} to {shown(found.largest, 3)}{some}"
