@@ -178,16 +178,16 @@ _OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * "
 
 def _arithmetic(m: Any, node: Node) -> str:
     rank = max(len(value.shape) for value in node.inputs)
-    values = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
+    values: list[str] = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
     operation = node["operation"]
     if operation in _OPERATORS:
         return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"({' + '.join(values)}) / {len(values)}"
-    text: str = values[0]
+    made: str = values[0]
     for other in values[1:]:
-        text = f"jnp.{operation}({text}, {other})"
-    return text
+        made = f"jnp.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:

@@ -198,10 +198,10 @@ def _arithmetic(m: Any, node: Node) -> str:
         return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"layers.Average()([{', '.join(values)}])"
-    text: str = values[0]
+    made: str = values[0]
     for other in values[1:]:
-        text = f"ops.{operation}({text}, {other})"
-    return text
+        made = f"ops.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:
