@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core import reference
 from rnnconvert.core.errors import ExecutorError
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.running.child import missing
@@ -85,6 +86,26 @@ model.save(sys.argv[1])
 np.save(sys.argv[2], model.predict(tokens, verbose=0))
 """
 
+EXPORT = """
+import sys
+import numpy as np, tensorflow as tf, tf_keras as k
+layers, every = k.layers, {"return_sequences": True}
+models = {
+    "numbers": [layers.LSTM(4, name="lstm", **every), layers.LSTM(4, activation="relu", name="lstm_1", **every),
+                layers.LSTM(3, activation="softsign", recurrent_activation="relu", name="lstm_1_1", **every)],
+    "turned": [layers.SimpleRNN(4, activation="relu", name="rnn", **every), layers.LSTM(4, go_backwards=True, name="rnn_1", **every)],
+    "ways": [layers.Bidirectional(layers.GRU(4, activation="relu", **every)),
+             layers.Bidirectional(layers.LSTM(3, **every), merge_mode="sum")],
+    "before": [layers.GRU(4, reset_after=False, recurrent_activation="softsign", **every), layers.GRU(3, **every)],
+}
+x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("f")
+for name, made in models.items():
+    model = k.Sequential([layers.InputLayer((5, 3)), *made])
+    model.set_weights([np.random.default_rng(1).uniform(-0.7, 0.7, one.shape).astype("f") for one in model.get_weights()])
+    model.export(f"{sys.argv[1]}/{name}")
+    np.savez(f"{sys.argv[1]}/{name}.npz", x=x, y=model.predict(x, verbose=0))
+"""
+
 
 @pytest.fixture(scope="module")
 def keras_2() -> Executor:
@@ -156,6 +177,21 @@ def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: 
         assert np.array_equal(gate.input, kept[3][:, :3].T), path.name
         assert rc.convert(path, tmp_path / "out.pt", force=True, assume_defaults=True).written
         assert not [warning for warning in checkpoint.warnings if "optimizer" in warning], checkpoint.warnings
+
+
+def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2: Executor, tmp_path: Path) -> None:
+    """Keras 3 puts a number behind the names of scopes, Keras 2 does not: `lstm` was given what its neighbour `lstm_1` computes."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [keras_2.python, "-W", "ignore", "-c", EXPORT, tmp_path]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    for kept in sorted(tmp_path.glob("*.npz")):
+        found = rc.load(kept.with_suffix(""))
+        assert found.layers and not found.questions, (kept.stem, found.questions)
+        with np.load(kept) as arrays:
+            y, expected = arrays["x"].swapaxes(0, 1).astype(float), arrays["y"]
+        for stack in found.layers.values():
+            y = reference.run(stack, y).y
+        np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=kept.stem)
 
 
 @pytest.fixture
@@ -245,7 +281,6 @@ def test_a_transplant_is_verified_by_outputs_that_keras_2_kept(folder: Path) -> 
     report = rc.load_into(mine, folder / "model.h5", strict=False)
     stack = rc.load(folder / "model.h5").layers["after"]
     x = np.random.default_rng(2).normal(size=(2, 6, 3)).astype(np.float32)
-    from rnnconvert.core import reference
 
     kept = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
     assert report.verify(x, expected=kept)
