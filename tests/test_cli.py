@@ -446,7 +446,7 @@ def test_every_command_is_tested_here() -> None:
 def test_help_has_examples(arguments: list[str]) -> None:
     result = call(*arguments)
     assert result.exit_code == 0
-    examples = result.stdout.partition("Examples")[2]
+    examples = result.stdout.partition("Example")[2]
     assert "  rnnconvert " in examples
 
 
