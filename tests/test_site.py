@@ -174,7 +174,7 @@ def test_the_search_finds_what_people_look_for(site: Path) -> None:
 
 
 BROKEN = (
-    "[...document.querySelectorAll('td code')].filter(e => !/ /.test(e.innerText) && e.getClientRects().length > 1)"
+    "[...document.querySelectorAll('td code')].filter(e => !/[ \\-\\/]/.test(e.innerText) && e.getClientRects().length > 1)"
 )
 
 

@@ -122,6 +122,7 @@ def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
 def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
     keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
