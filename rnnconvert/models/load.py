@@ -219,8 +219,11 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     accepted = (*wishes.accept, *told.accept)
     if ALL in accepted:
         found = replace(found, pairs=[_around_alike(one) for one in found.pairs])
+        taken_over = [word for word in ("initial_state", "unaccounted") if word not in accepted]
+    else:
+        taken_over = []
     flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
-    filling = fill(found.pairs, target, source, accepted, flattening)
+    filling = fill(found.pairs, target, source, (*accepted, *taken_over), flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems, *_halves(found, target, filling)]
     problems += [str(one) for one in unlike if one.matters == "function" and not {one.option, ALL} & set(accepted)]

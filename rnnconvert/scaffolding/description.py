@@ -35,13 +35,29 @@ class Value:
     """A tensor of the model.
 
     name   what the source calls it, or the layer that gives it
-    shape  its axes, the batch first; None for those that are open
+    shape  its axes, the batch first where the source has one; None for those that are open
     dtype  its element type
+    axes   what tells open axes of one length from those of another, "" for other axes; none where the source does not tell
     """
 
     name: str
     shape: Shape
     dtype: str = "float32"
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Length:
+    """A length that a run decides: a sum of products.
+
+    terms  for each product a whole number, and the axes that are multiplied: the number of the node's input, and its axis
+    """
+
+    terms: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+Lengths = tuple[Length | int, ...]
+"""Lengths of axes; -1 for the one that is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +176,11 @@ class Description:
     notes    what a reader of the written file should know
     names    layers with weights, by their paths: what the source's file may call them, the likeliest first
     options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
+    words    what open axes are called, by what Value.axes has for them
     """
 
     scope: Scope
     notes: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
-from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
+from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS, number
+from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule, sizes
 from rnnconvert.scaffolding.description import Node
 
 _FUNCTIONS = {
@@ -14,13 +14,9 @@ _FUNCTIONS = {
     "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
     "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
     "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
+    "gelu_tanh": 'F.gelu({x}, approximate="tanh")', "hard_swish": "F.hardswish({x})", "mish": "F.mish({x})", "celu": "F.celu({x}, {alpha})",
 }  # fmt: skip
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
-
-
-def number(value: float) -> str:
-    """Return a number as Python writes it: short where that is exact."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _refused(node: Node, feature: str, reason: str) -> RefusedError:
@@ -54,11 +50,6 @@ def _embedding(m: Module, node: Node) -> str:
     whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
     part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
     return f"{part}({whole})"
-
-
-def sizes(values: Sequence[int]) -> str:
-    """Return sizes as torch takes them: one number where they are alike."""
-    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
 
 
 def _first(m: Module, node: Node) -> str:
@@ -123,7 +114,7 @@ def _reduce(m: Module, node: Node) -> str:
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
         return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
-    word = {"max": "amax", "mean": "mean", "sum": "sum"}[node["operation"]]
+    word = {"max": "amax", "min": "amin"}.get(node["operation"], node["operation"])
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
@@ -272,6 +263,7 @@ _MASKS = {
     "widened": "{0}.unsqueeze(-1)", "ones": "torch.ones_like({0}, dtype=torch.bool)", "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
     "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
     "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
+    "lengths": "torch.arange({1}.shape[1], device={1}.device) < {0}.unsqueeze(1)",
 }  # fmt: skip
 
 
@@ -308,6 +300,6 @@ RULES: dict[str, Rule] = {
     "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
     "zero masked": _zero_masked, "model": _model, "recurrent": recurrent,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
-    "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])",
+    "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])", **TENSORS, **FIRST,
 }  # fmt: skip
 """The kinds that are known."""

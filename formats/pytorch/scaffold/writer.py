@@ -226,6 +226,11 @@ def _takes(node: Node) -> bool:
     return node.kind == "activation" and node["name"] != "bounded_relu"
 
 
+def sizes(values: Sequence[int]) -> str:
+    """Return sizes as torch takes them: one number where they are alike."""
+    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
+
+
 def axes(shape: Sequence[int | None]) -> str:
     """Return the axes of a tensor, as a comment."""
     open_axes = ("batch", "time") if len(shape) > 1 else ("batch",)
