@@ -39,6 +39,8 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 PathLike = str | os.PathLike[str]
 ALL = "all"
 """What stands for every difference of settings among those that the caller takes over."""
+_INLINE = 16
+"""The most numbers of a constant that the code of a model states itself."""
 Watch = Callable[..., None]
 """Called with what is being done; where it is counted, with what is done and all there is."""
 
@@ -228,7 +230,7 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     problems = [*filling.problems, *_halves(found, target, filling)]
     problems += [str(one) for one in unlike if one.matters == "function" and not {one.option, ALL} & set(accepted)]
     if wishes.strict:
-        problems += _unsettled(found, target, source)
+        problems += _unsettled(found, target, source, _INLINE if ALL in accepted else 0)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)
@@ -303,8 +305,11 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
     return problems
 
 
-def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
-    """Return what a strict transplant does not leave open; of the names of one memory, one is enough."""
+def _unsettled(found: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
+    """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
+
+    inline  how many numbers an array of no layer may have that the code around the target states itself
+    """
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
@@ -321,6 +326,7 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         "use --partial, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
+        and not (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays))
     ]
     return problems
 

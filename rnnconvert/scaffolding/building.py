@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,7 +112,7 @@ class Builder:
             if tensor.origin is not None:
                 tensor.value = self._settled(*tensor.origin, tensor.dims)
             elif tensor.parts:
-                tensor.value = self.add("stack", tensor.parts, tensor.dims, axis=0, name=tensor.parts[0].name).value
+                tensor.value = self.add("stack", tensor.parts, tensor.dims, axis=0, name="states").value
             else:
                 tensor.value = self._constant(tensor)
         assert tensor.value is not None
@@ -277,8 +278,7 @@ class Builder:
             return x
         dims = tuple(product(atom.dim for atom in group) for group in after)
         if [group for group in before if group] == [group for group in after if group]:
-            away = tuple(n for n, group in enumerate(before) if not group)
-            new = tuple(n for n, group in enumerate(after) if not group)
+            away, new = _ones(before, after), _ones(after, before)
             if not new:
                 return self.add("squeeze", [x], dims, axes=away, name=x.name)
             if not away:
@@ -312,6 +312,13 @@ class Builder:
             return Tensor(dims, x.dtype, x.name, filled=x.filled)
         if x.numbers is not None and x.numbers.dtype != object:
             return Tensor(dims, x.dtype, x.name, numbers=np.take(x.numbers, index, axis))
+        base, moved = self.moved(x)
+        group = moved.groups[axis]
+        if x.origin is not None and len(group) == 1 and group in moved.base:
+            place = moved.base.index(group)
+            part = self.select(base, place, index)
+            rest = Moved(_without(moved.base, place), _without(moved.groups, axis))
+            return self._again(part, part, rest, dims)
         return self.add("select", [x], dims, axis=axis, index=index, name=x.name)
 
     def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
@@ -365,6 +372,24 @@ def written(number: Any) -> int | float | bool:
     if isinstance(number, np.floating) and number.dtype.itemsize <= 4:
         return float(str(number)) if np.isfinite(number) else float(number)
     return int(number) if isinstance(number, (int, np.integer)) else float(number)
+
+
+def _without(groups: Sequence[Group], axis: int) -> tuple[Group, ...]:
+    return tuple(group for n, group in enumerate(groups) if n != axis)
+
+
+def _ones(groups: Sequence[Group], others: Sequence[Group]) -> tuple[int, ...]:
+    """Return the axes of length 1 that a shape has more than another, which has the same axes besides, in each gap the last of them."""
+    counts, found = _gaps(others), list[int]()
+    for (start, length), (_, enough) in zip(_gaps(groups), counts, strict=True):
+        found += range(start + min(enough, length), start + length)
+    return tuple(found)
+
+
+def _gaps(groups: Sequence[Group]) -> list[tuple[int, int]]:
+    """Return where axes of length 1 begin between the others, and how many there are."""
+    places = [-1, *(n for n, group in enumerate(groups) if group), len(groups)]
+    return [(low + 1, high - low - 1) for low, high in itertools.pairwise(places)]
 
 
 def _stacks(tensor: Tensor) -> bool:

@@ -25,15 +25,23 @@ from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder, Tensor
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
+from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.sizes import Dim, Size, open_size
 
-FLOATS = ("float32", "float64")
+FLOATS, _WHOLE = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 _COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
 _INLINE, _MOST = 16, 64
 """The most numbers of a constant that are written out, and those with which lengths are computed."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """What a file may call an axis that it leaves open."""
+_MADE_UP = re.compile(r"StatefulPartitionedCall|.*_Inline_.*|F\d+::.*|.*::.*|while|body|model_\d+|sequential(_\d+)?|functional(_\d+)?")
+"""Parts of names that tell how a graph was made, and not what it is."""
+_OPERATOR = re.compile(
+    r"(LSTM|GRU|RNN|MatMul|Gemm|Conv|ConvTranspose|BiasAdd|Tensordot|Add|Gather|GatherV2|embedding_lookup|ReadVariableOp(:0)?|Y|Mul|Conv2D"
+    r"|Conv1D|LayerNormalization|BatchNormalization|FusedBatchNormV3|ExpandDims|resource:0|weight)(_\d+|__\d+)*"
+)
+"""Ends of names that repeat what a layer is."""
 _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
 """What exporters call the graph of any model."""
 _FUNCTIONS = {"Sqrt": np.sqrt, "Div": np.divide, "Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Pow": np.power,
@@ -99,6 +107,7 @@ class Reading:
         self._uses: dict[int, Uses] = {}
         self._bodies: list[Scope] = []
         self._by_name = {unit.name: unit for unit in units}
+        self._layer_names = layer_names([unit for unit in units if not unit.alias])
         self._stored = {where.key(own): name for name, (where, own) in work.values.items()}
         self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.found.uses}
         self._within = {id(node) for one in work.read.computed.values() for node in one.nodes}
@@ -130,8 +139,8 @@ class Reading:
         kind = value.type.tensor_type
         self.build.place = f"the input {value.name!r}"
         dtype = DTYPES.get(kind.elem_type)
-        if not value.type.HasField("tensor_type") or dtype is None or dtype.name not in (*FLOATS, "int32", "int64", "bool"):
-            raise self.build.refuse("an input that is no plain tensor", "only float32, float64, int32, int64 and bool are known here")
+        if not value.type.HasField("tensor_type") or dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
+            raise self.build.refuse("an input that is no plain tensor", "only float32, float64, whole numbers and truths are known here")
         if not kind.HasField("shape"):
             raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
         dims: list[Dim] = []
@@ -223,8 +232,9 @@ class Reading:
         """Return a layer of the file, for several calls of one the first."""
         unit = self._by_name[name]
         unit = self._by_name.get(unit.alias, unit) if unit.alias else unit
-        self.names[unit.name] = (unit.name,)
-        return unit
+        layer = self._layer_names[unit.name]
+        self.names[layer] = (unit.name,)
+        return unit.replace(name=layer)
 
     # Values
 
@@ -250,9 +260,10 @@ class Reading:
         stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
         if stored is not None and numbers.dtype.kind == "f" and numbers.ndim:
             unit = self._by_name.get(stored)
-            if unit is not None and unit.made == "array":
-                self.names[stored] = (stored,)
-                return self.build.add("array", [], numbers.shape, dtype, layer=stored, name=stored)
+            if unit is not None and unit.made == "array" and numbers.size > _INLINE:
+                layer = self._layer_names[stored]
+                self.names[layer] = (stored,)
+                return self.build.add("array", [], numbers.shape, dtype, layer=layer, name=layer)
         if numbers.size > _INLINE and produced is not None and produced[0].op_type != "Constant" and len(set(numbers.flat)) > 1:
             self._node(scope, produced[0])
             if (id(scope), name) in self._values:
@@ -309,6 +320,20 @@ class Reading:
         if folded is None:
             raise self.build.refuse("lengths that are computed in another way", "no line is known for it")
         return [counted(one, first.dtype) for one in folded]
+
+
+def layer_names(units: Sequence[Unit]) -> dict[str, str]:
+    """Return what a person would call each layer: its module or its node, without what exporters put around it."""
+    paths = {unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)] for unit in units}
+    while len(paths) > 1 and len({path[0] if len(path) > 1 else "" for path in paths.values()}) == 1 and all(len(path) > 1 for path in paths.values()):
+        paths = {name: path[1:] for name, path in paths.items()}
+    names, free = {}, Names()
+    for unit in units:
+        path = paths[unit.name]
+        while len(path) > 1 and _OPERATOR.fullmatch(path[-1]):
+            path = path[:-1]
+        names[unit.name] = free.new(".".join(path) or unit.made.split("(")[0].lower() or "layer")
+    return names
 
 
 def counted(numbers: Array, dtype: str = "int64") -> Tensor:

@@ -386,6 +386,8 @@ def _sliced(r: Reading, x: Tensor, axis: int, start: Dim, end: Dim, step: int) -
     else:
         # Of an open axis: it is assumed to be as long as its bounds, as every run without an empty result has it.
         taken = _taken(r, length, first, last, step)
+    if taken == 1 and isinstance(start, int):
+        return r.build.unsqueeze(r.build.select(x, axis, start), [axis])
     dims = tuple(taken if n == axis else dim for n, dim in enumerate(x.dims))
     extra: list[Any] = []
     inputs = [r.build.read(x)]

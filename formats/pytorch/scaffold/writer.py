@@ -12,7 +12,7 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold import helpers
 from rnnconvert.formats.pytorch.scaffold.loops import loop
 from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
-from rnnconvert.scaffolding.names import Names, class_name, comment, identifier
+from rnnconvert.scaffolding.names import RESERVED, Names, class_name, comment, identifier
 
 Rule = Callable[["Module", Node], str]
 """Returns the expression that a node is, or "" where it wrote its lines itself."""
@@ -79,7 +79,8 @@ class Module:
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
 
     def _wanted(self, value: Value) -> str:
-        stem = identifier(value.name, "x")
+        stem = identifier(value.name, "x").rstrip("_")
+        stem = stem if stem not in ("", *RESERVED) else "x"
         single = len(self.scope.inputs) == 1
         return "x" if single and stem.rstrip("_0123456789").startswith(_PLAIN_INPUTS) else stem
 
@@ -128,7 +129,8 @@ class Module:
     def new(self, value: Value, wanted: str = "") -> str:
         """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
         chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
-        return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
+        stem = identifier(value.name.rstrip("_0123456789") or "x").rstrip("_") or "x"
+        return self._let(value, "x" if chain else wanted or ("x" if stem in RESERVED else stem))
 
     def used(self, value: Value) -> bool:
         """Return whether anything reads a tensor."""
@@ -156,6 +158,8 @@ class Module:
             if not text:
                 continue
             inline = following is not None and _takes(following) and following.inputs == node.outputs
+            if following is not None and following.kind in _TAKING:  # one step more a line, where it stays short
+                inline = inline and _is_primary(node) and (following.kind == "dense" or node.kind in _MOVING) and len(text) < _WIDEST
             if inline and self._uses.get(id(node.y)) == 1 and "\n" not in text:
                 self._pending[id(node.y)] = text
                 continue
@@ -221,9 +225,24 @@ class Module:
     _released = False
 
 
+_MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "select", "slice", "cast")
+_TAKING = ("dense", *_MOVING)
+"""What is written behind an expression as behind a variable."""
+_WIDEST = 100
+"""The longest expression that another is written around."""
+
+
+def _is_primary(node: Node) -> bool:
+    """Return whether a node's line is a call or an index, so that a method may be called on it without brackets."""
+    signs = node.kind in ("arithmetic", "elementwise", "matmul", "rescale", "mask", "dot", "conv first", "pool first", "activation")
+    return not signs or (node.kind == "activation" and node["name"] != "bounded_relu")
+
+
 def _takes(node: Node) -> bool:
     """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
-    return node.kind == "activation" and node["name"] != "bounded_relu"
+    if node.kind == "elementwise":
+        return len(node["operands"]) == 1 and node["operation"] in ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
+    return node.kind in _TAKING or (node.kind == "activation" and node["name"] != "bounded_relu")
 
 
 def sizes(values: Sequence[int]) -> str:
