@@ -102,23 +102,39 @@ def _size(terms: _Terms) -> Dim:
 
 def divided(value: Dim, by: Dim) -> Dim | None:
     """Return an exact quotient; None where there is none for every run."""
-    terms, divisor = _terms(value), _terms(by)
-    if len(divisor) != 1:
-        return 1 if value == by else None
-    ((names, count),) = divisor.items()
-    if not count:
+    terms, divisor = _terms(value), {names: count for names, count in _terms(by).items() if count}
+    if not divisor:
         return None
+    first = max(divisor, key=_order)
     found: _Terms = {}
-    for more, times in terms.items():
-        rest = list(more)
-        for name in names:
-            if name not in rest:
-                return None
-            rest.remove(name)
-        if times % count:
+    for _ in range(_MOST):
+        terms = {names: count for names, count in terms.items() if count}
+        if not terms:
+            return _size(found)
+        largest = max(terms, key=_order)
+        rest = _without(largest, first)
+        if rest is None or terms[largest] % divisor[first]:
             return None
-        found[tuple(rest)] = times // count
-    return _size(found)
+        found[rest] = terms[largest] // divisor[first]
+        for names, count in divisor.items():
+            key = tuple(sorted((*names, *rest)))
+            terms[key] = terms.get(key, 0) - count * found[rest]
+    return None
+
+
+def _order(names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return what products are ordered by, so that one with a factor more is the larger one."""
+    return len(names), names
+
+
+def _without(names: tuple[str, ...], factors: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return a product without some of its factors; None where it lacks one."""
+    rest = list(names)
+    for name in factors:
+        if name not in rest:
+            return None
+        rest.remove(name)
+    return tuple(rest)
 
 
 def open_size(name: str) -> Size:
