@@ -116,7 +116,9 @@ def shaken(live: Any, seed: int) -> onnx.ModelProto:
         if tensor.data_type == onnx.TensorProto.STRING:
             continue
         plain = numpy_helper.to_array(tensor)
-        if plain.dtype.kind == "f" and plain.size > 1:  # one number may be an exponent, or what others are compared with
+        if (
+            plain.dtype.kind == "f" and plain.size > 1
+        ):  # one number may be an exponent, or what others are compared with
             values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return made

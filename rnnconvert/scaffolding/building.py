@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ class Tensor:
     origin   the tensor that it is moved from, and how
     parts    the tensors that it consists of, side by side on a new first axis
     filled   the number that stands everywhere in it, None for other tensors
+    stored   the file's array that it is, "" for other tensors
     """
 
     dims: Dims
@@ -41,6 +42,7 @@ class Tensor:
     origin: tuple[Tensor, Moved] | None = None
     parts: tuple[Tensor, ...] = ()
     filled: float | None = None
+    stored: str = ""
 
     @property
     def rank(self) -> int:
@@ -55,11 +57,13 @@ class Builder:
     scope  the model whose nodes are being added
     place  where the source is being read, for messages
     words  what open axes are called, by their symbols
+    hold   adds an array of the file, for a tensor that it is
     """
 
     scope: Scope
     place: str = ""
     words: dict[str, str] = field(default_factory=dict)
+    hold: Callable[[Tensor], Value] | None = None
     _where: dict[str, tuple[Value, int]] = field(default_factory=dict)
 
     # Tensors
@@ -91,7 +95,9 @@ class Builder:
         read = [*(self.read(tensor) for tensor in inputs), *extra]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
         made = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
-        self.scope.add(kind, layer, read, [tensor.value for tensor in made if tensor.value is not None], others, **settings)
+        self.scope.add(
+            kind, layer, read, [tensor.value for tensor in made if tensor.value is not None], others, **settings
+        )
         return made
 
     def add(
@@ -109,7 +115,9 @@ class Builder:
     def read(self, tensor: Tensor) -> Value:
         """Return a tensor as the description has it, moved now if that was put off."""
         if tensor.value is None:
-            if tensor.origin is not None:
+            if tensor.stored and tensor.numbers is None and self.hold is not None:
+                tensor.value = self.hold(tensor)
+            elif tensor.origin is not None:
                 tensor.value = self._settled(*tensor.origin, tensor.dims)
             elif tensor.parts:
                 tensor.value = self.add("stack", tensor.parts, tensor.dims, axis=0, name="states").value
@@ -130,13 +138,17 @@ class Builder:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
             extra: list[Value] = []
             lengths = tuple(self.length(one, extra) for one in numbers.reshape(-1))
-            made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
+            made = self.add(
+                "sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths
+            )
         elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")
         else:
-            made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
+            made = self.add(
+                "constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype)
+            )
         assert made.value is not None
         return made.value
 
@@ -144,7 +156,9 @@ class Builder:
         """Add a tensor that is one number everywhere."""
         extra: list[Value] = []
         lengths = self.lengths(tensor.dims, extra)
-        made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
+        made = self.add(
+            "full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number
+        )
         assert made.value is not None
         return made.value
 
@@ -207,11 +221,15 @@ class Builder:
     def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """Return a tensor without axes of length 1. Raises RefusedError for another length."""
         if any(x.dims[axis] != 1 for axis in axes):
-            raise self.refuse(f"axes of lengths {[x.dims[axis] for axis in axes]} taken away", "only those of length 1 can be")
+            raise self.refuse(
+                f"axes of lengths {[x.dims[axis] for axis in axes]} taken away", "only those of length 1 can be"
+            )
         if x.parts and list(axes) == [0]:
             return x.parts[0]
         base, moved = self.moved(x)
-        return self._again(x, base, moved.squeezed(axes), tuple(dim for axis, dim in enumerate(x.dims) if axis not in axes))
+        return self._again(
+            x, base, moved.squeezed(axes), tuple(dim for axis, dim in enumerate(x.dims) if axis not in axes)
+        )
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """Return a tensor with new axes of length 1, at these places among them all."""
@@ -236,7 +254,9 @@ class Builder:
         old, extra = x.dims, list[Value]()
         front = next((n for n, (a, b) in enumerate(zip(old, dims, strict=False)) if a != b), min(len(old), len(dims)))
         most = min(len(old), len(dims)) - front
-        back = next((n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most)
+        back = next(
+            (n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most
+        )
         before, after = old[front : len(old) - back], dims[front : len(dims) - back]
         if len(after) == 1 and len(before) > 1:
             return self.add("merge axes", [x], dims, start=front, stop=front + len(before) - 1, name=x.name)
@@ -244,7 +264,9 @@ class Builder:
         if len(before) == 1 and len(after) > 1:
             inputs = [self.read(x)]
             rest = _with_one_open(after)
-            return self.add("split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name)
+            return self.add(
+                "split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name
+            )
         if len(open_ones) == 1:
             return self.add("view", [x], dims, lengths=_with_one_open(dims), name=x.name)
         inputs, lengths = [self.read(x)], list[Length | int]()
@@ -321,6 +343,41 @@ class Builder:
             return self._again(part, part, rest, dims)
         return self.add("select", [x], dims, axis=axis, index=index, name=x.name)
 
+    def slice(self, x: Tensor, axis: int, start: Dim, end: Dim, step: int) -> Tensor:
+        """Return some steps of an axis, as Python's slices take them; backwards, a whole axis alone."""
+        length = x.dims[axis]
+        if step == -1 and _is_last(start, length) and isinstance(end, int) and _is_before(end, length):
+            return self.add("flip", [x], x.dims, axis=axis, name=x.name)
+        if step < 1:
+            raise self.refuse(
+                f"a slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here"
+            )
+        first, last = _bound(start, length), _bound(end, length)
+        if first == 0 and step == 1 and last == length:
+            return x
+        if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
+            taken: Dim = max(0, -(-(last - first) // step))
+        else:
+            taken = _taken(length, first, last, step)
+        if taken == 1 and isinstance(start, int):
+            return self.unsqueeze(self.select(x, axis, start), [axis])
+        dims = tuple(taken if n == axis else dim for n, dim in enumerate(x.dims))
+        if x.filled is not None:
+            return Tensor(dims, x.dtype, x.name, filled=x.filled)
+        extra: list[Value] = []
+        inputs = [self.read(x)]
+        low, high = (self._bound(bound, length, extra, inputs) for bound in (start, end))
+        return self.add("slice", [x], dims, extra=extra, axis=axis, start=low, stop=high, step=step, name=x.name)
+
+    def _bound(self, bound: Dim, length: Dim, extra: list[Value], inputs: Sequence[Value]) -> Length | int | None:
+        """Return a bound of a slice as a node states it: None for the axis's own end, from the end where that is plain."""
+        if isinstance(bound, int):
+            return None if abs(bound) >= _FAR else bound
+        behind = bound - length
+        if isinstance(behind, int) and behind <= 0:
+            return behind or None
+        return self.length(bound, extra, inputs)
+
     def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
         """Return tensors behind one another along an axis."""
         if len(tensors) == 1:
@@ -352,7 +409,38 @@ class Builder:
                 operands.append(("input", len(inputs)))
                 inputs.append(tensor)
         kept = dtype or inputs[0].dtype
-        return self.add("elementwise", inputs, dims, kept, operation=operation, operands=tuple(operands), name=operation)
+        return self.add(
+            "elementwise", inputs, dims, kept, operation=operation, operands=tuple(operands), name=operation
+        )
+
+
+_FAR = (1 << 31) - 1
+"""From here on a bound is the end of its axis, however long that is."""
+
+
+def _is_last(start: Dim, length: Dim) -> bool:
+    return start == -1 or start == length - 1 or (isinstance(start, int) and start >= _FAR)
+
+
+def _is_before(end: int, length: Dim) -> bool:
+    return end <= -_FAR or (isinstance(length, int) and end < -length)
+
+
+def _bound(bound: Dim, length: Dim) -> Dim:
+    """Return a bound counted from the front."""
+    if isinstance(bound, Size):
+        return bound
+    if isinstance(length, int):
+        return min(max(bound + length, 0) if bound < 0 else bound, length)
+    return length if bound >= _FAR else 0 if bound <= -_FAR else length + bound if bound < 0 else bound
+
+
+def _taken(length: Dim, first: Dim, last: Dim, step: int) -> Dim:
+    """Return how many steps of an axis a slice has, where a run decides the length of one of them."""
+    taken = (last - first + (step - 1)) // step
+    if isinstance(last, int) and isinstance(length, Size) and taken != 1:
+        return Size({(f"min({length!r}, {last}) from {first!r} by {step}",): 1})  # the axis may end before
+    return taken
 
 
 def _number(tensor: Tensor) -> Any:

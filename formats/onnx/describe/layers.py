@@ -41,7 +41,9 @@ def _dense(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
 
 def _embedding(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     rows, width = _shape(found, "data")
-    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
+    return r.build.add(
+        "embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width
+    )
 
 
 # Windows
@@ -71,7 +73,9 @@ def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[
     pairs = []
     for length, window, step in zip(space, reach, strides, strict=True):
         if step > 1 and not isinstance(length, int):
-            raise r.build.refuse(f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run")
+            raise r.build.refuse(
+                f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run"
+            )
         total = max((-(-length // step) - 1) * step + window - length, 0) if isinstance(length, int) else window - 1
         less, more = total // 2, total - total // 2
         pairs.append((less, more) if auto == "SAME_UPPER" else (more, less))
@@ -118,14 +122,18 @@ def _conv_transposed(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Te
     settings, (channels, per_group, *_) = _window(r, found, x), _shape(found, "W")
     values, rank = settings.pop("values"), settings["rank"]
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
+        raise r.build.refuse(
+            "a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input"
+        )
     reach, more = reached(settings["kernel"], settings["dilation"]), listed(values, "output_padding", rank, 0)
     pads = padding(r, values, x.dims[2:], reach, settings["strides"])
     if x.dims[1] != channels:
         raise ValueError(f"{x.dims[1]} channels for a weight of {channels}")
     space = tuple(
         (length - 1) * step + over + window - low - high
-        for length, step, over, window, (low, high) in zip(x.dims[2:], settings["strides"], more, reach, pads, strict=True)
+        for length, step, over, window, (low, high) in zip(
+            x.dims[2:], settings["strides"], more, reach, pads, strict=True
+        )
     )
     filters = per_group * settings["groups"]
     return r.build.add("conv transposed first", [x], (x.dims[0], filters, *space), layer=unit.name, channels=channels, filters=filters,
@@ -142,7 +150,10 @@ def _epsilon(r: Reading, found: GraphLayer) -> float:
 def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     node, attributes = found.nodes[0], found.scope.attributes(found.nodes[0])
     if number(attributes, "training_mode", 0) or any(node.output[1:]) or not number(attributes, "spatial", 1):
-        raise r.build.refuse("a BatchNormalization in training, or of every place by itself", "it is written as it runs on what it has learned")
+        raise r.build.refuse(
+            "a BatchNormalization in training, or of every place by itself",
+            "it is written as it runs on what it has learned",
+        )
     (size,) = _shape(found, "scale")
     if x.rank < 2 or x.dims[1] != size:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
@@ -155,7 +166,9 @@ def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tens
     def rule(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
         sizes = _shape(found, "scale")
         if any(found.nodes[0].output[1:]) or x.dims[-len(sizes) :] != sizes:
-            raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
+            raise r.build.refuse(
+                f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it"
+            )
         return r.build.add(kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, found), scale=True,
                            shift="B" in found.values)  # fmt: skip
 
@@ -172,8 +185,12 @@ def _instance_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tens
 def _group_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     size, groups = max(_shape(found, "scale")), int(found.facts["num_groups"])
     if x.rank < 2 or x.dims[1] != size or size % groups:
-        raise r.build.refuse(f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel")
-    return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found))
+        raise r.build.refuse(
+            f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel"
+        )
+    return r.build.add(
+        "group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found)
+    )
 
 
 def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
@@ -181,7 +198,9 @@ def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     long = [axis for axis, size in enumerate(slopes) if size > 1]
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
-        raise r.build.refuse(f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all")
+        raise r.build.refuse(
+            f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all"
+        )
     return r.build.add("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
 
 

@@ -39,7 +39,9 @@ def _plain(operation: str, dtype: str = "") -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
         tensors = [op[number] for number in range(len(op.inputs))]
         if op.opset < _SPREADING and (op.values.get("broadcast") or op.values.get("axis")):
-            raise r.build.refuse(f"{op.kind} that spreads along a stated axis", "operator sets before 7 do that in their own way")
+            raise r.build.refuse(
+                f"{op.kind} that spreads along a stated axis", "operator sets before 7 do that in their own way"
+            )
         word = operation
         if operation == "divide" and tensors[0].dtype not in FLOATS:
             word = "divide towards zero"
@@ -100,7 +102,9 @@ def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function:
 
 def _of_one(operation: str, dtype: str = "") -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
-        return r.build.add("elementwise", [op[0]], op[0].dims, dtype, operation=operation, operands=(("input", 0),), name=operation)
+        return r.build.add(
+            "elementwise", [op[0]], op[0].dims, dtype, operation=operation, operands=(("input", 0),), name=operation
+        )
 
     return rule
 
@@ -150,7 +154,9 @@ def _softmax(word: str) -> Rule:
         x, axis = op[0], _axis(op, op[0], 1 if old else -1)
         if not old or axis == x.rank - 1:
             return _activation(r, x, word, axis=-1 if axis == x.rank - 1 else axis)
-        flat = r.build.reshape(x, (*x.dims[:axis], product(x.dims[axis:])))  # over all axes from there on, before opset 13
+        flat = r.build.reshape(
+            x, (*x.dims[:axis], product(x.dims[axis:]))
+        )  # over all axes from there on, before opset 13
         return r.build.reshape(_activation(r, flat, word), x.dims)
 
     return rule
@@ -182,7 +188,10 @@ def _cast(r: Reading, op: Op) -> Tensor:
     x = op[0]
     kind = DTYPES.get(int(op.values["to"])) if op.kind == "Cast" else np.dtype(op[1].dtype)
     if kind is None or kind.name not in (*FLOATS, "int32", "int64", "bool", "uint8", "int8"):
-        raise r.build.refuse(f"a Cast to {'text' if kind is None else kind.name}", "numbers of single precision and whole ones are known here")
+        raise r.build.refuse(
+            f"a Cast to {'text' if kind is None else kind.name}",
+            "numbers of single precision and whole ones are known here",
+        )
     if kind.name == x.dtype:
         return x
     if x.numbers is not None and (x.numbers.dtype == object or x.numbers.size <= 16):
@@ -214,7 +223,9 @@ def _reduce(r: Reading, op: Op) -> Tensor:
     elif op.kind == "ReduceL1":
         x = r.build.add("elementwise", [x], x.dims, operation="abs", operands=(("input", 0),), name="abs")
     dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.dims) if keep or axis not in axes)
-    made = r.build.add("reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind])
+    made = r.build.add(
+        "reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind]
+    )
     if op.kind == "ReduceL2":
         return r.build.add("elementwise", [made], dims, operation="sqrt", operands=(("input", 0),), name="norm")
     return made
@@ -268,7 +279,9 @@ def _reshape(r: Reading, op: Op) -> Tensor:
     x = op[0]
     shape = r.lengths(op[1]) if len(op.inputs) > 1 else [int(n) for n in op.values["shape"]]
     if not op.values.get("allowzero"):
-        shape = [x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)]
+        shape = [
+            x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)
+        ]
     return r.build.reshape(x, _filled(x, shape))
 
 
@@ -297,7 +310,9 @@ def _squeeze(r: Reading, op: Op) -> Tensor:
     axes = _axes(r, op, x)
     if axes is None:
         if any(isinstance(dim, Size) for dim in x.dims):
-            raise r.build.refuse("a Squeeze of every axis of length 1, over open axes", "how many there are is decided by a run")
+            raise r.build.refuse(
+                "a Squeeze of every axis of length 1, over open axes", "how many there are is decided by a run"
+            )
         axes = [axis for axis, dim in enumerate(x.dims) if dim == 1]
     return r.build.squeeze(x, axes)
 
@@ -325,7 +340,11 @@ def _identity(r: Reading, op: Op) -> Tensor:
 
 def _dropout(r: Reading, op: Op) -> list[Tensor | None]:
     training = op.optional(2)
-    if op.has(1) or (training is not None and (training.numbers is None or training.numbers.any())) or (op.opset < 7 and not op.values.get("is_test", 0)):
+    if (
+        op.has(1)
+        or (training is not None and (training.numbers is None or training.numbers.any()))
+        or (op.opset < 7 and not op.values.get("is_test", 0))
+    ):
         raise r.build.refuse("Dropout in training", "it is random")
     return [op[0]]
 
@@ -347,7 +366,9 @@ def _split(r: Reading, op: Op) -> list[Tensor | None]:
     if len(sizes) != count or min(sizes) < 0 or (isinstance(whole, int) and sum(sizes) != whole):
         raise ValueError(f"parts of {sizes} of {whole}")
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return [*r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))]
+    return [
+        *r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
+    ]
 
 
 def _slice(r: Reading, op: Op) -> Tensor:
@@ -357,81 +378,13 @@ def _slice(r: Reading, op: Op) -> Tensor:
     steps = r.integers(op, "steps", 4) or [1] * len(starts)
     made = x
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        made = _sliced(r, made, axis % x.rank, start, end, step)
+        made = r.build.slice(made, axis % x.rank, start, end, step)
     return made
 
 
 def _bounds(r: Reading, op: Op, key: str, index: int) -> list[Dim]:
     x = op.optional(index)
     return r.lengths(x) if x is not None else [int(n) for n in op.values[key]]
-
-
-_FAR = 1 << 31
-"""From here on a bound is the end of its axis, however long that is."""
-
-
-def _sliced(r: Reading, x: Tensor, axis: int, start: Dim, end: Dim, step: int) -> Tensor:
-    length = x.dims[axis]
-    if step == -1 and _is_last(start, length) and isinstance(end, int) and (end <= -_FAR + 1 or (isinstance(length, int) and end < -length)):
-        return r.build.add("flip", [x], x.dims, axis=axis, name=x.name)
-    if step < 1:
-        raise r.build.refuse(f"a Slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here")
-    first, last = _bound(start, length), _bound(end, length)
-    if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
-        if first == 0 and last >= length and step == 1:
-            return x
-        taken: Dim = max(0, -(-(min(last, length) - first) // step))
-    elif first == 0 and last == length and step == 1:
-        return x
-    else:
-        # Of an open axis: it is assumed to be as long as its bounds, as every run without an empty result has it.
-        taken = _taken(r, length, first, last, step)
-    if taken == 1 and isinstance(start, int):
-        return r.build.unsqueeze(r.build.select(x, axis, start), [axis])
-    dims = tuple(taken if n == axis else dim for n, dim in enumerate(x.dims))
-    extra: list[Any] = []
-    inputs = [r.build.read(x)]
-    ends = [_as_bound(r, bound, length, extra, inputs) for bound in (start, end)]
-    return r.build.add("slice", [x], dims, extra=extra, axis=axis, start=ends[0], stop=ends[1], step=step, name=x.name)
-
-
-def _is_last(start: Dim, length: Dim) -> bool:
-    return start == -1 or start == length - 1 or (isinstance(start, int) and start >= _FAR - 1)
-
-
-def _bound(bound: Dim, length: Dim) -> Dim:
-    """Return a bound counted from the front."""
-    if isinstance(bound, int) and isinstance(length, int):
-        return min(max(bound + length, 0) if bound < 0 else bound, length)
-    if isinstance(bound, int):
-        return length if bound >= _FAR - 1 else 0 if bound <= -_FAR else length + bound if bound < 0 else bound
-    return bound
-
-
-def _taken(r: Reading, length: Dim, first: Dim, last: Dim, step: int) -> Dim:
-    """Return how many numbers a slice of an open axis has."""
-    width = last - first
-    taken = (width + (step - 1)) // step
-    if isinstance(last, int) and isinstance(length, Size):
-        # x[:, :n] of an axis that may be shorter: only n = 0 or a run says how long it is
-        return (length - length) if last <= 0 else taken if isinstance(taken, int) and taken == 1 else _shorter(first, last, step, length)
-    return taken
-
-
-def _shorter(first: Dim, last: Dim, step: int, length: Size) -> Dim:
-    """Return the length of a slice that ends where its axis may end before."""
-    return Size({(f"min({length!r}, {last!r}) - {first!r} by {step}",): 1})
-
-
-def _as_bound(r: Reading, bound: Dim, length: Dim, extra: list[Any], inputs: list[Any]) -> Any:
-    if isinstance(bound, int):
-        return None if abs(bound) >= _FAR - 1 else bound
-    if bound == length:
-        return None
-    behind = bound - length
-    if isinstance(behind, int) and behind < 0:
-        return behind
-    return r.build.length(bound, extra, inputs)
 
 
 def _gather(r: Reading, op: Op) -> Tensor:
@@ -463,7 +416,9 @@ def _tile(r: Reading, op: Op) -> Tensor:
     x, by = op[0], r.integers(op, "repeats", 1)
     if by is None or len(by) != x.rank:
         raise ValueError("repeats of other axes")
-    return r.build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
+    return r.build.add(
+        "tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name
+    )
 
 
 def _pad(r: Reading, op: Op) -> Tensor:
@@ -474,7 +429,11 @@ def _pad(r: Reading, op: Op) -> Tensor:
     axes = [axis % x.rank for axis in (r.integers(op, "axes", 3) or list(range(x.rank)))]
     if stated is None or len(stated) != 2 * len(axes) or mode not in ("constant", "reflect", "edge"):
         raise r.build.refuse(f"a Pad of mode {mode!r}", "constant, reflect and edge are known here")
-    number = written(np.float32(op.values.get("value", 0.0))) if op.optional(2) is None else written(r.known(op[2], "what is padded with").reshape(())[()])
+    number = (
+        written(np.float32(op.values.get("value", 0.0)))
+        if op.optional(2) is None
+        else written(r.known(op[2], "what is padded with").reshape(())[()])
+    )
     pairs = [(0, 0)] * x.rank
     for n, axis in enumerate(axes):
         pairs[axis] = stated[n], stated[n + len(axes)]
@@ -482,7 +441,9 @@ def _pad(r: Reading, op: Op) -> Tensor:
         return x
     behind = x.rank - next(n for n, pair in enumerate(pairs) if any(pair))
     if mode != "constant" and (min(map(min, pairs)) < 0 or behind > 3 or x.rank > behind + 2):
-        raise r.build.refuse(f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so")
+        raise r.build.refuse(
+            f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so"
+        )
     dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
     return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
 
@@ -513,13 +474,17 @@ def _range(r: Reading, op: Op) -> Tensor:
 
 def _triangle(r: Reading, op: Op) -> Tensor:
     by = int(r.known(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
-    return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
+    return r.build.add(
+        "triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle"
+    )
 
 
 def _one_hot(r: Reading, op: Op) -> Tensor:
     depth, values = int(r.known(op[1], "a depth").reshape(())), r.known(op[2], "values")
     if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
-        raise r.build.refuse("OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it")
+        raise r.build.refuse(
+            "OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it"
+        )
     return r.build.add("one hot", [op[0]], (*op[0].dims, depth), op[2].dtype, count=depth, name="one_hot")
 
 
@@ -555,9 +520,16 @@ def _einsum(r: Reading, op: Op) -> Tensor:
     tensors = [op[number] for number in range(len(op.inputs))]
     letters, arrow, out = equation.partition("->")
     words = letters.split(",")
-    if not arrow or not all(word.isalpha() for word in words) or not (out.isalpha() or not out) or [len(word) for word in words] != [x.rank for x in tensors]:
+    if (
+        not arrow
+        or not all(word.isalpha() for word in words)
+        or not (out.isalpha() or not out)
+        or [len(word) for word in words] != [x.rank for x in tensors]
+    ):
         raise r.build.refuse(f"the equation {equation!r}", "only letters for every axis, with an arrow, are known here")
-    lengths = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
+    lengths = {
+        letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)
+    }
     return r.build.add("einsum", tensors, tuple(lengths[letter] for letter in out), equation=equation, name="product")
 
 
@@ -567,7 +539,10 @@ def _pool(operation: str) -> Rule:
         kernel = listed(op.values, "kernel_shape", rank)
         strides, dilation = listed(op.values, "strides", rank), listed(op.values, "dilations", rank)
         if op.has(1) or rank not in (1, 2, 3) or "kernel_shape" not in op.values:
-            raise r.build.refuse(f"a {op.kind} over {rank} axes, or with indices", "one to three axes are known here, and the values alone")
+            raise r.build.refuse(
+                f"a {op.kind} over {rank} axes, or with indices",
+                "one to three axes are known here, and the values alone",
+            )
         if operation == "average" and max(dilation) > 1:
             raise r.build.refuse("an average over places apart from one another", "torch has no such pool")
         reach, ceil = reached(kernel, dilation), bool(op.values.get("ceil_mode", 0))
@@ -595,7 +570,9 @@ def _global(operation: str) -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
         x = op[0]
         axes = tuple(range(2, x.rank))
-        return r.build.add("reduce", [x], (*x.dims[:2], *(1 for _ in axes)), operation=operation, axes=axes, keep=True, name="pooled")
+        return r.build.add(
+            "reduce", [x], (*x.dims[:2], *(1 for _ in axes)), operation=operation, axes=axes, keep=True, name="pooled"
+        )
 
     return rule
 

@@ -71,7 +71,9 @@ def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
     if state.dims[0] == batch:
         return state
     if state.dims[0] != 1 and isinstance(state.dims[0], int) and isinstance(batch, int):
-        raise r.build.refuse(f"initial states of {state.dims[0]} sequences for a batch of {batch}", "the node has no such use")
+        raise r.build.refuse(
+            f"initial states of {state.dims[0]} sequences for a batch of {batch}", "the node has no such use"
+        )
     return r.build.expand(state, (batch, state.dims[1]))
 
 
@@ -95,8 +97,13 @@ def _called(
     directions = stack.layers[0].directions
     ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
     if x.dtype != "float32" or x.dims[-1] != stack.input_size:
-        raise r.build.refuse(f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32")
-    if len({direction.cell for direction in directions}) > 1 or len({direction.hidden_size for direction in directions}) > 1:
+        raise r.build.refuse(
+            f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32"
+        )
+    if (
+        len({direction.cell for direction in directions}) > 1
+        or len({direction.hidden_size for direction in directions}) > 1
+    ):
         raise r.build.refuse("two directions of different cells", "they are written as one layer")
     batch = x.dims[0]
     r.build.call(batch, "batch")

@@ -12,7 +12,9 @@ def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
     pads = node["pads"]
     if not any(map(any, pads)):
         return x, ""
-    if all(low == high for low, high in pads) and (not value or all(2 * low <= k for (low, _), k in zip(pads, node["kernel"], strict=True))):
+    if all(low == high for low, high in pads) and (
+        not value or all(2 * low <= k for (low, _), k in zip(pads, node["kernel"], strict=True))
+    ):
         return x, f"padding={sizes([low for low, _ in pads])}"
     flat = ", ".join(str(n) for pair in pads[::-1] for n in pair)
     return f"{m.function('pad')}({x}, ({flat}){f', value={value}' if value else ''})", ""
@@ -20,12 +22,20 @@ def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
 
 def _words(node: Node, *keys: str) -> list[str]:
     names = {"strides": "stride"}
-    return [f"{names.get(key, key)}={sizes(node[key])}" for key in keys if max(node[key]) > (0 if key == "output_padding" else 1)]
+    return [
+        f"{names.get(key, key)}={sizes(node[key])}"
+        for key in keys
+        if max(node[key]) > (0 if key == "output_padding" else 1)
+    ]
 
 
 def _conv(m: Module, node: Node) -> str:
     x, padding = _pads(m, node, m(node.x))
-    words = [f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}", *_words(node, "strides", "dilation"), padding]
+    words = [
+        f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}",
+        *_words(node, "strides", "dilation"),
+        padding,
+    ]
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
     words += [] if node["bias"] else ["bias=False"]
     made = m.part(node.layer, f"nn.Conv{node['rank']}d({', '.join(filter(None, words))})")

@@ -30,7 +30,11 @@ def length(m: Module, node: Node, value: Length | int) -> str:
         factors = [f"{m(node.inputs[n])}.shape[{axis}]" if axis else f"len({m(node.inputs[n])})" for n, axis in axes]
         text = " * ".join([*([str(abs(count))] if abs(count) != 1 or not factors else []), *factors])
         words.append(f"{'-' if count < 0 else '+'} {text}")
-    return " ".join(words).removeprefix("+ ").replace("- ", "-", 1) if words[0][0] == "-" else " ".join(words).removeprefix("+ ")
+    return (
+        " ".join(words).removeprefix("+ ").replace("- ", "-", 1)
+        if words[0][0] == "-"
+        else " ".join(words).removeprefix("+ ")
+    )
 
 
 def _lengths(m: Module, node: Node, key: str = "lengths") -> str:
@@ -111,7 +115,11 @@ def _sizes(m: Module, node: Node) -> str:
 
 def _range(m: Module, node: Node) -> str:
     start, stop = (length(m, node, node[key]) for key in ("start", "stop"))
-    words = [stop] if start == "0" and node["step"] == 1 else [start, stop, *([str(node["step"])] if node["step"] > 1 else [])]
+    words = (
+        [stop]
+        if start == "0" and node["step"] == 1
+        else [start, stop, *([str(node["step"])] if node["step"] > 1 else [])]
+    )
     more = [] if node.y.dtype == "int64" else [f"dtype={_dtype(node.y.dtype)}"]
     return f"torch.arange({', '.join([*words, *more])})"
 
@@ -161,7 +169,10 @@ def _split(m: Module, node: Node) -> str:
 def _top(m: Module, node: Node) -> str:
     text = f"{m(node.x)}.topk({node['count']}, dim={node['axis']}{'' if node['largest'] else ', largest=False'})"
     m.release(node)
-    names = [m.new(value, word) if m.used(value) else "_" for value, word in zip(node.outputs, ("values", "indices"), strict=True)]
+    names = [
+        m.new(value, word) if m.used(value) else "_"
+        for value, word in zip(node.outputs, ("values", "indices"), strict=True)
+    ]
     m.line(f"{', '.join(names)} = {text}", node.y.shape)
     return ""
 

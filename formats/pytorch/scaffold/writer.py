@@ -159,7 +159,12 @@ class Module:
                 continue
             inline = following is not None and _takes(following) and following.inputs == node.outputs
             if following is not None and following.kind in _TAKING:  # one step more a line, where it stays short
-                inline = inline and _is_primary(node) and (following.kind == "dense" or node.kind in _MOVING) and len(text) < _WIDEST
+                inline = (
+                    inline
+                    and _is_primary(node)
+                    and (following.kind == "dense" or node.kind in _MOVING)
+                    and len(text) < _WIDEST
+                )
             if inline and self._uses.get(id(node.y)) == 1 and "\n" not in text:
                 self._pending[id(node.y)] = text
                 continue
@@ -234,14 +239,35 @@ _WIDEST = 100
 
 def _is_primary(node: Node) -> bool:
     """Return whether a node's line is a call or an index, so that a method may be called on it without brackets."""
-    signs = node.kind in ("arithmetic", "elementwise", "matmul", "rescale", "mask", "dot", "conv first", "pool first", "activation")
+    signs = node.kind in (
+        "arithmetic",
+        "elementwise",
+        "matmul",
+        "rescale",
+        "mask",
+        "dot",
+        "conv first",
+        "pool first",
+        "activation",
+    )
     return not signs or (node.kind == "activation" and node["name"] != "bounded_relu")
 
 
 def _takes(node: Node) -> bool:
     """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
     if node.kind == "elementwise":
-        return len(node["operands"]) == 1 and node["operation"] in ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
+        return len(node["operands"]) == 1 and node["operation"] in (
+            "sqrt",
+            "exp",
+            "log",
+            "abs",
+            "erf",
+            "sin",
+            "cos",
+            "floor",
+            "round",
+            "sign",
+        )
     return node.kind in _TAKING or (node.kind == "activation" and node["name"] != "bounded_relu")
 
 
