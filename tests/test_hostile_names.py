@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -65,6 +66,23 @@ def test_a_name_is_a_name_in_every_file_and_recipe(format: str, tmp_path: Path) 
                 [element.tag for element in ElementTree.parse(one).iter()] for one in (path, tmp_path / "plain.xml")
             ]
             assert tags[0] == tags[1], name
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_name_of_any_length_is_written_or_refused(format: str, tmp_path: Path) -> None:
+    """Containers state the length of a name in two bytes: a zip archive's entry, an attribute of HDF5."""
+    kind = next(layout.kind for layout in adapter(format).layouts(Options()))
+    for ending in registry.cards()[format].written:
+        for name in ("a" * 70_000, "a." * 35_000 + "a"):
+            layers = source(kind, "b").layers | source(kind, name).layers
+            around = {name: np.ones((2, 2), np.float32)}
+            for checkpoint in (rc.Checkpoint("memory", "canonical", layers), source(kind, "b").replace(tensors=around)):
+                path = Path(tempfile.mkdtemp(dir=tmp_path)) / f"m{ending}"
+                try:
+                    rc.save(checkpoint, path, format)
+                except (rc.RefusedError, rc.UsageError) as error:
+                    assert error.exit_code in (2, 4), (ending, error)
+                    assert not path.exists()
 
 
 def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:

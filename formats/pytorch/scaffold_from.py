@@ -1,8 +1,11 @@
-"""TorchScript archives and exported programs as rnnconvert.scaffolding describes models."""
+"""Modules and programs of PyTorch as rnnconvert.scaffolding describes models."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rnnconvert.models.runners import Loaded
 from rnnconvert.scaffolding.description import Description
@@ -11,10 +14,30 @@ NAME = "pytorch"
 
 
 def describe(path: Path, config: Path | None = None) -> Description:
-    """Return the model of a file: see formats/pytorch/describe/model.py."""
-    from rnnconvert.formats.pytorch.describe.model import describe as whole
+    """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described_files.
+
+    Raises UsageError for a file of weights, which states no model.
+    """
+    from rnnconvert.formats.pytorch.described_files.model import describe as whole
 
     return whole(path, config)
+
+
+def takes(value: Any) -> bool:
+    """Return whether a live object is a torch.nn.Module, without importing torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def describe_live(module: Any, example: Sequence[Any]) -> Description:
+    """Return the model of a live module: see formats/pytorch/described.
+
+    example  its inputs; sizes that the module does not depend on stay open
+    """
+    from rnnconvert.formats.pytorch.described.graph import traced
+    from rnnconvert.formats.pytorch.described.scopes import describe as whole
+
+    return whole(traced(module, example))
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

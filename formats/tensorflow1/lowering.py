@@ -18,9 +18,9 @@ from onnx import helper
 
 from rnnconvert.containers.graph_def import Function, Graph, Node
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
 from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.graphs.program.block import Block, needed
 
 _DEEPEST = 20
 _MOST = 200_000

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, numbers
+from rnnconvert.graphs.program.block import Block
 
 KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
 """ONNX's element types by the schema's."""

@@ -16,6 +16,7 @@ from rnnconvert.scaffolding.moved import Group, Moved, unmoved
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size, broadcast, product
 
 _INLINE = 16
+_ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 """The most numbers of a constant that are written into the file."""
 
 
@@ -267,8 +268,8 @@ class Builder:
             return self.add(
                 "split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name
             )
-        if len(open_ones) == 1:
-            return self.add("view", [x], dims, lengths=_with_one_open(dims), name=x.name)
+        if len(open_ones) < 2:
+            return self.add("reshape all", [x], dims, sizes=_with_one_open(dims), name=x.name)
         inputs, lengths = [self.read(x)], list[Length | int]()
         for dim in dims:
             try:
@@ -301,10 +302,8 @@ class Builder:
         dims = tuple(product(atom.dim for atom in group) for group in after)
         if [group for group in before if group] == [group for group in after if group]:
             away, new = _ones(before, after), _ones(after, before)
-            if not new:
-                return self.add("squeeze", [x], dims, axes=away, name=x.name)
-            if not away:
-                return self.add("unsqueeze", [x], dims, axes=new, name=x.name)
+            if not new or not away:
+                return self._ones_moved(x, away, new)
         return self._viewed(x, dims)
 
     def expand(self, x: Tensor, dims: Dims) -> Tensor:
@@ -316,6 +315,34 @@ class Builder:
         extra: list[Value] = []
         inputs = [self.read(x)]
         return self.add("expand", [x], dims, extra=extra, lengths=self.lengths(dims, extra, inputs), name=x.name)
+
+    def _ones_moved(self, x: Tensor, away: Sequence[int], new: Sequence[int]) -> Tensor:
+        """Add what takes axes of length 1 away, or puts new ones in."""
+        for axis in sorted(away, reverse=True):
+            x = self.add(
+                "squeeze", [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), axis=axis, name=x.name
+            )
+        for axis in sorted(new):
+            x = self.add("unsqueeze", [x], (*x.dims[:axis], 1, *x.dims[axis:]), axis=axis, name=x.name)
+        return x
+
+    def flip(self, x: Tensor, axis: int) -> Tensor:
+        """Return a tensor turned around along an axis."""
+        return self.add("flip", [x], x.dims, axes=(axis,), name=x.name)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """Return a tensor in another element type."""
+        if x.dtype == dtype:
+            return x
+        return self.several("cast", "", [x], [(x.dims, dtype, x.name)], dtype=dtype)[0]
+
+    def clip(self, x: Tensor, low: float | None, high: float | None) -> Tensor:
+        """Return a tensor within bounds, None for one without an end."""
+        return self.add("clip", [x], x.dims, min=low, max=high, name="clip")
+
+    def parameter(self, shape: Sequence[int], dtype: str, layer: str) -> Tensor:
+        """Return an array of the file that belongs to no layer."""
+        return self.add("parameter", [], tuple(shape), dtype, layer=layer, name=layer, sizes=tuple(shape))
 
     def stacked(self, parts: Sequence[Tensor]) -> Tensor:
         """Return tensors side by side on a new first axis."""
@@ -347,7 +374,7 @@ class Builder:
         """Return some steps of an axis, as Python's slices take them; backwards, a whole axis alone."""
         length = x.dims[axis]
         if step == -1 and _is_last(start, length) and isinstance(end, int) and _is_before(end, length):
-            return self.add("flip", [x], x.dims, axis=axis, name=x.name)
+            return self.flip(x, axis)
         if step < 1:
             raise self.refuse(
                 f"a slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here"
@@ -367,7 +394,8 @@ class Builder:
         extra: list[Value] = []
         inputs = [self.read(x)]
         low, high = (self._bound(bound, length, extra, inputs) for bound in (start, end))
-        return self.add("slice", [x], dims, extra=extra, axis=axis, start=low, stop=high, step=step, name=x.name)
+        kind = "slice between" if isinstance(low, Length) or isinstance(high, Length) else "slice"
+        return self.add(kind, [x], dims, extra=extra, axis=axis, start=low or None, end=high, step=step, name=x.name)
 
     def _bound(self, bound: Dim, length: Dim, extra: list[Value], inputs: Sequence[Value]) -> Length | int | None:
         """Return a bound of a slice as a node states it: None for the axis's own end, from the end where that is plain."""
@@ -400,6 +428,9 @@ class Builder:
         """Return a function of tensors spread over one another as numpy does it; single numbers are written out."""
         dims = broadcast([tensor.dims for tensor in tensors])
         rank = max((tensor.rank for tensor in tensors if _number(tensor) is None), default=-1)
+        if operation in _ARITHMETIC and len(tensors) > 1 and all(_number(tensor) is None for tensor in tensors):
+            alike = [self.unsqueeze(tensor, list(range(rank - tensor.rank))) for tensor in tensors]
+            return self.add("arithmetic", alike, dims, dtype or tensors[0].dtype, operation=operation, name=operation)
         inputs, operands = list[Tensor](), list[Any]()
         for tensor in tensors:
             number = _number(tensor)

@@ -17,8 +17,8 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx.node import label_of
 from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.formats.onnx.proto.fold import Call, fold
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import Work
 from rnnconvert.models.model import Unit
@@ -303,7 +303,7 @@ class Reading:
             if unit is not None and unit.made == "array" and numbers.size > _INLINE:
                 layer = self._layer_names[stored]
                 self.names[layer] = (stored,)
-                return self.build.add("array", [], numbers.shape, dtype, layer=layer, name=layer)
+                return self.build.parameter(numbers.shape, dtype, layer)
         if (
             numbers.size > _INLINE
             and produced is not None

@@ -140,7 +140,7 @@ def _hard_sigmoid(r: Reading, op: Op) -> Tensor:
         return _activation(r, op[0], "hard_sigmoid")
     scaled = r.build.elementwise("multiply", [op[0], _number(float(alpha))])
     moved = r.build.elementwise("add", [scaled, _number(float(beta))])
-    return r.build.add("clip", [moved], moved.dims, low=0, high=1, name="clip")
+    return r.build.clip(moved, 0, 1)
 
 
 def _thresholded(r: Reading, op: Op) -> Tensor:
@@ -181,7 +181,7 @@ def _clip(r: Reading, op: Op) -> Tensor:
         return x
     if low == 0 and high is None and x.dtype in FLOATS:
         return _activation(r, x, "relu")
-    return r.build.add("clip", [x], x.dims, low=low, high=high, name="clip")
+    return r.build.clip(x, low, high)
 
 
 def _cast(r: Reading, op: Op) -> Tensor:
@@ -199,7 +199,7 @@ def _cast(r: Reading, op: Op) -> Tensor:
             return Tensor(x.dims, kind.name, x.name, numbers=x.numbers)
         if x.numbers.dtype != object:
             return Tensor(x.dims, kind.name, x.name, numbers=x.numbers.astype(kind))
-    return r.build.add("cast", [x], x.dims, kind.name, to=kind.name, name="cast")
+    return r.build.cast(x, kind.name)
 
 
 # Along axes
@@ -259,9 +259,9 @@ def _cumulative(r: Reading, op: Op) -> Tensor:
     if op.values.get("exclusive"):
         raise r.build.refuse("CumSum without the number itself", "no line is known for it")
     back = bool(op.values.get("reverse"))
-    x = r.build.add("flip", [x], x.dims, axis=axis, name=x.name) if back else x
+    x = r.build.flip(x, axis) if back else x
     made = r.build.add("cumulative", [x], x.dims, axis=axis, name="sums")
-    return r.build.add("flip", [made], x.dims, axis=axis, name="sums") if back else made
+    return r.build.flip(made, axis) if back else made
 
 
 # Shapes
@@ -398,7 +398,7 @@ def _gather(r: Reading, op: Op) -> Tensor:
             return r.build.unsqueeze(r.build.select(x, axis, flat[0]), [axis])
         length = x.dims[axis]
         if isinstance(length, int) and flat == list(range(length))[::-1] and indices.rank == 1:
-            return r.build.add("flip", [x], x.dims, axis=axis, name=x.name)
+            return r.build.flip(x, axis)
     dims = (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
     return r.build.add("gather", [x, indices], dims, axis=axis, name="taken")
 

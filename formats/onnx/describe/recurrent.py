@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.weights import Direction, Recurrent
-from rnnconvert.formats.onnx.computed import Computed
+from rnnconvert.recognition.computed import Computed
 from rnnconvert.formats.onnx.describe.model import Op, Reading
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.moved import Atom, Moved
@@ -124,7 +124,7 @@ def _called(
 
 def _turned(r: Reading, x: Tensor) -> Tensor:
     """Return a sequence turned around."""
-    return r.build.add("flip", [x], x.dims, axis=1, name=x.name)
+    return r.build.flip(x, 1)
 
 
 def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tensor:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rnnconvert.formats.pytorch.scaffold.tensors import number
-from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule, sizes
+
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.writer import Module, Rule, number, sizes
 
 
 def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
@@ -17,7 +17,7 @@ def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
     ):
         return x, f"padding={sizes([low for low, _ in pads])}"
     flat = ", ".join(str(n) for pair in pads[::-1] for n in pair)
-    return f"{m.function('pad')}({x}, ({flat}){f', value={value}' if value else ''})", ""
+    return f"F.pad({x}, ({flat}){f', value={value}' if value else ''})", ""
 
 
 def _words(node: Node, *keys: str) -> list[str]:
@@ -59,7 +59,7 @@ def _pool(m: Module, node: Node) -> str:
     lowest = 'float("-inf")' if most else ""
     window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
     ceil = ", ceil_mode=True" if node["ceil"] else ""
-    name = m.function(f"{'max' if most else 'avg'}_pool{rank}d")
+    name = f"F.{'max' if most else 'avg'}_pool{rank}d"
     x, padding = _pads(m, node, m(node.x), lowest or "0.0")
     x = x.replace(", value=0.0", "")
     words = [window, padding, *_words(node, "dilation")]

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
 from rnnconvert.scaffolding.description import Length, Node
-
-
-def number(value: Any) -> str:
-    """Return a number as Python writes it: short where that is exact."""
-    if isinstance(value, (bool, int)):
-        return str(value)
-    if not math.isfinite(value):
-        return f'float("{value}")'
-    return f"{value:g}" if float(f"{value:g}") == value else repr(float(value))
+from rnnconvert.scaffolding.writer import Module, Rule, number
 
 
 def length(m: Module, node: Node, value: Length | int) -> str:
@@ -70,21 +60,6 @@ def _elementwise(m: Module, node: Node) -> str:
     return _CALLS.get(operation, f"torch.{operation}({{0}})").format(*words)
 
 
-def _clip(m: Module, node: Node) -> str:
-    ends = [f"{key}={number(node[end])}" for key, end in (("min", "low"), ("max", "high")) if node[end] is not None]
-    return f"{m(node.x)}.clamp({', '.join(ends)})"
-
-
-def _cast(m: Module, node: Node) -> str:
-    word = {"float32": "float", "float64": "double", "int64": "long", "int32": "int", "bool": "bool"}.get(node["to"])
-    return f"{m(node.x)}.{word}()" if word else f"{m(node.x)}.to({_dtype(node['to'])})"
-
-
-def _array(m: Module, node: Node) -> str:
-    shape = ", ".join(map(str, node.y.shape))
-    return m.part(node.layer, f"nn.Parameter(torch.zeros({shape}))")
-
-
 def _constant(m: Module, node: Node) -> str:
     numbers: Any = np.asarray(node["numbers"])
     plain = numbers.dtype.name in ("float32", "int64", "bool")
@@ -124,15 +99,6 @@ def _range(m: Module, node: Node) -> str:
     return f"torch.arange({', '.join([*words, *more])})"
 
 
-def _squeeze(m: Module, node: Node) -> str:
-    axes = node["axes"]
-    return f"{m(node.x)}.squeeze({axes[0] if len(axes) == 1 else axes})"
-
-
-def _unsqueeze(m: Module, node: Node) -> str:
-    return m(node.x) + "".join(f".unsqueeze({axis})" for axis in sorted(node["axes"]))
-
-
 def _merge_axes(m: Module, node: Node) -> str:
     start, stop = node["start"], node["stop"]
     last = stop == len(node.x.shape) - 1
@@ -150,7 +116,7 @@ def _at(axis: int, text: str) -> str:
 
 
 def _slice(m: Module, node: Node) -> str:
-    start, stop = ("" if node[key] is None else length(m, node, node[key]) for key in ("start", "stop"))
+    start, stop = ("" if node[key] is None else length(m, node, node[key]) for key in ("start", "end"))
     step = f":{node['step']}" if node["step"] > 1 else ""
     return m(node.x) + _at(node["axis"], f"{'' if start == '0' else start}:{stop}{step}")
 
@@ -201,11 +167,11 @@ def _pad_axes(m: Module, node: Node) -> str:
     word = "replicate" if node["mode"] == "edge" else node["mode"]
     mode = "" if word == "constant" else f', mode="{word}"'
     value = f", value={number(node['number'])}" if node["number"] else ""
-    return f"{m.function('pad')}({m(node.x)}, ({flat}){mode}{value})"
+    return f"F.pad({m(node.x)}, ({flat}){mode}{value})"
 
 
 def _one_hot(m: Module, node: Node) -> str:
-    text = f"{m.function('one_hot')}({m(node.x)}.long(), {node['count']})"
+    text = f"F.one_hot({m(node.x)}.long(), {node['count']})"
     return text if node.y.dtype == "int64" else f"{text}.to({_dtype(node.y.dtype)})"
 
 
@@ -219,16 +185,13 @@ def _method(pattern: str) -> Callable[[Module, Node], str]:
 
 
 TENSORS: dict[str, Rule] = {
-    "elementwise": _elementwise, "clip": _clip, "cast": _cast, "array": _array, "constant": _constant, "full": _full, "sizes": _sizes,
-    "range": _range, "squeeze": _squeeze, "unsqueeze": _unsqueeze, "merge axes": _merge_axes, "split axis": _split_axis,
+    "elementwise": _elementwise, "constant": _constant, "full": _full, "sizes": _sizes,
+    "range": _range, "merge axes": _merge_axes, "split axis": _split_axis,
     "view": lambda m, node: f"{m(node.x)}.reshape({_lengths(m, node)})",
     "expand": lambda m, node: f"{m(node.x)}.expand({_lengths(m, node)})",
-    "slice": _slice, "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
-    "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg, "flip": _method("{x}.flip({axis})"),
+    "slice between": _slice, "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
+    "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg, 
     "cumulative": _method("{x}.cumsum({axis})"), "tile": lambda m, node: f"{m(node.x)}.repeat({', '.join(map(str, node['by']))})",
-    "select": lambda m, node: m(node.x) + _at(node["axis"], str(node["index"])),
-    "stack": lambda m, node: f"torch.stack([{', '.join(map(m, node.inputs))}], dim={node['axis']})",
-    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
     "einsum": lambda m, node: f'torch.einsum("{node["equation"]}", {", ".join(map(m, node.inputs))})',
 }  # fmt: skip
 """The operators that are known."""
