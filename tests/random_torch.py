@@ -97,8 +97,11 @@ class Draw:
         size = self.choose(3, 4, 6, 8)
         part = self.part(f"nn.Linear({self.width}, {size}, bias={self.choose(True, True, False)})")
         self.width = size
-        function = self.choose("torch.relu({})", "torch.sigmoid({})", "F.gelu({})", "F.leaky_relu({}, 0.2)", "F.elu({})", "{}",
-                               "torch.softmax({}, dim=-1)", "F.hardsigmoid({})", "F.silu({})", "F.softplus({})", "torch.clamp({}, -0.5, 1.5)")  # fmt: skip
+        function = self.choose(
+            "torch.relu({})", "torch.sigmoid({})", "F.gelu({})", "F.leaky_relu({}, 0.2)", "F.elu({})", "{}",
+                               "torch.softmax({}, dim=-1)", "F.hardsigmoid({})", "F.silu({})", "F.softplus({})",
+            "torch.clamp({}, -0.5, 1.5)",
+        )  # fmt: skip
         self.lines.append(f"x = {function.format(f'{part}(x)')}")
 
     def norm(self) -> None:
@@ -184,7 +187,8 @@ def text(seed: int) -> tuple[str, bool]:
     if not any("LSTM" in line or "GRU" in line or "RNN" in line for line in draw.made) and draw.sequence:
         draw.recurrent()
     draw.linear()
-    body = ["class Drawn(nn.Module):", "    def __init__(self) -> None:", "        super().__init__()", *(f"        {line}" for line in draw.made),
+    made = [f"        {line}" for line in draw.made]
+    body = ["class Drawn(nn.Module):", "    def __init__(self) -> None:", "        super().__init__()", *made,
             "", "    def forward(self, x):", *(f"        {line}" for line in draw.lines), "        return x"]  # fmt: skip
     return "\n".join(
         ["import torch", "import torch.nn.functional as F", "from torch import nn", "", "", *body, ""]

@@ -48,7 +48,7 @@ class Size:
         return _size(_sum(dict(self.terms), _terms(other), -1))
 
     def __rsub__(self, other: Any) -> Dim:
-        return -self + other
+        return _size(_sum(_terms(other), dict(self.terms), -1))
 
     def __neg__(self) -> Size:
         return Size({names: -count for names, count in self.terms})
@@ -76,7 +76,8 @@ class Size:
     __rmul__ = __mul__
 
     def __mod__(self, other: Any) -> Dim:
-        return self - (self // other) * other
+        rest: Dim = self - (self // other) * other
+        return rest
 
     @property
     def positive(self) -> bool:

@@ -17,10 +17,10 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx.node import label_of
 from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.graphs.program.fold import Call, fold
-from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import Work
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder, Tensor
 from rnnconvert.scaffolding.description import Description, prune

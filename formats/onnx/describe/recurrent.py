@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.weights import Direction, Recurrent
-from rnnconvert.recognition.computed import Computed
 from rnnconvert.formats.onnx.describe.model import Op, Reading
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
+from rnnconvert.recognition.computed import Computed
 from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.sizes import Dim

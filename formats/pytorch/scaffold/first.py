@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Module, Rule, number, sizes
 

@@ -190,7 +190,7 @@ TENSORS: dict[str, Rule] = {
     "view": lambda m, node: f"{m(node.x)}.reshape({_lengths(m, node)})",
     "expand": lambda m, node: f"{m(node.x)}.expand({_lengths(m, node)})",
     "slice between": _slice, "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
-    "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg, 
+    "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg,
     "cumulative": _method("{x}.cumsum({axis})"), "tile": lambda m, node: f"{m(node.x)}.repeat({', '.join(map(str, node['by']))})",
     "einsum": lambda m, node: f'torch.einsum("{node["equation"]}", {", ".join(map(m, node.inputs))})',
 }  # fmt: skip
