@@ -150,7 +150,8 @@ GRAPHS = {
     "softmax before opset 13": one("Softmax", ["b", 3, 4], opset=11, axis=1),
     "softmax since": one("Softmax", ["b", 3, 4], opset=13, axis=1),
     "hard sigmoid": one("HardSigmoid", ["b", 3]),
-    "layer norm over two axes": one("LayerNormalization", ["b", 3, 4], {"s": numbers(3, 4), "o": numbers(3, 4, seed=1)}, axis=1, epsilon=0.1),
+    "layer norm over two axes": one("LayerNormalization", ["b", 3, 4], {
+        "s": numbers(3, 4), "o": numbers(3, 4, seed=1)}, axis=1, epsilon=0.1),
     "batch norm": one("BatchNormalization", ["b", 4, "t"], {
         "s": numbers(4), "o": numbers(4, seed=1), "m": numbers(4, seed=2), "v": numbers(4, seed=3) + 1}, epsilon=0.05),
     "gemm with factors": one("Gemm", ["b", 4], {"w": numbers(5, 4), "c": numbers(5)}, transB=1, alpha=0.5, beta=2.0),

@@ -58,12 +58,14 @@ class Builder:
     scope  the model whose nodes are being added
     place  where the source is being read, for messages
     words  what open axes are called, by their symbols
+    roles  what they are, whatever the source calls them: "batch" or "time"
     hold   adds an array of the file, for a tensor that it is
     """
 
     scope: Scope
     place: str = ""
     words: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
     hold: Callable[[Tensor], Value] | None = None
     _where: dict[str, tuple[Value, int]] = field(default_factory=dict)
 
@@ -200,6 +202,7 @@ class Builder:
     def call(self, dim: Dim, word: str) -> None:
         """Note what an open axis is, unless the source has a word for it."""
         if isinstance(dim, Size) and dim.symbol:
+            self.roles.setdefault(dim.symbol, word)
             self.words.setdefault(dim.symbol, word)
 
     # Moves

@@ -17,6 +17,18 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
     model             scope: a model in the model
 
+Graphs of operators have these besides, on tensors that spread over one another as numpy's do:
+
+    elementwise       operation; operands: ("input", number of the input) or ("number", value), in their order
+    parameter         sizes: an array of the file that belongs to no layer; constant: numbers; full: lengths, number
+    sizes, range      lengths as a tensor; start, stop, step
+    conv first        as conv, with channels behind the batch, and pads at both ends of each axis; conv transposed first,
+                      pool first (ceil, counted), instance_norm, group_norm first, prelu first likewise
+    merge axes        start, stop; split axis: axis, lengths; reshape all: sizes; view, expand: lengths
+    select, slice     axis, index; axis, start, end, step; slice between: with lengths that a run decides
+    split, top        axis, sizes; axis, count, largest: of several outputs
+    squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
+
 A tensor keeps the axes that it has in the source: what another framework wants otherwise its target turns, visibly.
 """
 
@@ -177,6 +189,7 @@ class Description:
     names    layers with weights, by their paths: what the source's file may call them, the likeliest first
     options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
     words    what open axes are called, by what Value.axes has for them
+    roles    likewise what they are, where that is known: "batch" or "time"
     """
 
     scope: Scope
@@ -184,3 +197,4 @@ class Description:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)

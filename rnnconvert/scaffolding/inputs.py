@@ -20,7 +20,8 @@ def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
     rows, masked = _read_by(description.scope, {})
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
-        lengths: dict[str, int] = {}
+        sizes = {"batch": batch, "time": time}
+        lengths = {symbol: sizes[word] for symbol, word in description.roles.items()}
         yield [_input(value, (batch, time), lengths, rows, masked, generator) for value in description.scope.inputs]
 
 

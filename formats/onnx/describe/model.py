@@ -158,7 +158,7 @@ class Reading:
         if any(id(value) in read for value in scope.outputs):
             raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
         prune(scope)
-        return Description(scope, (), self.names, words=self.build.words)
+        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
     def _input(self, value: onnx.ValueInfoProto) -> Tensor:
         kind = value.type.tensor_type

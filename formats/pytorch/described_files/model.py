@@ -121,7 +121,7 @@ class Reading:
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         prune(scope)
-        return Description(scope, (), self.names, words=self.build.words)
+        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
     def _operation(self, operation: Operation) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
