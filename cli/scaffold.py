@@ -13,6 +13,7 @@ _EPILOG = """\b
 Examples:
   rnnconvert scaffold model.h5 --to pytorch -o model.py
   rnnconvert scaffold model.keras --to pytorch -o model.py --verify
+  rnnconvert scaffold model.onnx --to pytorch -o model.py --verify
   rnnconvert scaffold model.h5 -o model.py --weights model.pt --verify
   rnnconvert scaffold model.h5 --to keras -o model.py --weights model.keras
   rnnconvert scaffold weights.h5 --config model.json -o model.py
@@ -53,7 +54,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(ScaffoldOptions)
 def scaffold(asked: ScaffoldOptions) -> None:
-    """Write Python code for SOURCE, a whole Keras model, in another framework."""
+    """Write Python code for SOURCE, a whole model of Keras, ONNX or PyTorch, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
     done = write(

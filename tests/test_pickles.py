@@ -252,3 +252,8 @@ def test_changed_bytes_raise_our_errors_only(seed: bytes, edits: list[tuple[int,
 def test_any_instructions_raise_our_errors_only(codes: list[bytes]) -> None:
     with contextlib.suppress(RnnConvertError):
         load(b"".join(code + bytes(2) for code in codes) + b".")
+
+
+def test_a_model_of_words_that_keeps_the_function_hash_is_no_attack() -> None:
+    """gensim's Word2Vec has it as an attribute; Python 2 called its module __builtin__."""
+    assert load(pickle.dumps({"hashfxn": hash}, 2))["hashfxn"].name == "hash"

@@ -10,8 +10,8 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
-from rnnconvert.formats.onnx.fuse import steps
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.recognition import steps
+from rnnconvert.recognition.expression import UnmatchedError
 
 GOLDEN = Path(__file__).parent / "golden" / "tflite_unrolled"
 

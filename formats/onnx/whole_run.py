@@ -107,16 +107,22 @@ def _type(text: str) -> Any:
 
 
 def shaken(live: Any, seed: int) -> onnx.ModelProto:
-    """Return a copy with the numbers of every floating-point initializer moved."""
+    """Return a copy with the numbers of every floating-point tensor moved, also in Constant nodes, branches and functions."""
     import onnx
     from onnx import numpy_helper
+
+    from rnnconvert.formats.onnx.proto.write import tensors
 
     made = onnx.ModelProto()
     made.CopyFrom(_proto(live))
     generator = np.random.default_rng(seed)
-    for tensor in made.graph.initializer:
+    for tensor in tensors(made):
+        if tensor.data_type == onnx.TensorProto.STRING:
+            continue
         plain = numpy_helper.to_array(tensor)
-        if plain.dtype.kind == "f" and plain.size:
+        if (
+            plain.dtype.kind == "f" and plain.size > 1
+        ):  # one number may be an exponent, or what others are compared with
             values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return made

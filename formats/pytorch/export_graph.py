@@ -38,8 +38,13 @@ def follow(module: Any) -> Program:
     for spec in module["signature"]["input_specs"]:
         for name, kept in _inputs(spec):
             values[name] = program.kept(kept) if kept else program.input(name, dims.get(name))
+            if not kept and name in graph["tensor_values"]:
+                values[name].dtype = str(DTYPES.get(graph["tensor_values"][name]["dtype"], ""))
     for node in graph["nodes"]:
         _node(program, node, values, dims)
+    given = [spec["user_output"]["arg"] for spec in module["signature"]["output_specs"] if "user_output" in spec]
+    if len(given) == len(module["signature"]["output_specs"]):  # others are what it changes besides
+        program.outputs = [_argument(one, values) for one in given]
     return program
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.errors import UsageError
 from rnnconvert.models.runners import Loaded
 from rnnconvert.scaffolding.description import Description
 
@@ -15,10 +14,13 @@ NAME = "pytorch"
 
 
 def describe(path: Path, config: Path | None = None) -> Description:
-    """Raise UsageError: a file of weights states no model."""
-    raise UsageError(
-        f"{path} holds weights without a model. Models come from files that state their layers, or from a live module"
-    )
+    """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described_files.
+
+    Raises UsageError for a file of weights, which states no model.
+    """
+    from rnnconvert.formats.pytorch.described_files.model import describe as whole
+
+    return whole(path, config)
 
 
 def takes(value: Any) -> bool:

@@ -105,11 +105,12 @@ _HARMLESS_BUILTINS = frozenset(
         "basestring",
         "xrange",
         "getattr",
+        "hash",
         "print",
     }
 )
-# getattr is here because Python 3.11 pickles an enum's member as getattr(class, name). It is not
-# called, like anything else: what it would have returned is a Foreign object.
+# getattr is here because Python 3.11 pickles an enum's member as getattr(class, name), and hash because gensim's models have it as
+# an attribute. Neither is called, like anything else: what getattr would have returned is a Foreign object.
 
 
 def global_named(module: str, name: str) -> Global | None:

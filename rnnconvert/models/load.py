@@ -40,6 +40,8 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 PathLike = str | os.PathLike[str]
 ALL = "all"
 """What stands for every difference of settings among those that the caller takes over."""
+_INLINE = 16
+"""The most numbers of a constant that the code of a model states itself."""
 Watch = Callable[..., None]
 """Called with what is being done; where it is counted, with what is done and all there is."""
 
@@ -222,13 +224,16 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     accepted = (*wishes.accept, *told.accept)
     if ALL in accepted:
         found = replace(found, pairs=[_around_alike(one) for one in found.pairs])
+        taken_over = [word for word in ("initial_state", "unaccounted") if word not in accepted]
+    else:
+        taken_over = []
     flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
-    filling = fill(found.pairs, target, source, accepted, flattening)
+    filling = fill(found.pairs, target, source, (*accepted, *taken_over), flattening)
     unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
     problems = [*filling.problems, *_halves(found, target, filling)]
     problems += [str(one) for one in unlike if one.matters == "function" and not {one.option, ALL} & set(accepted)]
     if wishes.strict:
-        problems += _unsettled(found, target, source)
+        problems += _unsettled(found, target, source, _INLINE if ALL in accepted else 0)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)
@@ -308,8 +313,11 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
     return problems
 
 
-def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
-    """Return what a strict transplant does not leave open; of the names of one memory, one is enough."""
+def _unsettled(found: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
+    """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
+
+    inline  how many numbers an array of no layer may have that the code around the target states itself
+    """
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
@@ -326,6 +334,7 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
         f"use {Flag('partial')}, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
+        and not (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays))
     ]
     return problems
 

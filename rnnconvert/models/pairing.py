@@ -131,7 +131,7 @@ class _Work:
                 )
             if two not in self.sources:
                 raise UsageError(f"the layer {other!r} of the source cannot fill two layers of the target")
-            kind = self.common(one, two)
+            kind = self.common(one, two, named=True)
             if kind is None:
                 raise UsageError(self._why_not(one, two))
             self.add(one, two, kind, said, "told")
@@ -186,11 +186,14 @@ class _Work:
             self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
         return self._sizes[id(unit)]
 
-    def common(self, one: Unit, two: Unit) -> str | None:
-        """Return the kind that both layers are, in the same sizes, or None."""
+    def common(self, one: Unit, two: Unit, named: bool = False) -> str | None:
+        """Return the kind that both layers are, in the same sizes, or None.
+
+        named  whether the caller named the two, so that arrays of no layer need not be called alike
+        """
         ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
         same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
-        if same == ["array"] and _components(one.name)[-1:] != _components(two.name)[-1:]:
+        if same == ["array"] and not named and _components(one.name)[-1:] != _components(two.name)[-1:]:
             return None  # an array of no layer is known by its name alone
         return same[0] if same else None
 

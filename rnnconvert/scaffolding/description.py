@@ -17,6 +17,18 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
     model             scope: a model in the model
 
+Graphs of operators have these besides, on tensors that spread over one another as numpy's do:
+
+    elementwise       operation; operands: ("input", number of the input) or ("number", value), in their order
+    parameter         sizes: an array of the file that belongs to no layer; constant: numbers; full: lengths, number
+    sizes, range      lengths as a tensor; start, stop, step
+    conv first        as conv, with channels behind the batch, and pads at both ends of each axis; conv transposed first,
+                      pool first (ceil, counted), instance_norm, group_norm first, prelu first likewise
+    merge axes        start, stop; split axis: axis, lengths; reshape all: sizes; view, expand: lengths
+    select, slice     axis, index; axis, start, end, step; slice between: with lengths that a run decides
+    split, top        axis, sizes; axis, count, largest: of several outputs
+    squeeze, unsqueeze, stack, flip, tile, pad axes, gather, gather elements, arg, cumulative, triangle, one hot, matmul, einsum
+
 A tensor keeps the axes that it has in the source: what another framework wants otherwise its target turns, visibly.
 """
 
@@ -35,13 +47,29 @@ class Value:
     """A tensor of the model.
 
     name   what the source calls it, or the layer that gives it
-    shape  its axes, the batch first; None for those that are open
+    shape  its axes, the batch first where the source has one; None for those that are open
     dtype  its element type
+    axes   what tells open axes of one length from those of another, "" for other axes; none where the source does not tell
     """
 
     name: str
     shape: Shape
     dtype: str = "float32"
+    axes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Length:
+    """A length that a run decides: a sum of products.
+
+    terms  for each product a whole number, and the axes that are multiplied: the number of the node's input, and its axis
+    """
+
+    terms: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+Lengths = tuple[Length | int, ...]
+"""Lengths of axes; -1 for the one that is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +188,13 @@ class Description:
     notes    what a reader of the written file should know
     names    layers with weights, by their paths: what the source's file may call them, the most likely first
     options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
+    words    what open axes are called, by what Value.axes has for them
+    roles    likewise what they are, where that is known: "batch" or "time"
     """
 
     scope: Scope
     notes: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)

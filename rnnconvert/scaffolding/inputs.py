@@ -20,18 +20,23 @@ def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
     rows, masked = _read_by(description.scope, {})
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
-        yield [_input(value, batch, time, rows, masked, generator) for value in description.scope.inputs]
+        sizes = {"batch": batch, "time": time}
+        lengths = {symbol: sizes[word] for symbol, word in description.roles.items()}
+        yield [_input(value, (batch, time), lengths, rows, masked, generator) for value in description.scope.inputs]
 
 
 def _input(
     value: Value,
-    batch: int,
-    time: int,
+    sizes: tuple[int, int],
+    lengths: dict[str, int],
     rows: Mapping[int, int],
     masked: Mapping[int, float],
     generator: np.random.Generator,
 ) -> Array:
-    shape = [(time if axis else batch) if size is None else size for axis, size in enumerate(value.shape)]
+    words = (*value.axes, *[""] * (len(value.shape) - len(value.axes)))
+    chosen = [sizes[min(axis, 1)] for axis in range(len(value.shape))]
+    chosen = [lengths.setdefault(word, size) if word else size for word, size in zip(words, chosen, strict=True)]
+    shape = [open_size if size is None else size for open_size, size in zip(chosen, value.shape, strict=True)]
     if value.dtype == "bool":
         return generator.random(shape) < 0.7
     integers = id(value) in rows or value.dtype != "float32"
@@ -60,6 +65,8 @@ def _read_by(scope: Scope, same: dict[int, int]) -> tuple[dict[int, int], dict[i
     for node in scope.nodes:
         if node.kind == "embedding":
             rows[origin(node.x)] = min(node["input_size"], rows.get(origin(node.x), node["input_size"]))
+        elif node.kind == "mask" and node["operation"] == "lengths":
+            rows[origin(node.x)] = min(time for _, time in BATCHES_AND_TIMES)
         elif node.kind == "mask" and "value" in node.settings:
             masked[origin(node.x)] = node["value"]
         elif node.kind == "model":

@@ -137,7 +137,7 @@ def scaffold(
 ) -> Scaffolded:
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
-    source   a whole model: a file that states its layers, weights alone, or a live torch.nn.Module
+    source   a whole model: a file of Keras, ONNX, TorchScript or torch.export, weights alone, or a live torch.nn.Module
     to       the framework to write for: "pytorch", "keras" or "flax" (its nnx)
     output   the .py file to write; None returns its text alone
     example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +15,23 @@ from typing import Any, ClassVar
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
-from rnnconvert.scaffolding.names import Names, class_name, comment, identifier
+from rnnconvert.scaffolding.names import RESERVED, Names, class_name, comment, identifier
 
 Rule = Callable[[Any, Node], str]
 """Returns the expression that a node is for a Module, or "" where it wrote its lines itself."""
 _PLAIN_INPUTS = ("input", "keras_tensor", "input_layer", "inputs")
+
+
+_MOVING = (
+    "transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice",
+)  # fmt: skip
+_TAKING = ("dense", *_MOVING)
+"""What is written behind an expression as behind a variable."""
+_CALLED = ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
+"""Functions of one tensor that are calls."""
+_WIDEST = 100
+"""The longest expression that another is written around."""
+_WORD = re.compile(r"[a-z][a-z_]{0,19}")
 
 
 @dataclass
@@ -30,6 +44,7 @@ class File:
     loops     the cells that the framework lacks, by the names of their classes, and what they are asked for: "both ways", "masked"
     helpers   the functions and classes that stand before them
     imports   the lines that import what is needed besides the framework itself
+    words     what open axes are called, by what Value.axes has for them
     """
 
     names: Names
@@ -38,6 +53,7 @@ class File:
     loops: dict[str, tuple[Any, set[str]]] = field(default_factory=dict)
     helpers: list[str] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
+    words: Mapping[str, str] = field(default_factory=dict)
 
     def helper(self, name: str) -> str:
         """Return a helper's name, and see that it stands in the file."""
@@ -129,7 +145,8 @@ class Module(ABC):
     def new(self, value: Value, wanted: str = "") -> str:
         """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
         chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
-        return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
+        stem = identifier(value.name.rstrip("_0123456789") or "x").rstrip("_") or "x"
+        return self._let(value, "x" if chain else wanted or ("x" if stem in RESERVED else stem))
 
     def free(self, value: Value) -> None:
         """Let the variable of a tensor be taken again."""
@@ -142,6 +159,10 @@ class Module(ABC):
     def line(self, text: str, shape: Shape | None = None) -> None:
         """Add a line of code, with the axes of what it computes."""
         self.lines.append(text + (f"  # {axes(shape)}" if shape is not None else ""))
+
+    def axes(self, value: Value) -> str:
+        """Return the axes of a tensor, as a comment, by the source's words where it has any."""
+        return axes(value.shape, [self.file.words.get(word, "") for word in value.axes])
 
     # The nodes
 
@@ -170,14 +191,20 @@ class Module(ABC):
             )
             following = next((n for n in nodes[number + 1 :] if id(n) not in self._joined), None)
             inline = following is not None and self.takes(following) and following.inputs == end.outputs
+            if (
+                inline and following is not None and following.kind in _TAKING
+            ):  # one step more a line, where it stays short
+                inline = (following.kind == "dense" or end.kind in _MOVING) and _is_primary(end) and len(text) < _WIDEST
             if inline and self._uses.get(id(end.y)) == 1 and "\n" not in text:
                 self._pending[id(end.y)] = text
                 continue
-            self.line(f"{self.new(end.y)} = {text}", end.y.shape)
+            self.line(f"{self.new(end.y)} = {text}  # {self.axes(end.y)}")
 
     def takes(self, node: Node) -> bool:
         """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
-        return node.kind == "activation" and node["name"] != "bounded_relu"
+        if node.kind == "elementwise":
+            return len(node["operands"]) == 1 and node["operation"] in _CALLED
+        return node.kind in _TAKING or (node.kind == "activation" and node["name"] != "bounded_relu")
 
     def joins(self, node: Node, kind: str) -> Node | None:
         """Return the next node, where it is of a kind and alone reads this one: the line of this one does its work, too."""
@@ -226,11 +253,11 @@ class Module(ABC):
     def title(self, first: bool) -> str:
         """Return what the model reads and gives, as a sentence."""
         inputs = [
-            f"{argument} {axes(value.shape)}" + ("" if value.dtype == "float32" else f", {value.dtype}")
+            f"{argument} {self.axes(value)}" + ("" if value.dtype == "float32" else f", {value.dtype}")
             for argument, value in zip(self.arguments, self.scope.inputs, strict=True)
         ]
         title = "The whole model" if first else f"The model {comment(self.scope.name)!r} in the model"
-        return f"{title}: {', '.join(inputs)} to {', '.join(axes(value.shape) for value in self.scope.outputs)}."
+        return f"{title}: {', '.join(inputs)} to {', '.join(map(self.axes, self.scope.outputs))}."
 
     def forgetting(self) -> list[str]:
         """Return the lines of a method that forgets the states of the last call, [] where there are none."""
@@ -249,8 +276,18 @@ class Module(ABC):
     number = 0
 
 
+def _is_primary(node: Node) -> bool:
+    """Return whether a node's line is a call or an index, so that a method may be called on it without brackets."""
+    signs = ("arithmetic", "elementwise", "matmul", "rescale", "mask", "dot", "conv first", "pool first")
+    return node.kind not in signs
+
+
 def number(value: float) -> str:
     """Return a number as Python writes it: short where that is exact."""
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return f'float("{value}")'
     return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
@@ -318,12 +355,15 @@ def place(node: Node) -> str:
     return f"[{':, ' * node['axis']}{inside}]"
 
 
-def axes(shape: Sequence[int | None]) -> str:
-    """Return the axes of a tensor, as a comment."""
+def axes(shape: Sequence[int | None], named: Sequence[str] = ()) -> str:
+    """Return the axes of a tensor, as a comment.
+
+    named  words for the open ones, where the source has them; "" for one without
+    """
     open_axes = ("batch", "time") if len(shape) > 1 else ("batch",)
-    words = [
-        str(size) if size is not None else open_axes[n] if n < len(open_axes) else "n" for n, size in enumerate(shape)
-    ]
+    default = [open_axes[n] if n < len(open_axes) and not any(named) else "n" for n in range(len(shape))]
+    given = [word if _WORD.fullmatch(word) else "" for word in (*named, *[""] * (len(shape) - len(named)))]
+    words = [str(size) if size is not None else given[n] or default[n] for n, size in enumerate(shape)]
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
@@ -360,6 +400,7 @@ class Style:
 def text(description: Description, source: str, style: Style) -> str:
     """Return the file. Raises RefusedError for a layer without an equivalent."""
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
+    file.words = description.words
     word = class_name(top.name)
     name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
     bodies = []
@@ -387,7 +428,8 @@ def text(description: Description, source: str, style: Style) -> str:
         more="".join(f", {option}" for option in options), options="".join(f", {option}={option}" for option in options),
         others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
     ))  # fmt: skip
-    zeros = ", ".join(style.zeros(_sizes(value), value.dtype) for value in top.inputs)
+    lengths: dict[str, int] = {}
+    zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
     parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
     body = [*table, *(f"\n{part}" for part in parts)]
     head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
@@ -404,9 +446,12 @@ def text(description: Description, source: str, style: Style) -> str:
     return "\n".join(["\n".join(head), *body])
 
 
-def _sizes(value: Value) -> str:
-    """Return sizes for an input, with numbers for its open axes."""
-    listed = ", ".join(str(size or (16 if axis else 2)) for axis, size in enumerate(value.shape))
+def _sizes(value: Value, lengths: dict[str, int]) -> str:
+    """Return sizes for an input, with numbers for its open axes, the same for those that are as long as one another."""
+    words = (*value.axes, *[""] * (len(value.shape) - len(value.axes)))
+    chosen = [16 if axis else 2 for axis in range(len(value.shape))]
+    chosen = [lengths.setdefault(word, size) if word else size for word, size in zip(words, chosen, strict=True)]
+    listed = ", ".join(str(chosen[axis] if size is None else size) for axis, size in enumerate(value.shape))
     return listed if len(value.shape) > 1 else f"{listed},"
 
 

@@ -57,6 +57,10 @@ class Uses:
         """Return how many axes a value has; -1 where the graph does not show it."""
         return self._ranks.get(value, -1)
 
+    def any(self, value: str) -> bool:
+        """Return whether a node reads a value, or it is an output of the graph."""
+        return bool(self._readers.get(value))
+
     def only(self, value: str) -> onnx.NodeProto | None:
         """Return the one node that reads a value; None if there are more, or it is an output of the graph."""
         readers = self._readers.get(value, [])

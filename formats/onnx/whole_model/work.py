@@ -40,12 +40,14 @@ class Work:
     arrays      every array by its name in the model: its tensor's, where it is stored as one
     values      the graph's value that each of them is
     inputs      the nodes' inputs that read each array of a layer
+    found       the layers without recurrence, by name; those that are called again under names of their own
     """
 
     checkpoint: Checkpoint
     arrays: dict[str, Array] = field(default_factory=dict)
     values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     inputs: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
+    found: dict[str, GraphLayer] = field(default_factory=dict)
     _places: dict[str, Place | None] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
     _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
@@ -98,6 +100,8 @@ class Work:
                 first = seen.get(_what(unit))
                 unit = unit.replace(name=unique(unit.name, taken))
                 taken.add(unit.name)
+                if id(node) in plain:
+                    self.found[unit.name] = plain[id(node)]
                 if first is not None:
                     twice = True  # a layer that is called twice is one, with two names
                     units.append(unit.replace(alias=first))

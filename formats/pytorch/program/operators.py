@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.program import Argument, Program, Ref, Several, refs
+from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, Program, Ref, Several, refs
 from rnnconvert.graphs import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
@@ -19,6 +19,20 @@ def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: 
 
     name  its name in aten, without an overload; an underscore at its end for one in place
     """
+    called = (
+        name,
+        [program.current(one) for one in inputs],
+        {key: program.current(one) for key, one in keywords.items()},
+    )
+    before = len(program.operations)
+    result = _noted(program, name, inputs, keywords)
+    for operation in program.operations[before:]:
+        if operation.kind != CHANGED:
+            operation.called = called
+    return result
+
+
+def _noted(program: Program, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
     if isinstance(keywords.get("out"), Ref | list):
         # What is handed over to be filled is changed, whatever else the operator does.
         operation = program.apply(f"{name} into a given tensor", [*inputs, *keywords.values()])

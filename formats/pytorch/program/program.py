@@ -54,6 +54,7 @@ class Ref:
     kept       the name of a parameter, buffer or constant
     version    how often its elements had been changed when it was made
     dims       the lengths of its axes, where they are stated
+    dtype      its element type, where it is stated
     """
 
     name: str
@@ -62,6 +63,7 @@ class Ref:
     kept: str = ""
     version: int = 0
     dims: Dims | None = None
+    dtype: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -75,6 +77,7 @@ class Operation:
     base     the elements that it changes in place, if it does
     loop     the loop in whose body it stands, if it is in one
     outputs  what it gives, by number; those that nothing reads are left out
+    called   the operator as the code calls it: its name, its arguments, and those that it names
     """
 
     kind: str
@@ -84,6 +87,7 @@ class Operation:
     base: Storage | None = None
     loop: object = None
     outputs: dict[int, Ref] = field(default_factory=dict)
+    called: tuple[str, list[Any], dict[str, Any]] | None = None
 
 
 Argument: TypeAlias = "Any"
@@ -98,10 +102,16 @@ class Several:
 
 
 class Program:
-    """The operators of a program in their order."""
+    """The operators of a program in their order.
+
+    inputs   what it is called with
+    outputs  what it gives: a value, or a list of them
+    """
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
+        self.inputs: list[Ref] = []
+        self.outputs: Argument = None
         self.loop: object = None
         self._kept: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
@@ -109,7 +119,8 @@ class Program:
 
     def input(self, name: str, dims: Dims | None = None) -> Ref:
         """Return a new value that nothing in the program gives."""
-        return Ref(name, Storage(), dims=dims)
+        self.inputs.append(Ref(name, Storage(), dims=dims))
+        return self.inputs[-1]
 
     def kept(self, name: str) -> Ref:
         """Return a parameter, buffer or constant by its name."""
@@ -128,7 +139,7 @@ class Program:
         if len(self.operations) >= MAX_OPERATIONS:
             raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
         plain = kind.rstrip("_") if not kind.startswith("__") else kind
-        read = [self._read(one) for one in inputs]
+        read = [self.current(one) for one in inputs]
         operation = Operation(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
@@ -148,10 +159,10 @@ class Program:
             operation.outputs[number] = Ref(name or f"{operation.label}", storage, operation, version=storage.version)
         return operation.outputs[number]
 
-    def _read(self, value: Argument) -> Argument:
+    def current(self, value: Argument) -> Argument:
         """Return an argument as it stands now."""
         if isinstance(value, list | tuple):
-            return [self._read(one) for one in value]
+            return [self.current(one) for one in value]
         if not isinstance(value, Ref) or not self.is_changed(value):
             return value
         current = self._now.get(value)

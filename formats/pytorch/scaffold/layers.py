@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
+from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Module, Rule, attention, last, letters, number, place, sizes, span
 
@@ -11,6 +13,7 @@ _FUNCTIONS = {
     "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
     "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
     "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
+    "gelu_tanh": 'F.gelu({x}, approximate="tanh")', "hard_swish": "F.hardswish({x})", "mish": "F.mish({x})", "celu": "F.celu({x}, {alpha})",
     **{name: f"torch.{name}({{x}})" for name in ("abs", "sqrt", "log", "square", "neg")},
 }  # fmt: skip
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
@@ -100,7 +103,7 @@ def _reduce(m: Module, node: Node) -> str:
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
         return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
-    word = {"max": "amax", "min": "amin", "mean": "mean", "sum": "sum"}[node["operation"]]
+    word = {"max": "amax", "min": "amin"}.get(node["operation"], node["operation"])
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
@@ -273,6 +276,7 @@ _MASKS = {
     "widened": "{0}.unsqueeze(-1)", "ones": "torch.ones_like({0}, dtype=torch.bool)", "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
     "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
     "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
+    "lengths": "torch.arange({1}.shape[1], device={1}.device) < {0}.unsqueeze(1)",
 }  # fmt: skip
 
 
@@ -326,6 +330,6 @@ RULES: dict[str, Rule] = {
     "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
     "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
-    "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])",
+    "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])", **TENSORS, **FIRST,
 }  # fmt: skip
 """The kinds that are known."""

@@ -83,7 +83,7 @@ def _lines(m: Module, node: Node, call: str, both: bool, lstm: bool) -> None:
         m.line(f"_, {target} = {call}")
     if keeps and ends_needed:
         m.line(f"{ends} = {keeps}")
-    if not sequences:
+    if not sequences and (merge != "concat" or m.used(outs[0])):
         if not both:
             m.line(f"{m.new(outs[0])} = h[0]", node.y.shape)
         elif merge == "concat":

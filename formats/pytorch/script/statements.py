@@ -35,7 +35,7 @@ def follow(archive: Archive) -> Program:
     method = kind.methods["forward"]
     inputs = [run.program.input(name) for name, default in method.parameters[1:] if default is None]
     try:
-        run.call(method, [Module(""), *inputs], {})
+        run.program.outputs = run.argument(run.call(method, [Module(""), *inputs], {}))
     except RecursionError:
         raise TooLongError("its functions call one another too often") from None
     except RaisedError:

@@ -33,7 +33,7 @@ class UnreadError(Exception):
     """Code that is not of the form that is known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Function:
     """A function or method: its parameters with their defaults, and the lines of its body."""
 

@@ -1,0 +1,1 @@
+"""Whole ONNX models as rnnconvert.scaffolding describes models."""

@@ -1,0 +1,211 @@
+"""The layers with weights of an ONNX graph, as rnnconvert.scaffolding.description has them. Source: onnx/docs/Operators.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.onnx.describe.model import Reading
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number, single
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.sizes import Dim, Dims
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def layer(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    """Return what a layer gives."""
+    rule = _LAYERS.get(found.operator)
+    if rule is None:
+        raise r.build.refuse(f"a layer {found.operator}", "no line is known for it")
+    if x.dtype != "float32" and found.operator != "Gather":
+        raise r.build.refuse(f"a layer {found.operator} of {x.dtype}", "only float32 is known here")
+    return rule(r, unit, found, x)
+
+
+def _shape(found: GraphLayer, word: str) -> tuple[int, ...]:
+    array = found.scope.constant(found.values[word])
+    assert array is not None
+    return tuple(array.shape)
+
+
+def _dense(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    weight = _shape(found, "B")
+    inputs, units = weight[::-1] if found.operator == "Gemm(transB=1)" else weight
+    if x.rank < 2 or x.dims[-1] != inputs:
+        raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "the last axis is not the matrix's")
+    dims = (*x.dims[:-1], units)
+    return r.build.add("dense", [x], dims, layer=unit.name, units=units, bias="C" in found.values)
+
+
+def _embedding(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    rows, width = _shape(found, "data")
+    return r.build.add(
+        "embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width
+    )
+
+
+# Windows
+
+
+def listed(values: Mapping[str, Any], key: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """Return an attribute that has a number for each axis of space."""
+    stated = tuple(int(n) for n in values.get(key) or [default] * rank)
+    if len(stated) != rank:
+        raise ValueError(f"{key} of {len(stated)} numbers for {rank} axes")
+    return stated
+
+
+def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[int], strides: Sequence[int]) -> Pads:
+    """Return how many places are added at both ends of each axis of space.
+
+    Raises RefusedError where that depends on lengths that a run decides.
+    """
+    rank, auto = len(space), values.get("auto_pad", "NOTSET")
+    if auto in ("NOTSET", "VALID"):
+        stated = listed(values, "pads", 2 * rank, 0) if auto == "NOTSET" else (0,) * 2 * rank
+        if min(stated) < 0:
+            raise r.build.refuse("pads below zero", "they would take places away")
+        return tuple(zip(stated[:rank], stated[rank:], strict=True))
+    if auto not in ("SAME_UPPER", "SAME_LOWER"):
+        raise ValueError(f"auto_pad {auto!r}")
+    pairs = []
+    for length, window, step in zip(space, reach, strides, strict=True):
+        if step > 1 and not isinstance(length, int):
+            raise r.build.refuse(
+                f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run"
+            )
+        total = max((-(-length // step) - 1) * step + window - length, 0) if isinstance(length, int) else window - 1
+        less, more = total // 2, total - total // 2
+        pairs.append((less, more) if auto == "SAME_UPPER" else (more, less))
+    return tuple(pairs)
+
+
+def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
+    """Return how many windows an axis has. Raises ValueError where it has none."""
+    free = length + pads[0] + pads[1] - window
+    if isinstance(free, int) and free < 0:
+        raise ValueError("a window longer than its axis")
+    return (free + (stride - 1 if ceil else 0)) // stride + 1
+
+
+def _window(r: Reading, found: GraphLayer, x: Tensor) -> dict[str, Any]:
+    values = r.attributes(found.scope, found.nodes[0])
+    kernel = _shape(found, "W")[2:]
+    rank = len(kernel)
+    if x.rank != rank + 2 or rank not in (1, 2, 3):
+        raise r.build.refuse(f"a convolution over {x.rank - 2} axes", "one, two and three are known here")
+    if tuple(values.get("kernel_shape") or kernel) != kernel:
+        raise ValueError("kernel_shape is not the weight's")
+    return {"rank": rank, "kernel": kernel, "strides": listed(values, "strides", rank), "dilation": listed(values, "dilations", rank),
+            "groups": int(values.get("group", 1)), "bias": "B" in found.values, "values": values}  # fmt: skip
+
+
+def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """Return from where to where a window reaches, holes included."""
+    return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+
+
+def _conv(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    settings, (filters, channels, *_) = _window(r, found, x), _shape(found, "W")
+    values, reach = settings.pop("values"), reached(settings["kernel"], settings["dilation"])
+    if x.dims[1] != channels * settings["groups"]:
+        raise ValueError(f"{x.dims[1]} channels for a weight of {channels} in {settings['groups']} groups")
+    pads = padding(r, values, x.dims[2:], reach, settings["strides"])
+    space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
+    return r.build.add("conv first", [x], (x.dims[0], filters, *space), layer=unit.name, channels=channels * settings["groups"],
+                       filters=filters, pads=pads, **settings)  # fmt: skip
+
+
+def _conv_transposed(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    settings, (channels, per_group, *_) = _window(r, found, x), _shape(found, "W")
+    values, rank = settings.pop("values"), settings["rank"]
+    if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        raise r.build.refuse(
+            "a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input"
+        )
+    reach, more = reached(settings["kernel"], settings["dilation"]), listed(values, "output_padding", rank, 0)
+    pads = padding(r, values, x.dims[2:], reach, settings["strides"])
+    if x.dims[1] != channels:
+        raise ValueError(f"{x.dims[1]} channels for a weight of {channels}")
+    space = tuple(
+        (length - 1) * step + over + window - low - high
+        for length, step, over, window, (low, high) in zip(
+            x.dims[2:], settings["strides"], more, reach, pads, strict=True
+        )
+    )
+    filters = per_group * settings["groups"]
+    return r.build.add("conv transposed first", [x], (x.dims[0], filters, *space), layer=unit.name, channels=channels, filters=filters,
+                       pads=pads, output_padding=more, **settings)  # fmt: skip
+
+
+# Norms
+
+
+def _epsilon(r: Reading, found: GraphLayer) -> float:
+    return float(found.facts.get("epsilon", 1e-5))
+
+
+def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    node, attributes = found.nodes[0], found.scope.attributes(found.nodes[0])
+    if number(attributes, "training_mode", 0) or any(node.output[1:]) or not number(attributes, "spatial", 1):
+        raise r.build.refuse(
+            "a BatchNormalization in training, or of every place by itself",
+            "it is written as it runs on what it has learned",
+        )
+    (size,) = _shape(found, "scale")
+    if x.rank < 2 or x.dims[1] != size:
+        raise ValueError(f"{size} channels for a tensor of {x.dims}")
+    momentum = single(number(attributes, "momentum", 0.9))
+    return r.build.add("batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, found), momentum=momentum,
+                       scale=True, shift=True)  # fmt: skip
+
+
+def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
+    def rule(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+        sizes = _shape(found, "scale")
+        if any(found.nodes[0].output[1:]) or x.dims[-len(sizes) :] != sizes:
+            raise r.build.refuse(
+                f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it"
+            )
+        return r.build.add(kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, found), scale=True,
+                           shift="B" in found.values)  # fmt: skip
+
+    return rule
+
+
+def _instance_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    (size,) = _shape(found, "scale")
+    if x.rank not in (3, 4, 5) or x.dims[1] != size:
+        raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
+    return r.build.add("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, found))
+
+
+def _group_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    size, groups = max(_shape(found, "scale")), int(found.facts["num_groups"])
+    if x.rank < 2 or x.dims[1] != size or size % groups:
+        raise r.build.refuse(
+            f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel"
+        )
+    return r.build.add(
+        "group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found)
+    )
+
+
+def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+    slopes = (*(1,) * (x.rank - len(_shape(found, "slope"))), *_shape(found, "slope"))
+    long = [axis for axis, size in enumerate(slopes) if size > 1]
+    axis = long[0] if long else 1
+    if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
+        raise r.build.refuse(
+            f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all"
+        )
+    return r.build.add("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
+
+
+_LAYERS = {
+    "Gemm": _dense, "Gemm(transB=1)": _dense, "MatMul": _dense, "Gather": _embedding, "Conv": _conv, "ConvTranspose": _conv_transposed,
+    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm("layer_norm"), "RMSNormalization": _layer_norm("rms_norm"),
+    "InstanceNormalization": _instance_norm, "GroupNormalization": _group_norm, "PRelu": _prelu,
+}  # fmt: skip

@@ -1,0 +1,414 @@
+"""A whole ONNX model as a description: its layers, as a transplant finds them, and every other operator by one rule each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.files.load import load_with
+from rnnconvert.files.options import Options
+from rnnconvert.formats.onnx.node import label_of
+from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses
+from rnnconvert.formats.onnx.whole_model.work import Work
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.building import Builder, Tensor
+from rnnconvert.scaffolding.description import Description, prune
+from rnnconvert.scaffolding.description import Scope as Described
+from rnnconvert.scaffolding.names import Names
+from rnnconvert.scaffolding.sizes import Dim, Size, open_size
+
+FLOATS, _WHOLE = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
+_COUNTED = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Concat",
+    "Gather",
+    "Identity",
+    "Neg",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "Unsqueeze",
+)
+"""The operators that work on lengths as on numbers."""
+_INLINE, _MOST = 16, 64
+"""The most numbers of a constant that are written out, and those with which lengths are computed."""
+_WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
+"""What a file may call an axis that it leaves open."""
+_MADE_UP = re.compile(
+    r"StatefulPartitionedCall|.*_Inline_.*|F\d+::.*|.*::.*|while|body|model_\d+|sequential(_\d+)?|functional(_\d+)?"
+)
+"""Parts of names that tell how a graph was made, and not what it is."""
+_OPERATOR = re.compile(
+    r"(LSTM|GRU|RNN|MatMul|Gemm|Conv|ConvTranspose|BiasAdd|Tensordot|Add|Gather|GatherV2|embedding_lookup|ReadVariableOp(:0)?|Y|Mul|Conv2D"
+    r"|Conv1D|LayerNormalization|BatchNormalization|FusedBatchNormV3|ExpandDims|resource:0|weight)(_\d+|__\d+)*"
+)
+"""Ends of names that repeat what a layer is."""
+_BY_EXPORTERS = (
+    "main_graph",
+    "main",
+    "tf2onnx",
+    "torch_jit",
+    "torch-jit-export",
+    "torch-jit-exporter",
+    "graph",
+    "onnx_graph",
+    "onnx",
+)
+"""What exporters call the graph of any model."""
+_FUNCTIONS = {"Sqrt": np.sqrt, "Div": np.divide, "Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Pow": np.power,
+              "Reciprocal": np.reciprocal}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A node that is being read.
+
+    scope, node  the node, and the graph that it is in
+    inputs       what it reads, None where an optional input is left out
+    values       its attributes by name, as Python's values
+    """
+
+    scope: Scope
+    node: onnx.NodeProto
+    inputs: tuple[Tensor | None, ...]
+    values: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its operator."""
+        return str(self.node.op_type)
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that it is of."""
+        return self.scope.opsets.get("", self.scope.opsets.get("ai.onnx", 1))
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return an input that must be there. Raises IndexError if it is not."""
+        x = self.optional(index)
+        if x is None:
+            raise IndexError(f"it has no input {index}")
+        return x
+
+    def optional(self, index: int) -> Tensor | None:
+        """Return an input, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def has(self, index: int) -> bool:
+        """Return whether it gives an output."""
+        return index < len(self.node.output) and bool(self.node.output[index])
+
+
+Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
+"""Adds what an operator computes, and returns what it gives."""
+
+
+class Reading:
+    """A model on its way into a description.
+
+    build  the description in the making
+    names  what the file calls each layer
+    """
+
+    def __init__(self, work: Work, units: Sequence[Unit], name: str) -> None:
+        self.work = work
+        self.build = Builder(Described(name))
+        self.names: dict[str, tuple[str, ...]] = {}
+        self._values: dict[tuple[int, str], Tensor] = {}
+        self._uses: dict[int, Uses] = {}
+        self._bodies: list[Scope] = []
+        self._by_name = {unit.name: unit for unit in units}
+        self._layer_names = layer_names([unit for unit in units if not unit.alias])
+        self._stored = {where.key(own): name for name, (where, own) in work.values.items()}
+        self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.found.uses}
+        self._within = {id(node) for one in work.read.computed.values() for node in one.nodes}
+        self._homes = {id(home.node): name for name, home in work.read.homes.items()}
+        self._layers: dict[int, tuple[str, GraphLayer]] = {}
+        for name, found in work.found.items():
+            self._layers[id(found.nodes[-1])] = name, found
+            self._within.update(id(node) for node in found.nodes[:-1])
+
+    # The graph
+
+    def whole(self) -> Description:
+        """Return the description of the main graph."""
+        main = self.work.read.scopes[0]
+        for value in main.graph.input:
+            if main.constant(value.name) is None:
+                self._values[id(main), value.name] = self._input(value)
+        self.walk(main)
+        ends = [self.tensor(main, value.name) for value in main.graph.output]
+        scope = self.build.scope
+        scope.outputs = tuple(self.build.read(end) for end in ends)
+        read = {id(value) for value in scope.inputs}
+        if any(id(value) in read for value in scope.outputs):
+            raise self.build.refuse("an input that is an output too", "a model that hands its input on is not written")
+        prune(scope)
+        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
+
+    def _input(self, value: onnx.ValueInfoProto) -> Tensor:
+        kind = value.type.tensor_type
+        self.build.place = f"the input {value.name!r}"
+        dtype = DTYPES.get(kind.elem_type)
+        if not value.type.HasField("tensor_type") or dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
+            raise self.build.refuse(
+                "an input that is no plain tensor", "only float32, float64, whole numbers and truths are known here"
+            )
+        if not kind.HasField("shape"):
+            raise self.build.refuse(
+                "an input without a stated number of axes", "its operators mean nothing without one"
+            )
+        dims: list[Dim] = []
+        for number, axis in enumerate(kind.shape.dim):
+            fixed = axis.HasField("dim_value") and axis.dim_value > 0
+            dims.append(axis.dim_value if fixed else open_size(axis.dim_param or f"{value.name}, axis {number}"))
+            if _WORD.fullmatch(axis.dim_param):
+                self.build.words[axis.dim_param] = axis.dim_param
+        return self.build.input(value.name, tuple(dims), dtype.name)
+
+    def uses(self, scope: Scope) -> Uses:
+        """Return which nodes of a graph read each value."""
+        if id(scope) not in self._uses:
+            self._uses[id(scope)] = Uses(scope)
+            self._bodies.append(scope)
+        return self._uses[id(scope)]
+
+    def walk(self, scope: Scope) -> None:
+        """Read the nodes of a graph in their order."""
+        for node in scope.nodes:
+            if id(node) in self._within or all(not name or scope.constant(name) is not None for name in node.output):
+                continue
+            self._node(scope, node)
+
+    def _node(self, scope: Scope, node: onnx.NodeProto) -> None:
+        self.build.place = f"{label_of(scope, node)} ({node.op_type})"
+        try:
+            made = self._made(scope, node)
+        except RnnConvertError:
+            raise
+        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
+            raise self.build.refuse(
+                f"a node {node.op_type} as it stands", f"it is not used as its operator asks: {error}"
+            ) from None
+        for name, tensor in zip(node.output, made, strict=False):
+            if name and tensor is not None:
+                self._values[id(scope), name] = tensor
+
+    def _made(self, scope: Scope, node: onnx.NodeProto) -> Sequence[Tensor | None]:
+        from rnnconvert.formats.onnx.describe.layers import layer
+        from rnnconvert.formats.onnx.describe.operators import RULES
+        from rnnconvert.formats.onnx.describe.recurrent import recurrent
+
+        if id(node) in self._layers:
+            name, found = self._layers[id(node)]
+            return [layer(self, self._of(name), found, self.tensor(scope, found.data))]
+        if scope.calls(node):
+            called = scope.call(node)
+            self.walk(called)
+            return [self.tensor(called, name) for name in called.graph.output]
+        if node.op_type == "If" and node.domain in ONNX:
+            return self._branch(scope, node)
+        if id(node) in self._homes and node.op_type in ("LSTM", "GRU", "RNN"):
+            layout = scope.attributes(node).get("layout")
+            op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout.i})
+            return recurrent(self, op, self._of(self._homes[id(node)]))
+        op = self.op(scope, node)
+        if (
+            node.op_type in (*_COUNTED, *_FUNCTIONS)
+            and node.domain in ONNX
+            and (counted := self._count(op)) is not None
+        ):
+            return counted
+        rule = RULES.get(node.op_type) if node.domain in ONNX else None
+        if rule is None:
+            where = f" of the domain {node.domain!r}" if node.domain not in ONNX else ""
+            raise self.build.refuse(
+                f"the operator {node.op_type}{where}", f"the known ones are {', '.join(sorted(RULES))}"
+            )
+        made = rule(self, op)
+        return made if isinstance(made, list) else [made]
+
+    def op(self, scope: Scope, node: onnx.NodeProto) -> Op:
+        """Return a node with what it reads. Raises RefusedError for an attribute that no operator here has."""
+        values = self.attributes(scope, node)
+        return Op(scope, node, self._read_by(scope, node), values)
+
+    def _read_by(self, scope: Scope, node: onnx.NodeProto) -> tuple[Tensor | None, ...]:
+        # A recurrent node's weights are its layer's: what they are made of is nobody else's.
+        weights = (1, 2, 3, 7) if id(node) in self._homes else ()
+        return tuple(
+            self.tensor(scope, name) if name and number not in weights else None
+            for number, name in enumerate(node.input)
+        )
+
+    def _branch(self, scope: Scope, node: onnx.NodeProto) -> Sequence[Tensor | None]:
+        """Return what the branch of an If gives that is always taken."""
+        condition = self.tensor(scope, node.input[0]).numbers
+        if condition is None:
+            raise self.build.refuse(
+                "a condition that a run decides", "both branches of an If would be a model of their own"
+            )
+        word = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
+        inner = next(one for one in scope.inner(node, 0) if one.path.endswith(f".{word}"))
+        self._bodies.append(inner)
+        self.walk(inner)
+        return [self.tensor(inner, value.name) for value in inner.graph.output]
+
+    def _of(self, name: str) -> Unit:
+        """Return a layer of the file, for several calls of one the first."""
+        unit = self._by_name[name]
+        unit = self._by_name.get(unit.alias, unit) if unit.alias else unit
+        layer = self._layer_names[unit.name]
+        self.names[layer] = (unit.name,)
+        return unit.replace(name=layer)
+
+    # Values
+
+    def tensor(self, scope: Scope, name: str) -> Tensor:
+        """Return a value. Raises RefusedError for one that nothing gives."""
+        where, own = scope.resolve(name)
+        key = id(where), own
+        if key not in self._values and where is self.work.read.scopes[0] and own in self._computed:
+            from rnnconvert.formats.onnx.describe.recurrent import computed
+
+            layer = self._computed[own]
+            computed(self, where, self._of(layer), self.work.read.computed[layer])
+        if key not in self._values:
+            numbers = where.constant(own)
+            if numbers is None:
+                raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
+            self._values[key] = self._held(where, own, numbers)
+        return self._values[key]
+
+    def _held(self, scope: Scope, name: str, numbers: Array) -> Tensor:
+        """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""
+        dtype = str(numbers.dtype)
+        stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
+        if stored is not None and numbers.dtype.kind == "f" and numbers.ndim:
+            unit = self._by_name.get(stored)
+            if unit is not None and unit.made == "array" and numbers.size > _INLINE:
+                layer = self._layer_names[stored]
+                self.names[layer] = (stored,)
+                return self.build.parameter(numbers.shape, dtype, layer)
+        if (
+            numbers.size > _INLINE
+            and produced is not None
+            and produced[0].op_type != "Constant"
+            and len(set(numbers.flat)) > 1
+        ):
+            self._node(scope, produced[0])
+            if (id(scope), name) in self._values:
+                return self._values[id(scope), name]
+        return Tensor(numbers.shape, dtype, name, numbers=numbers)
+
+    def give(self, scope: Scope, name: str, tensor: Tensor) -> None:
+        """Note what a value is."""
+        self._values[id(scope), name] = tensor
+
+    def attributes(self, scope: Scope, node: onnx.NodeProto) -> Mapping[str, Any]:
+        """Return a node's attributes. Raises RefusedError for graphs among them."""
+        values = scope.values(node)
+        if values is None:
+            raise self.build.refuse(
+                f"a node {node.op_type} with a graph or a list of tensors in it", "no line is known for it"
+            )
+        return values
+
+    def integers(self, op: Op, name: str, index: int) -> list[int] | None:
+        """Return a list of whole numbers that is an attribute in old operator sets and an input in new ones; None without one."""
+        x = op.optional(index)
+        if x is None:
+            stated = op.values.get(name)
+            return None if stated is None else [int(n) for n in (stated if isinstance(stated, list) else [stated])]
+        return [int(n) for n in self.known(x, name).reshape(-1)]
+
+    def known(self, x: Tensor, what: str) -> Array:
+        """Return the numbers of a tensor. Raises RefusedError for one that a run decides."""
+        if x.numbers is None:
+            raise self.build.refuse(f"{what} that a run decides", "only numbers that the file states are known here")
+        return x.numbers
+
+    def lengths(self, x: Tensor) -> list[Dim]:
+        """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
+        return [n if isinstance(n, Size) else int(n) for n in self.known(x, "a shape").reshape(-1)]
+
+    def _count(self, op: Op) -> list[Tensor | None] | None:
+        """Return what an operator makes of lengths; None where it reads anything else."""
+        held = [None if x is None else x.numbers for x in op.inputs]
+        numbers = [one for one in held if one is not None]
+        if (
+            not numbers
+            or len(numbers) != sum(x is not None for x in op.inputs)
+            or max(one.size for one in numbers) > _MOST
+        ):
+            return None
+        first = next(x for x in op.inputs if x is not None)
+        if all(one.dtype.kind == "f" for one in numbers) and op.kind in _FUNCTIONS:
+            made = np.asarray(_FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
+            return [Tensor(made.shape, first.dtype, first.name, numbers=made)]
+        if any(one.dtype.kind not in "iuO" for one in numbers):
+            return None
+        if op.kind == "Div":
+            return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
+        if op.kind not in _COUNTED:
+            return None
+        plain = [None if one is None else one.astype(object) for one in held]
+        folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.output), op.opset, op.scope.charge))
+        if folded is None:
+            raise self.build.refuse("lengths that are computed in another way", "no line is known for it")
+        return [counted(one, first.dtype) for one in folded]
+
+
+def layer_names(units: Sequence[Unit]) -> dict[str, str]:
+    """Return what a person would call each layer: its module or its node, without what exporters put around it."""
+    paths = {
+        unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)]
+        for unit in units
+    }
+    while (
+        len(paths) > 1
+        and len({path[0] if len(path) > 1 else "" for path in paths.values()}) == 1
+        and all(len(path) > 1 for path in paths.values())
+    ):
+        paths = {name: path[1:] for name, path in paths.items()}
+    names, free = {}, Names()
+    for unit in units:
+        path = paths[unit.name]
+        while len(path) > 1 and _OPERATOR.fullmatch(path[-1]):
+            path = path[:-1]
+        names[unit.name] = free.new(".".join(path) or unit.made.split("(")[0].lower() or "layer")
+    return names
+
+
+def counted(numbers: Array, dtype: str = "int64") -> Tensor:
+    """Return a tensor of lengths."""
+    listed = np.asarray(numbers, object)
+    whole = not any(isinstance(one, Size) for one in listed.reshape(-1))
+    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if whole else listed)
+
+
+def describe(path: Path, config: Path | None = None) -> Description:
+    """Return the model of a file.
+
+    Raises RefusedError for an operator or a setting that is not known, with its place; UsageError for settings that mean
+    nothing here; what `load` raises for a file that cannot be read.
+    """
+    if config is not None:
+        raise UsageError(f"{path} states its model. Leave out config ({config})")
+    work = Work(load_with(path, "onnx", Options()))
+    model, name = work.model(str(path)), work.read.file.model.graph.name
+    return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").whole()

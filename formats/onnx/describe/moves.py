@@ -1,0 +1,243 @@
+"""Operators of ONNX that move numbers or make shapes. Source: onnx/docs/Operators.md and onnx/docs/Changelog.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
+from rnnconvert.formats.onnx.describe.model import Op, Reading, Rule, counted
+from rnnconvert.scaffolding.building import Tensor, written
+from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
+
+
+def _transpose(r: Reading, op: Op) -> Tensor:
+    x = op[0]
+    order = op.values.get("perm") or list(range(x.rank))[::-1]
+    if sorted(order) != list(range(x.rank)):
+        raise ValueError(f"perm {order} of {x.rank} axes")
+    return r.build.transpose(x, order)
+
+
+def _reshape(r: Reading, op: Op) -> Tensor:
+    x = op[0]
+    shape = r.lengths(op[1]) if len(op.inputs) > 1 else [int(n) for n in op.values["shape"]]
+    if not op.values.get("allowzero"):
+        shape = [
+            x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)
+        ]
+    return r.build.reshape(x, _filled(x, shape))
+
+
+def _filled(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return a shape with what its -1 stands for."""
+    places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
+    if len(places) > 1:
+        raise ValueError(f"shape {shape}")
+    if not places:
+        return tuple(shape)
+    rest = product(length for n, length in enumerate(shape) if n != places[0])
+    whole = product(x.dims)
+    if whole == 0 or rest == 0:
+        raise ValueError("a shape without elements")
+    return tuple(whole // rest if n == places[0] else length for n, length in enumerate(shape))
+
+
+def _flatten(r: Reading, op: Op) -> Tensor:
+    x, axis = op[0], int(op.values.get("axis", 1))
+    axis += x.rank if axis < 0 else 0
+    return r.build.reshape(x, (product(x.dims[:axis]), product(x.dims[axis:])))
+
+
+def _squeeze(r: Reading, op: Op) -> Tensor:
+    x = op[0]
+    axes = axes_of(r, op, x)
+    if axes is None:
+        if any(isinstance(dim, Size) for dim in x.dims):
+            raise r.build.refuse(
+                "a Squeeze of every axis of length 1, over open axes", "how many there are is decided by a run"
+            )
+        axes = [axis for axis, dim in enumerate(x.dims) if dim == 1]
+    return r.build.squeeze(x, axes)
+
+
+def _unsqueeze(r: Reading, op: Op) -> Tensor:
+    axes = r.integers(op, "axes", 1)
+    if axes is None:
+        raise ValueError("no axes")
+    rank = op[0].rank + len(axes)
+    return r.build.unsqueeze(op[0], [axis % rank for axis in axes])
+
+
+def _shape(r: Reading, op: Op) -> Tensor:
+    dims = op[0].dims[slice(op.values.get("start", 0), op.values.get("end"))]
+    return counted(np.asarray([*dims, None], object)[:-1])
+
+
+def _size(r: Reading, op: Op) -> Tensor:
+    return counted(np.asarray(product(op[0].dims), object))
+
+
+def _identity(r: Reading, op: Op) -> Tensor:
+    return op[0]
+
+
+def _dropout(r: Reading, op: Op) -> list[Tensor | None]:
+    training = op.optional(2)
+    if (
+        op.has(1)
+        or (training is not None and (training.numbers is None or training.numbers.any()))
+        or (op.opset < 7 and not op.values.get("is_test", 0))
+    ):
+        raise r.build.refuse("Dropout in training", "it is random")
+    return [op[0]]
+
+
+def _concat(r: Reading, op: Op) -> Tensor:
+    tensors = [op[number] for number in range(len(op.inputs))]
+    return r.build.concatenate(tensors, axis_of(op, tensors[0], 1))
+
+
+def _split(r: Reading, op: Op) -> list[Tensor | None]:
+    x, axis = op[0], axis_of(op, op[0], 0)
+    count, whole = len(op.node.output), x.dims[axis]
+    sizes = r.integers(op, "split", 1)
+    if sizes is None:
+        if not isinstance(whole, int):
+            raise r.build.refuse("a Split of an open axis into equal parts", "how long each is is decided by a run")
+        step = -(-whole // int(op.values.get("num_outputs", count)))
+        sizes = [min(step, whole - step * n) for n in range(count)]
+    if len(sizes) != count or min(sizes) < 0 or (isinstance(whole, int) and sum(sizes) != whole):
+        raise ValueError(f"parts of {sizes} of {whole}")
+    dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
+    return [
+        *r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
+    ]
+
+
+def _slice(r: Reading, op: Op) -> Tensor:
+    x = op[0]
+    starts, ends = _bounds(r, op, "starts", 1), _bounds(r, op, "ends", 2)
+    axes = r.integers(op, "axes", 3) or list(range(len(starts)))
+    steps = r.integers(op, "steps", 4) or [1] * len(starts)
+    made = x
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        made = r.build.slice(made, axis % x.rank, start, end, step)
+    return made
+
+
+def _bounds(r: Reading, op: Op, key: str, index: int) -> list[Dim]:
+    x = op.optional(index)
+    return r.lengths(x) if x is not None else [int(n) for n in op.values[key]]
+
+
+def _gather(r: Reading, op: Op) -> Tensor:
+    x, indices = op[0], op[1]
+    axis = axis_of(op, x, 0)
+    if indices.numbers is not None and indices.numbers.dtype != object:
+        flat = [int(n) for n in indices.numbers.reshape(-1)]
+        if indices.rank == 0:
+            return r.build.select(x, axis, flat[0])
+        if indices.rank == 1 and len(flat) == 1:
+            return r.build.unsqueeze(r.build.select(x, axis, flat[0]), [axis])
+        length = x.dims[axis]
+        if isinstance(length, int) and flat == list(range(length))[::-1] and indices.rank == 1:
+            return r.build.flip(x, axis)
+    dims = (*x.dims[:axis], *indices.dims, *x.dims[axis + 1 :])
+    return r.build.add("gather", [x, indices], dims, axis=axis, name="taken")
+
+
+def _gather_elements(r: Reading, op: Op) -> Tensor:
+    x, indices = op[0], op[1]
+    return r.build.add("gather elements", [x, indices], indices.dims, axis=axis_of(op, x, 0), name="taken")
+
+
+def _expand(r: Reading, op: Op) -> Tensor:
+    return r.build.expand(op[0], broadcast([op[0].dims, tuple(r.lengths(op[1]))]))
+
+
+def _tile(r: Reading, op: Op) -> Tensor:
+    x, by = op[0], r.integers(op, "repeats", 1)
+    if by is None or len(by) != x.rank:
+        raise ValueError("repeats of other axes")
+    return r.build.add(
+        "tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name
+    )
+
+
+def _pad(r: Reading, op: Op) -> Tensor:
+    x, mode = op[0], op.values.get("mode", "constant")
+    stated = r.integers(op, "pads", 1)
+    if stated is None and op.opset < 2:
+        stated = [int(n) for n in op.values["paddings"]]
+    axes = [axis % x.rank for axis in (r.integers(op, "axes", 3) or list(range(x.rank)))]
+    if stated is None or len(stated) != 2 * len(axes) or mode not in ("constant", "reflect", "edge"):
+        raise r.build.refuse(f"a Pad of mode {mode!r}", "constant, reflect and edge are known here")
+    number = (
+        written(np.float32(op.values.get("value", 0.0)))
+        if op.optional(2) is None
+        else written(r.known(op[2], "what is padded with").reshape(())[()])
+    )
+    pairs = [(0, 0)] * x.rank
+    for n, axis in enumerate(axes):
+        pairs[axis] = stated[n], stated[n + len(axes)]
+    if not any(map(any, pairs)):
+        return x
+    behind = x.rank - next(n for n, pair in enumerate(pairs) if any(pair))
+    if mode != "constant" and (min(map(min, pairs)) < 0 or behind > 3 or x.rank > behind + 2):
+        raise r.build.refuse(
+            f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so"
+        )
+    dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
+    return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
+
+
+def _full(dims: Sequence[Dim], dtype: str, number: float) -> Tensor:
+    """Return a tensor of one number."""
+    return Tensor(tuple(dims), dtype, "zeros" if not number else "full", filled=number)
+
+
+def _constant_of_shape(r: Reading, op: Op) -> Tensor:
+    value = op.values.get("value")
+    value = np.zeros(1, np.float32) if value is None else np.asarray(value)
+    dims = r.lengths(op[0])
+    if value.dtype.kind in "iu" and len(dims) == 1 and isinstance(dims[0], int):
+        return counted(np.full(dims[0], value.reshape(())[()].item(), object), str(value.dtype))
+    return _full(dims, str(value.dtype), written(value.reshape(())[()]))
+
+
+def _range(r: Reading, op: Op) -> Tensor:
+    start, stop, step = (r.lengths(op[number])[0] for number in range(3))
+    if not isinstance(step, int) or step < 1:
+        raise r.build.refuse(f"a Range in steps of {step}", "only upwards is known here")
+    extra: list[Any] = []
+    ends = r.build.lengths([start, stop], extra)
+    return r.build.add("range", [], ((stop - start + (step - 1)) // step,), op[0].dtype, extra=extra, start=ends[0], stop=ends[1],
+                       step=step, name="steps")  # fmt: skip
+
+
+def _triangle(r: Reading, op: Op) -> Tensor:
+    by = int(r.known(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
+    return r.build.add(
+        "triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle"
+    )
+
+
+def _one_hot(r: Reading, op: Op) -> Tensor:
+    depth, values = int(r.known(op[1], "a depth").reshape(())), r.known(op[2], "values")
+    if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
+        raise r.build.refuse(
+            "OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it"
+        )
+    return r.build.add("one hot", [op[0]], (*op[0].dims, depth), op[2].dtype, count=depth, name="one_hot")
+
+
+MOVES: dict[str, Rule] = {
+    "Transpose": _transpose, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Shape": _shape,
+    "Size": _size, "Identity": _identity, "Dropout": _dropout, "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather,
+    "GatherElements": _gather_elements, "Expand": _expand, "Tile": _tile, "Pad": _pad, "ConstantOfShape": _constant_of_shape,
+    "Range": _range, "Trilu": _triangle, "OneHot": _one_hot,
+}  # fmt: skip
+"""By their names."""

@@ -1,0 +1,177 @@
+"""Recurrent nodes of ONNX graphs, and the layers that other operators compute, in the words of a description.
+
+A node gives its outputs with an axis of directions, (time, direction, batch, unit); what turns them afterwards is written only
+where something is left of it. Source: onnx/docs/Operators.md, LSTM, GRU and RNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.formats.onnx.describe.model import Op, Reading
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.models.model import Unit
+from rnnconvert.recognition.computed import Computed
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.moved import Atom, Moved
+from rnnconvert.scaffolding.sizes import Dim
+
+
+def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
+    """Return what a node LSTM, GRU or RNN gives."""
+    stack, batch_first = unit.stack, bool(op.values.get("layout", 0))
+    assert stack is not None
+    for direction in stack.layers[0].directions:
+        _check(r, direction)
+    x = op[0] if batch_first else r.build.transpose(op[0], (1, 0, 2))
+    ways, lstm = stack.num_directions, stack.cell.kind == "lstm"
+    states = _states(r, op, ways, lstm, batch_first, x.dims[0])
+    mask = _mask(r, op.optional(4), x)
+    wanted = [op.has(number) and _is_read(r, op, number) for number in range(3)]
+    sequence, finals = _called(r, unit, stack, x, states, mask, wanted[0], stack.first.reverse and ways == 1)
+    outputs: list[Tensor | None] = [None, None, None]
+    if sequence is not None:
+        sequence = _turned(r, sequence) if stack.first.reverse and ways == 1 else sequence
+        outputs[0] = _with_directions(sequence, ways, (0, 1, 2, 3) if batch_first else (1, 2, 0, 3))
+    for number in range(1 + lstm):
+        value = r.build.stacked(finals[number :: 1 + lstm])
+        outputs[1 + number] = r.build.transpose(value, (1, 0, 2)) if batch_first else value
+    return outputs
+
+
+def _is_read(r: Reading, op: Op, number: int) -> bool:
+    return r.uses(op.scope).any(op.node.output[number])
+
+
+def _check(r: Reading, direction: Direction) -> None:
+    """Raise RefusedError for what no line here computes."""
+    odd = [*direction.cell.describe()] if direction.cell.coupled or direction.cell.clips else []
+    odd += ["peepholes"] if direction.has_peepholes else []
+    if odd:
+        raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")
+
+
+def _states(r: Reading, op: Op, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[Tensor]:
+    """Return the initial states, for each direction its hidden state and its cell state; none where they are zeros."""
+    given = [op.optional(number) for number in (5, 6)[: 1 + lstm]]
+    if all(x is None or r.build.is_zero(x) for x in given):
+        return []
+    if any(x is None for x in given):
+        raise r.build.refuse("one initial state of two", "the other begins with zeros, and layers take both or none")
+    axis = 1 if batch_first else 0
+    return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in given if x is not None]
+
+
+def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
+    """Return a state of (batch, unit), where it is learned the same for every sequence."""
+    if state.dims[0] == batch:
+        return state
+    if state.dims[0] != 1 and isinstance(state.dims[0], int) and isinstance(batch, int):
+        raise r.build.refuse(
+            f"initial states of {state.dims[0]} sequences for a batch of {batch}", "the node has no such use"
+        )
+    return r.build.expand(state, (batch, state.dims[1]))
+
+
+def _mask(r: Reading, lengths: Tensor | None, x: Tensor) -> Tensor | None:
+    """Return which steps count, where the node reads the lengths of its sequences."""
+    if lengths is None:
+        return None
+    if lengths.numbers is not None and isinstance(x.dims[1], int) and (np.asarray(lengths.numbers) == x.dims[1]).all():
+        return None
+    return r.build.add("mask", [lengths, x], x.dims[:2], "bool", operation="lengths", name="mask")
+
+
+def _called(
+    r: Reading, unit: Unit, stack: Recurrent, x: Tensor, states: Sequence[Tensor], mask: Tensor | None, sequences: bool, backwards: bool,
+    zero: bool = True,
+) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
+    """Add a call of a layer on (batch, time, features); return its outputs, and for each direction its final states.
+
+    backwards  whether it reads from the end; its outputs then stand in the order in which they are computed
+    """
+    directions = stack.layers[0].directions
+    ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
+    if x.dtype != "float32" or x.dims[-1] != stack.input_size:
+        raise r.build.refuse(
+            f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32"
+        )
+    if (
+        len({direction.cell for direction in directions}) > 1
+        or len({direction.hidden_size for direction in directions}) > 1
+    ):
+        raise r.build.refuse("two directions of different cells", "they are written as one layer")
+    batch = x.dims[0]
+    r.build.call(batch, "batch")
+    r.build.call(x.dims[1], "time")
+    whole = (batch, x.dims[1], ways * units) if sequences else (batch, ways * units)
+    ends = [f"{unit.name}_{word}" for word in ("h", "c")[: 1 + lstm]] * ways
+    named: dict[str, Any] = {"mask": [mask] if mask is not None else [], "states": list(states)}
+    made = r.build.several(
+        "recurrent", unit.name, [x], [(whole, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)], named,
+        cells=tuple(direction.cell for direction in directions), units=units, biases=stack.first.biases != "none", sequences=sequences,
+        zero=sequences and mask is not None and zero, backwards=backwards, merge="concat", stateful=False,
+    )  # fmt: skip
+    out, *finals = made
+    if not sequences:
+        return None, finals
+    return out, finals
+
+
+def _turned(r: Reading, x: Tensor) -> Tensor:
+    """Return a sequence turned around."""
+    return r.build.flip(x, 1)
+
+
+def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tensor:
+    """Return (batch, time, directions and units) with an axis for the directions, and batch, time, direction, unit in an order."""
+    batch, time, both = sequence.dims
+    assert isinstance(both, int)
+    parts = Atom(batch), Atom(time), Atom(ways), Atom(both // ways)
+    groups = [(atom,) if atom.dim != 1 else () for atom in parts]
+    groups = [() if n == 2 and ways == 1 else group for n, group in enumerate(groups)]
+    base = groups[0], groups[1], (*groups[2], *groups[3])
+    moved = Moved(base, tuple(groups[n] for n in order))
+    return Tensor(tuple(parts[n].dim for n in order), sequence.dtype, sequence.name, origin=(sequence, moved))
+
+
+def computed(r: Reading, scope: Scope, unit: Unit, one: Computed) -> None:
+    """Read a layer that other operators compute, and note each of its outputs that is used."""
+    found, stack = one.found, one.stack
+    r.build.place = f"{stack.name} ({found.what})"
+    _check(r, found.direction)
+    (read, *more), uses = found.reads, found.uses
+    if more or read.steps or read.window or found.mask is not None or any(use.kind == "step" for use in uses):
+        raise r.build.refuse("a loop that reads parts of sequences, or skips steps of them", "it is no plain layer")
+    value = one.reads[0] if one.turned else read.value
+    x = r.tensor(scope, value)
+    rest = [axis for axis in range(x.rank) if axis != read.axis]
+    if x.rank != 3:
+        raise r.build.refuse(f"a loop over a tensor of {x.rank} axes", "a sequence has three")
+    x = r.build.transpose(x, (rest[0], read.axis, rest[1]))
+    states = [r.tensor(scope, found.states[letter]) for letter in ("h", "c") if letter in found.states]
+    if all(map(r.build.is_zero, states)):
+        states = []
+    states = [r.build.squeeze(state, [0]) if state.rank == 3 else state for state in states]
+    backwards = stack.first.reverse
+    wanted = any(use.kind == "sequence" for use in uses)
+    sequence, finals = _called(r, unit, stack, x, states, None, wanted, backwards)
+    if sequence is not None and backwards and not one.turned and not found.processing:
+        sequence = _turned(r, sequence)
+    for use in uses:
+        if use.kind == "sequence":
+            assert sequence is not None
+            made = sequence
+            if use.rank != 2:
+                made = r.build.unsqueeze(sequence, [0])  # (1, batch, time, unit): time is put in its place below
+            order = [n for n in range(made.rank) if n != made.rank - 2]
+            order.insert(use.axis, made.rank - 2)
+            made = r.build.transpose(made, order)
+        else:
+            made = finals[0 if use.kind == "hidden" else 1]
+            made = r.build.unsqueeze(made, [0]) if use.rank == 3 else made
+        r.give(scope, use.value, made)

@@ -1,0 +1,24 @@
+"""A whole ONNX model as rnnconvert.scaffolding describes models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rnnconvert.models.runners import Loaded
+from rnnconvert.scaffolding.description import Description
+
+NAME = "onnx"
+
+
+def describe(path: Path, config: Path | None = None) -> Description:
+    """Return the model of a file: see formats/onnx/describe/model.py."""
+    from rnnconvert.formats.onnx.describe.model import describe as whole
+
+    return whole(path, config)
+
+
+def open_file(path: Path, config: Path | None = None) -> Loaded:
+    """Return the live model of a file: see formats/onnx/whole_run.py."""
+    from rnnconvert.formats.onnx.whole_run import open_file as opened
+
+    return opened(path)

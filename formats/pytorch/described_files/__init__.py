@@ -1,0 +1,1 @@
+"""TorchScript archives and exported programs as rnnconvert.scaffolding describes models."""

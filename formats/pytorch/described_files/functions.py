@@ -1,0 +1,208 @@
+"""Functions of aten on numbers at the same place. Source: aten/src/ATen/native/native_functions.yaml."""
+
+from __future__ import annotations
+
+import operator as numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.sizes import Size
+
+FLOATS = ("float32", "float64")
+
+
+def number(value: Any, dtype: str = "float32") -> Tensor:
+    """Return a number as a tensor without axes."""
+    return Tensor((), dtype, "number", numbers=np.asarray(value, object if isinstance(value, Size) else dtype))
+
+
+def _operand(value: Any, like: Tensor) -> Tensor:
+    """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{value!r} beside a tensor")
+    if isinstance(value, float) and like.dtype not in FLOATS:
+        raise TypeError("a number of another type than the tensor's")
+    return number(value, like.dtype)
+
+
+def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = False) -> Rule:
+    """Return the rule of an operator on two tensors, or on a tensor and a number.
+
+    scaled   whether `alpha` multiplies the second
+    swapped  whether the second comes first
+    """
+
+    def rule(r: Reading, call: Call) -> Any:
+        left, right = call("x"), call("other")
+        if not isinstance(left, Tensor) and not isinstance(right, Tensor):
+            return _NUMBERS[operation](left, right)
+        like = left if isinstance(left, Tensor) else right
+        word = operation
+        if operation == "divide" and call("rounding_mode") is not None:
+            raise ValueError("a division that rounds")
+        left, right = _operand(left, like), _operand(right, like)
+        if left.dtype != right.dtype and operation not in ("and", "or"):
+            raise TypeError(f"{left.dtype} beside {right.dtype}")
+        if operation == "divide" and like.dtype not in FLOATS:
+            raise TypeError("a division of whole numbers, which gives fractions")
+        if scaled and call("alpha", 1) != 1:
+            right = r.build.elementwise("multiply", [right, _operand(call("alpha"), like)])
+        return r.build.elementwise(word, [right, left] if swapped else [left, right], dtype)
+
+    return rule
+
+
+def _ratio(left: Any, right: Any) -> Any:
+    return left / right
+
+
+_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": numbers.add, "subtract": numbers.sub, "multiply": numbers.mul, "divide": _ratio, "power": numbers.pow,
+    "equal": numbers.eq, "not_equal": numbers.ne, "greater": numbers.gt, "less": numbers.lt, "greater_equal": numbers.ge,
+    "less_equal": numbers.le,
+}  # fmt: skip
+
+
+def _compared(operation: str) -> Rule:
+    compare = pair(operation, "bool")
+
+    def rule(r: Reading, call: Call) -> Any:
+        left, right = call("x"), call("other")
+        if isinstance(left, list) or isinstance(right, list) or isinstance(left, Tensor) or isinstance(right, Tensor):
+            return _NUMBERS[operation](left, right) if isinstance(left, list) else compare(r, call)
+        difference = left - right
+        if isinstance(difference, Size):
+            if not (difference.positive or (-difference).positive):
+                raise r.build.refuse("a comparison of lengths", "its truth is decided by a run")
+            difference = 1 if difference.positive else -1
+        return _NUMBERS[operation](difference, 0)
+
+    return rule
+
+
+def _unary(operation: str) -> Rule:
+    def rule(r: Reading, call: Call) -> Any:
+        x = call("x")
+        if not isinstance(x, Tensor):
+            return {"not": numbers.not_, "neg": numbers.neg, "abs": abs}[operation](x)
+        return r.build.add("elementwise", [x], x.dims, operation=operation, operands=(("input", 0),), name=operation)
+
+    return rule
+
+
+def activated(r: Reading, x: Tensor, word: str, alpha: Any = None, axis: int = -1) -> Tensor:
+    """Add an activation function."""
+    return r.build.several("activation", "", [x], [(x.dims, x.dtype, word)], name=word, alpha=alpha, axis=axis)[0]
+
+
+def _function(word: str, key: str = "", default: Any = None) -> Rule:
+    return lambda r, call: activated(r, call.tensor(), word, float(call(key, default)) if key else None)
+
+
+def _elu(r: Reading, call: Call) -> Tensor:
+    if call("scale", 1) != 1 or call("input_scale", 1) != 1:
+        raise ValueError("an elu with scales")
+    return activated(r, call.tensor(), "elu", float(call("alpha", 1.0)))
+
+
+def _gelu(r: Reading, call: Call) -> Tensor:
+    return activated(r, call.tensor(), "gelu" if call("approximate", "none") == "none" else "gelu_tanh")
+
+
+def _softplus(r: Reading, call: Call) -> Tensor:
+    if call("beta", 1) != 1 or call("threshold", 20) != 20:
+        raise ValueError("a softplus with numbers of its own")
+    return activated(r, call.tensor(), "softplus")
+
+
+def _softmax(word: str) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x, axis = call.tensor(), call.axis()
+        if call("dtype") not in (None, False) and str(call("dtype")) != x.dtype:
+            raise ValueError("a softmax in another element type")
+        return activated(r, x, word, axis=-1 if axis == x.rank - 1 else axis)
+
+    return rule
+
+
+def _clamp(low: str, high: str) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x = call.tensor()
+        ends = [call(low) if low else None, call(high) if high else None]
+        if any(isinstance(end, Tensor) for end in ends):
+            raise ValueError("bounds that are tensors")
+        return r.build.clip(x, ends[0], ends[1])
+
+    return rule
+
+
+def _same(r: Reading, call: Call) -> Any:
+    return call("x")
+
+
+def _dropout(r: Reading, call: Call) -> Tensor:
+    if call("train") is True and call("p", 0) != 0:
+        raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")
+    return call.tensor()
+
+
+def _cast(r: Reading, call: Call) -> Any:
+    x, dtype = call.tensor(), call.operation.attributes.get("dtype")
+    if dtype is None:
+        return x
+    if str(dtype) not in (*FLOATS, "int32", "int64", "bool"):
+        raise r.build.refuse(f"a cast to {dtype}", "numbers of single precision and whole ones are known here")
+    return x if str(dtype) == x.dtype else r.build.cast(x, str(dtype))
+
+
+def _where(r: Reading, call: Call) -> Tensor:
+    like = next(x for x in (call("yes"), call("no")) if isinstance(x, Tensor))
+    return r.build.elementwise(
+        "where", [call.tensor(), _operand(call("yes"), like), _operand(call("no"), like)], like.dtype
+    )
+
+
+def _masked_fill(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    return r.build.elementwise("where", [call.tensor("mask"), _operand(call("value"), x), x], x.dtype)
+
+
+FUNCTIONS: dict[str, tuple[str, Rule]] = {
+    "add": ("x other alpha", pair("add", scaled=True)),
+    "sub": ("x other alpha", pair("subtract", scaled=True)),
+    "rsub": ("x other alpha", pair("subtract", swapped=True)),
+    "div": ("x other rounding_mode", pair("divide")),
+    **{word: ("x other", pair(kind)) for word, kind in (
+        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"))},
+    **{word: ("x other", pair(kind, "bool")) for word, kind in (
+        ("logical_and", "and"), ("logical_or", "or"), ("bitwise_and", "and"), ("bitwise_or", "or"))},
+    **{word: ("x other", _compared(kind)) for word, kind in (
+        ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("gt", "greater"), ("le", "less_equal"), ("ge", "greater_equal"))},
+    **{word: ("x", _unary(word)) for word in (
+        "abs", "exp", "log", "sqrt", "reciprocal", "erf", "sin", "cos", "tan", "floor", "ceil", "round", "sign", "neg", "square", "rsqrt")},
+    **dict.fromkeys(("not", "logical_not", "bitwise_not"), ("x", _unary("not"))),
+    **{word: ("x", _function(word)) for word in ("relu", "sigmoid", "tanh", "softsign", "selu", "silu", "mish", "relu6")},
+    "hardsigmoid": ("x", _function("hard_sigmoid")),
+    "hardswish": ("x", _function("hard_swish")),
+    "gelu": ("x approximate", _gelu),
+    "leaky_relu": ("x negative_slope", _function("leaky_relu", "negative_slope", 0.01)),
+    "elu": ("x alpha scale input_scale", _elu),
+    "softplus": ("x beta threshold", _softplus),
+    **dict.fromkeys(("softmax", "_softmax"), ("x dim dtype", _softmax("softmax"))),
+    **dict.fromkeys(("log_softmax", "_log_softmax"), ("x dim dtype", _softmax("log_softmax"))),
+    **dict.fromkeys(("clamp", "clip"), ("x min max", _clamp("min", "max"))),
+    "hardtanh": ("x min_val max_val", _clamp("min_val", "max_val")),
+    "clamp_min": ("x min", _clamp("min", "")),
+    "clamp_max": ("x max", _clamp("", "max")),
+    "where": ("x yes no", _where),
+    "masked_fill": ("x mask value", _masked_fill),
+    **dict.fromkeys(("dropout", "feature_dropout"), ("x p train", _dropout)),
+    **dict.fromkeys(("to", "_to_copy", "type", "type_as"), ("x a b c d e dtype", _cast)),
+}  # fmt: skip
+"""The functions of numbers at the same place, with their parameters in the order in which calls have them."""

@@ -1,0 +1,263 @@
+"""The operators of aten that read weights, as layers of a description. Source: aten/src/ATen/native/native_functions.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rnnconvert.formats.pytorch.described_files.model import Call, NeedError, Reading, Rule
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.sizes import Dim
+
+
+def _float(x: Tensor) -> None:
+    if x.dtype != "float32":
+        raise TypeError(f"a layer of {x.dtype}")
+
+
+def _linear(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
+    units, width = weight.dims
+    _float(x)
+    r.need(x.dims[-1], width)  # type: ignore[arg-type]
+    unit = r.unit(weight, bias)
+    return r.build.add("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias is not None)
+
+
+def _embedding(r: Reading, call: Call) -> Tensor:
+    weight, x = call.tensor("weight"), call.tensor()
+    if x.dtype not in ("int32", "int64"):
+        raise NeedError(f"type of {x.name}", "int64")
+    rows, width = weight.dims
+    return r.build.add(
+        "embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width
+    )
+
+
+def spread(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a setting that has a number for each axis of space."""
+    listed = list(value) if isinstance(value, (list, tuple)) else [value]
+    return tuple(int(n) for n in (listed * rank if len(listed) == 1 else listed))
+
+
+def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
+    """Return how many windows an axis has. Raises ValueError where it has none."""
+    free = length + pads[0] + pads[1] - window
+    if isinstance(free, int) and free < 0:
+        raise ValueError("a window longer than its axis")
+    return (free + (stride - 1 if ceil else 0)) // stride + 1
+
+
+def _conv(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
+    if call("transposed"):
+        return _transposed(r, call)
+    filters, per_group, *kernel = weight.dims
+    rank, groups = len(kernel), int(call("groups", 1))
+    _float(x)
+    if x.rank != rank + 2:
+        raise ValueError(f"a convolution of {x.rank} axes")
+    r.need(x.dims[1], per_group * groups)  # type: ignore[operator]
+    strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
+    reach = [d * (int(k) - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]  # type: ignore[arg-type]
+    padding = call("padding", 0)
+    if isinstance(padding, str):
+        pads = tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) if padding == "same" else (0, 0) for n in reach)
+    else:
+        pads = tuple((n, n) for n in spread(padding, rank))
+    space = tuple(map(windows, x.dims[2:], reach, strides, pads))
+    return r.build.add("conv first", [x], (x.dims[0], filters, *space), layer=r.unit(weight, bias).name, rank=rank, kernel=tuple(kernel),
+                       strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=per_group * groups,  # type: ignore[operator]
+                       filters=filters, pads=pads)  # fmt: skip
+
+
+def _transposed(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
+    channels, per_group, *kernel = weight.dims
+    rank, groups = len(kernel), int(call("groups", 1))
+    _float(x)
+    if x.rank != rank + 2:
+        raise ValueError(f"a convolution of {x.rank} axes")
+    r.need(x.dims[1], channels)  # type: ignore[arg-type]
+    strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
+    more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
+    space = tuple(
+        (length - 1) * step + over + d * (int(k) - 1) + 1 - 2 * low  # type: ignore[arg-type]
+        for length, step, over, d, k, (low, _) in zip(x.dims[2:], strides, more, dilation, kernel, pads, strict=True)
+    )
+    filters = per_group * groups
+    return r.build.add("conv transposed first", [x], (x.dims[0], filters, *space), layer=r.unit(weight, bias).name, rank=rank,
+                       kernel=tuple(kernel), strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=channels,
+                       filters=filters, pads=pads, output_padding=more)  # fmt: skip
+
+
+def _batch_norm(r: Reading, call: Call) -> Tensor:
+    x, arrays = call.tensor(), [call(word) for word in ("weight", "bias", "mean", "variance")]
+    if call("training") or arrays[2] is None or (arrays[0] is None) != (arrays[1] is None):
+        raise r.build.refuse(
+            "a batch norm in training, or without statistics", "save the model in evaluation, model.eval()"
+        )
+    (size,) = arrays[2].dims
+    _float(x)
+    r.need(x.dims[1], size)
+    return r.build.add("batch_norm", [x], x.dims, layer=r.unit(*arrays).name, axis=1, size=size, epsilon=float(call("eps", 1e-5)),
+                       momentum=1 - float(call("momentum", 0.1)), scale=arrays[0] is not None, shift=arrays[1] is not None)  # fmt: skip
+
+
+def _layer_norm(r: Reading, call: Call) -> Tensor:
+    x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
+    _float(x)
+    for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
+        r.need(dim, size)
+    layer = r.unit(weight, bias).name if weight is not None else ""
+    if not layer:
+        raise r.build.refuse("a layer norm without a scale", "no layer of the file is one")
+    return r.build.add("layer_norm", [x], x.dims, layer=layer, sizes=sizes, epsilon=float(call("eps", 1e-5)), scale=True,
+                       shift=bias is not None)  # fmt: skip
+
+
+def _group_norm(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call("weight"), call("bias")
+    if weight is None or bias is None:
+        raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
+    (size,) = weight.dims
+    r.need(x.dims[1], size)
+    return r.build.add("group_norm first", [x], x.dims, layer=r.unit(weight, bias).name, groups=int(call("groups")), size=size,
+                       epsilon=float(call("eps", 1e-5)))  # fmt: skip
+
+
+def _prelu(r: Reading, call: Call) -> Tensor:
+    x, weight = call.tensor(), call.tensor("weight")
+    if x.rank < 2 or (weight.dims[0] != 1 and x.dims[1] != weight.dims[0]):
+        raise ValueError("a prelu of other channels")
+    if not weight.stored:
+        raise ValueError("a slope that is computed")
+    return r.build.add("prelu first", [x], x.dims, layer=r.unit(weight).name, axis=1, size=weight.dims[0])
+
+
+def _pool(operation: str, rank: int) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x = call.tensor()
+        if x.rank != rank + 2:
+            raise ValueError(f"a pool of {x.rank} axes")
+        kernel = spread(call("kernel"), rank)
+        strides = kernel if call("stride") in (None, []) else spread(call("stride"), rank)
+        dilation, padding = spread(call("dilation", 1), rank), spread(call("padding", 0), rank)
+        ceil, pads = bool(call("ceil_mode", False)), tuple((n, n) for n in padding)
+        if call("divisor") is not None:
+            raise ValueError("an average with a divisor of its own")
+        if ceil and (
+            operation == "average" or any(n + s > k for n, s, k in zip(padding, strides, kernel, strict=True))
+        ):
+            raise r.build.refuse("ceil_mode where a last window may lie behind the input", "frameworks differ there")
+        reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+        space = tuple(windows(*one, ceil) for one in zip(x.dims[2:], reach, strides, pads, strict=True))
+        counted = operation == "average" and any(padding) and bool(call("count_include_pad", True))
+        return r.build.add("pool first", [x], (*x.dims[:2], *space), operation=operation, rank=rank, kernel=kernel, strides=strides,
+                           dilation=dilation, pads=pads, ceil=ceil, counted=counted, name="pooled")  # fmt: skip
+
+    return rule
+
+
+def _global(operation: str, rank: int) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x = call.tensor()
+        if set(spread(call("size"), rank)) != {1}:
+            raise ValueError("an adaptive pool to more than one place")
+        axes = tuple(range(x.rank - rank, x.rank))
+        dims = (*x.dims[:-rank], *(1,) * rank)
+        return r.build.add("reduce", [x], dims, operation=operation, axes=axes, keep=True, name="pooled")
+
+    return rule
+
+
+_CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
+"""By their operators the kinds of cells, and their functions."""
+
+
+def _recurrent(r: Reading, call: Call) -> list[Tensor]:
+    """Return what a recurrent operator gives: its output, and the final states of all its layers."""
+    given, lstm = call.given, call.name == "lstm"
+    if len(given) != 9 or isinstance(given[1 if lstm else 2], bool):
+        raise r.build.refuse(
+            "a recurrent layer over packed sequences", "lengths that a run hands over are not followed here"
+        )
+    x, states, weights, biased, layers, _, training, both, first = given
+    if training and given[5] and layers > 1:
+        raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
+    if not isinstance(x, Tensor) or x.rank != 3:
+        raise ValueError("a sequence of other than three axes")
+    _float(x)
+    x = x if first else r.build.transpose(x, (1, 0, 2))
+    r.build.call(x.dims[0], "batch")
+    r.build.call(x.dims[1], "time")
+    states = list(states) if isinstance(states, (list, tuple)) else [states]
+    ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
+    finals: list[list[Tensor]] = [[], []][: 1 + lstm]
+    for layer in range(layers):
+        own = weights[layer * ways * per : (layer + 1) * ways * per]
+        begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
+        x, ends = _layer(r, call, x, own, [one for way in begun for one in way], ways, bool(biased))
+        for word, listed in enumerate(finals):
+            listed += ends[word :: 1 + lstm]
+    return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
+
+
+def _layer(
+    r: Reading, call: Call, x: Tensor, weights: Sequence[Any], states: Sequence[Tensor], ways: int, biased: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Add one layer on (batch, time, features); return its output, and the final states of each direction."""
+    unit: Unit = r.unit(*weights)
+    stack = unit.stack
+    if (
+        stack is None
+        or stack.num_layers != 1
+        or stack.num_directions != ways
+        or len(weights) != ways * (2 + 2 * biased)
+    ):
+        raise r.build.refuse(
+            "a recurrent layer with a projection, or of other weights than its own", "no line is known for it"
+        )
+    order = [word for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * biased]] * ways
+    for number, (word, weight) in enumerate(zip(order, weights, strict=True)):
+        name = weight.stored.rpartition(".")[2]
+        if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
+            raise r.build.refuse(
+                "a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}"
+            )
+    r.need(x.dims[2], stack.input_size)
+    units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
+    if (cell.kind, cell.activation.name) != _CELLS[call.name]:
+        raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
+    if all(map(r.build.is_zero, states)):
+        states = []
+    states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
+    named: dict[str, Any] = {"mask": [], "states": list(states)}
+    ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
+    out, *finals = r.build.several(
+        "recurrent", unit.name, [x], [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends], named, cells=(cell,) * ways,
+        units=units, biases=biased, sequences=True, zero=False, backwards=False, merge="concat", stateful=False,
+    )  # fmt: skip
+    return out, finals
+
+
+def _over(function: Callable[[int], Rule], word: str, names: str) -> dict[str, tuple[str, Rule]]:
+    return {word.format(rank): (names, function(rank)) for rank in (1, 2, 3)}
+
+
+_CONV = "x weight bias stride padding dilation"
+LAYERS: dict[str, tuple[str, Rule]] = {
+    "linear": ("x weight bias", _linear), "embedding": ("weight x padding_idx scale_grad_by_freq sparse", _embedding),
+    **_over(lambda rank: _conv, "conv{}d", f"{_CONV} groups"),
+    **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
+    **dict.fromkeys(("convolution", "_convolution"), (f"{_CONV} transposed output_padding groups a b c d", _conv)),
+    "batch_norm": ("x weight bias mean variance training momentum eps cudnn", _batch_norm),
+    "layer_norm": ("x shape weight bias eps cudnn", _layer_norm), "group_norm": ("x groups weight bias eps cudnn", _group_norm),
+    "prelu": ("x weight", _prelu),
+    **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
+    **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
+    **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
+    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), ("a b c d e f g h i", _recurrent)),
+}  # fmt: skip
+"""The operators that are known, with their parameters in the order in which calls have them."""

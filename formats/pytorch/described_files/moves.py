@@ -1,0 +1,250 @@
+"""The operators of aten that move numbers, as kinds of a description. Source: aten/src/ATen/native/native_functions.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size, product
+
+
+def _transpose(r: Reading, call: Call) -> Tensor:
+    x, order = call.tensor(), list(range(call.tensor().rank))
+    one, two = call.axis("dim0"), call.axis("dim1")
+    order[one], order[two] = order[two], order[one]
+    return r.build.transpose(x, order)
+
+
+def _t(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    return r.build.transpose(x, (1, 0)) if x.rank == 2 else x
+
+
+def _permute(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    return r.build.transpose(x, [axis % x.rank for axis in call("dims")])
+
+
+def lengths(value: Any) -> list[Dim]:
+    """Return a list of lengths."""
+    return [
+        one if isinstance(one, Size) else int(one) for one in (value if isinstance(value, (list, tuple)) else [value])
+    ]
+
+
+def _reshape(r: Reading, call: Call) -> Tensor:
+    x, shape = call.tensor(), lengths(call("size"))
+    return r.build.reshape(x, filled(x.dims, shape))
+
+
+def filled(dims: Sequence[Dim], shape: Sequence[Dim]) -> Dims:
+    """Return a shape with what its -1 stands for."""
+    places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
+    if not places:
+        return tuple(shape)
+    whole, rest = product(dims), product(length for n, length in enumerate(shape) if n != places[0])
+    return tuple(whole // rest if n == places[0] else length for n, length in enumerate(shape))
+
+
+def _flatten(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    start, end = call.axis("start_dim", 0), call.axis("end_dim", -1)
+    return r.build.reshape(x, (*x.dims[:start], product(x.dims[start : end + 1]), *x.dims[end + 1 :]))
+
+
+def _unflatten(r: Reading, call: Call) -> Tensor:
+    x, axis = call.tensor(), call.axis()
+    return r.build.reshape(x, (*x.dims[:axis], *filled([x.dims[axis]], lengths(call("sizes"))), *x.dims[axis + 1 :]))
+
+
+def _squeeze(r: Reading, call: Call) -> Tensor:
+    x, stated = call.tensor(), call("dim")
+    axes = (
+        range(x.rank)
+        if stated is None
+        else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
+    )
+    if any(isinstance(x.dims[axis], Size) for axis in axes):
+        raise r.build.refuse("a squeeze of an open axis", "whether it has length 1 is decided by a run")
+    return r.build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
+
+
+def _unsqueeze(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    return r.build.unsqueeze(x, [call("dim") % (x.rank + 1)])
+
+
+def _expand(r: Reading, call: Call) -> Tensor:
+    x, shape = call.tensor(), lengths(call("size"))
+    front = len(shape) - x.rank
+    dims = tuple(x.dims[n - front] if isinstance(size, int) and size == -1 else size for n, size in enumerate(shape))
+    return r.build.expand(x, dims)
+
+
+def _cat(r: Reading, call: Call) -> Tensor:
+    tensors = call("tensors")
+    if not all(isinstance(x, Tensor) for x in tensors):
+        raise TypeError("a list of other than tensors")
+    return r.build.concatenate(tensors, call("dim", 0) % tensors[0].rank)
+
+
+def _stack(r: Reading, call: Call) -> Tensor:
+    tensors = call("tensors")
+    axis = call("dim", 0) % (tensors[0].rank + 1)
+    return r.build.concatenate([r.build.unsqueeze(x, [axis]) for x in tensors], axis)
+
+
+def _parts(r: Reading, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+    dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
+    return r.build.several("split", "", [x], [(one, x.dtype, "part") for one in dims], axis=axis, sizes=tuple(sizes))
+
+
+def _fixed(x: Tensor, axis: int) -> int:
+    length = x.dims[axis]
+    if not isinstance(length, int):
+        raise ValueError("an open axis cut into parts")
+    return length
+
+
+def _chunk(r: Reading, call: Call) -> list[Tensor]:
+    x, axis = call.tensor(), call.axis("dim", 0)
+    whole = _fixed(x, axis)
+    step = -(-whole // call("chunks"))
+    return _parts(r, x, axis, [min(step, whole - start) for start in range(0, whole, step)])
+
+
+def _split(r: Reading, call: Call) -> list[Tensor]:
+    x, axis, sizes = call.tensor(), call.axis("dim", 0), call("split_sizes")
+    if isinstance(sizes, int):
+        whole = _fixed(x, axis)
+        sizes = [min(sizes, whole - start) for start in range(0, whole, sizes)]
+    return _parts(r, x, axis, [int(size) for size in sizes])
+
+
+def _unbind(r: Reading, call: Call) -> list[Tensor]:
+    x, axis = call.tensor(), call.axis("dim", 0)
+    return [r.build.select(x, axis, index) for index in range(_fixed(x, axis))]
+
+
+def _select(r: Reading, call: Call) -> Tensor:
+    if not isinstance(call("index"), int):
+        raise ValueError("an index that a run decides")
+    return r.build.select(call.tensor(), call.axis(), call("index"))
+
+
+def _slice(r: Reading, call: Call) -> Tensor:
+    x, axis, step = call.tensor(), call.axis("dim", 0), call("step", 1)
+    return r.build.slice(x, axis, call("start", 0), call("end", 1 << 62), step)
+
+
+def _narrow(r: Reading, call: Call) -> Tensor:
+    return r.build.slice(call.tensor(), call.axis(), call("start"), call("start") + call("length"), 1)
+
+
+def _flip(r: Reading, call: Call) -> Tensor:
+    x = call.tensor()
+    for axis in call("dims"):
+        x = r.build.flip(x, axis % x.rank)
+    return x
+
+
+def _repeat(r: Reading, call: Call) -> Tensor:
+    x, by = call.tensor(), call("repeats")
+    if len(by) != x.rank or not all(isinstance(n, int) for n in by):
+        raise ValueError("repeats of new axes")
+    return r.build.add(
+        "tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name
+    )
+
+
+def _pad(r: Reading, call: Call) -> Tensor:
+    x, flat, mode, value = call.tensor(), call("pad"), call("mode", "constant"), call("value", 0.0)
+    mode = mode if isinstance(mode, str) else "constant"
+    pairs = [(0, 0)] * (x.rank - len(flat) // 2) + list(zip(flat[::2], flat[1::2], strict=True))[::-1]
+    if mode not in ("constant", "reflect", "replicate"):
+        raise ValueError(f"a padding {mode!r}")
+    dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
+    return r.build.add(
+        "pad axes",
+        [x],
+        dims,
+        pairs=tuple(pairs),
+        mode="edge" if mode == "replicate" else mode,
+        number=value,
+        name=x.name,
+    )
+
+
+def _size(r: Reading, call: Call) -> Any:
+    x = call.tensor()
+    return [*x.dims] if call("dim") is None else x.dims[call.axis()]
+
+
+def _zeros(value: float) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        dtype = call("dtype")
+        return Tensor(
+            tuple(lengths(call("size"))),
+            str(dtype) if isinstance(dtype, np.dtype) else "float32",
+            "zeros",
+            filled=value,
+        )
+
+    return rule
+
+
+def _like(value: float) -> Rule:
+    return lambda r, call: Tensor(call.tensor().dims, call.tensor().dtype, "zeros", filled=value)
+
+
+def _arange(r: Reading, call: Call) -> Tensor:
+    ends = [call(word) for word in ("x", "stop", "step")]
+    start, stop = (0, ends[0]) if ends[1] is None else ends[:2]
+    if not all(isinstance(end, (int, Size)) for end in (start, stop)) or ends[2] not in (None, 1):
+        raise ValueError("arange of other than whole numbers")
+    extra: list[Any] = []
+    bounds = r.build.lengths([start, stop], extra)
+    return r.build.add(
+        "range", [], (stop - start,), "int64", extra=extra, start=bounds[0], stop=bounds[1], step=1, name="steps"
+    )
+
+
+_SAME = (
+    "contiguous", "clone", "detach", "alias", "lift", "lift_fresh", "lift_fresh_copy", "cpu", "same", "requires_grad", "resolve_conj",
+    "positive",
+)  # fmt: skip
+MOVES: dict[str, tuple[str, Rule]] = {
+    **dict.fromkeys(_SAME, ("x memory_format", lambda r, call: call("x"))),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x dim0 dim1", _transpose)),
+    **dict.fromkeys(("t", "numpy_T"), ("x", _t)),
+    "permute": ("x dims", _permute),
+    **dict.fromkeys(("reshape", "view", "_unsafe_view", "view_copy"), ("x size", _reshape)),
+    "flatten": ("x start_dim end_dim", _flatten),
+    "unflatten": ("x dim sizes", _unflatten),
+    "squeeze": ("x dim", _squeeze),
+    "unsqueeze": ("x dim", _unsqueeze),
+    "expand": ("x size implicit", _expand),
+    **dict.fromkeys(("cat", "concat", "concatenate"), ("tensors dim", _cat)),
+    "stack": ("tensors dim", _stack),
+    **dict.fromkeys(("chunk", "unsafe_chunk"), ("x chunks dim", _chunk)),
+    **dict.fromkeys(("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes"), ("x split_sizes dim", _split)),
+    "unbind": ("x dim", _unbind),
+    "select": ("x dim index", _select),
+    "slice": ("x dim start end step", _slice),
+    "narrow": ("x dim start length", _narrow),
+    "flip": ("x dims", _flip),
+    "repeat": ("x repeats", _repeat),
+    **dict.fromkeys(("pad", "constant_pad_nd"), ("x pad mode value", _pad)),
+    "zeros": ("size dtype", _zeros(0)),
+    "ones": ("size dtype", _zeros(1)),
+    "new_zeros": ("x size dtype", _zeros(0)),
+    "zeros_like": ("x dtype", _like(0)),
+    "ones_like": ("x dtype", _like(1)),
+    "arange": ("x stop step dtype", _arange),
+    "size": ("x dim", _size),
+}  # fmt: skip
+"""What moves numbers, with its parameters in the order in which calls have them."""

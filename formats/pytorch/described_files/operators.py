@@ -1,0 +1,162 @@
+"""The operators of aten, each as one kind of a description. Source: aten/src/ATen/native/native_functions.yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnnconvert.formats.pytorch import aten
+from rnnconvert.formats.pytorch.described_files.functions import FLOATS, FUNCTIONS, activated, number
+from rnnconvert.formats.pytorch.described_files.functions import pair as _pair
+from rnnconvert.formats.pytorch.described_files.layers import LAYERS
+from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described_files.moves import MOVES
+from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.sizes import broadcast, product
+
+
+def _reduce(operation: str) -> Rule:
+    def rule(r: Reading, call: Call) -> Any:
+        x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
+        if x.dtype not in FLOATS:
+            raise TypeError(f"a {operation} of {x.dtype}")
+        axes = (
+            range(x.rank)
+            if stated in (None, [])
+            else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
+        )
+        dims = tuple(1 if n in axes else dim for n, dim in enumerate(x.dims) if keep or n not in axes)
+        return r.build.add(
+            "reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=operation
+        )
+
+    return rule
+
+
+def _extreme(operation: str) -> Rule:
+    """Return the rule of max and min: of two tensors, of a whole tensor, or along an axis with the places."""
+    whole, pair = _reduce(operation), _pair(f"{operation}imum")
+
+    def rule(r: Reading, call: Call) -> Any:
+        if isinstance(call("dim"), Tensor):
+            return r.build.elementwise(f"{operation}imum", [call.tensor(), call("dim")])
+        if call("other") is not None:
+            return pair(r, call)
+        made = whole(r, call)
+        if call("dim") is None:
+            return made
+        x, keep, axis = call.tensor(), bool(call("keepdim", False)), call.axis()
+        places = r.build.add(
+            "arg", [x], made.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places"
+        )
+        return [made, places]
+
+    return rule
+
+
+def _arg(operation: str) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x, axis, keep = call.tensor(), call.axis(), bool(call("keepdim", False))
+        dims = tuple(1 if n == axis else dim for n, dim in enumerate(x.dims) if keep or n != axis)
+        return r.build.add("arg", [x], dims, "int64", operation=operation, axis=axis, keep=keep, name="places")
+
+    return rule
+
+
+def _cumsum(r: Reading, call: Call) -> Tensor:
+    return r.build.add("cumulative", [call.tensor()], call.tensor().dims, axis=call.axis(), name="sums")
+
+
+def matmul(r: Reading, left: Tensor, right: Tensor) -> Tensor:
+    """Add a product of matrices."""
+    lead = broadcast([left.dims[:-2], right.dims[:-2]])
+    rows = left.dims[-2:-1] if left.rank > 1 else ()
+    return r.build.add(
+        "matmul", [left, right], (*lead, *rows, *(right.dims[-1:] if right.rank > 1 else ())), name="product"
+    )
+
+
+def _attention(r: Reading, call: Call) -> Tensor:
+    query, key, value, mask = call.tensor("query"), call.tensor("key"), call.tensor("value"), call("attn_mask")
+    if call("dropout_p", 0) or call("is_causal") or call("enable_gqa") or (mask is not None and mask.dtype == "bool"):
+        raise ValueError("attention with dropout, or with a mask of truths")
+    width = query.dims[-1]
+    if not isinstance(width, int):
+        raise ValueError("attention over an open width")
+    order = [*range(key.rank - 2), key.rank - 1, key.rank - 2]
+    scores = matmul(r, query, r.build.transpose(key, order))
+    scale = call("scale")
+    scores = r.build.elementwise("multiply", [scores, number(width**-0.5 if scale is None else scale)])
+    scores = scores if mask is None else r.build.elementwise("add", [scores, mask])
+    return matmul(r, activated(r, scores, "softmax"), value)
+
+
+def _index_select(r: Reading, call: Call) -> Tensor:
+    x, axis, index = call.tensor(), call.axis(), call.tensor("index")
+    return r.build.add(
+        "gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken"
+    )
+
+
+def _top(r: Reading, call: Call) -> list[Tensor]:
+    x, axis, count = call.tensor(), call.axis("dim", -1), call("k")
+    dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
+    return r.build.several("top", "", [x], [(dims, x.dtype, "values"), (dims, "int64", "indices")], count=count, axis=axis,
+                           largest=bool(call("largest", True)))  # fmt: skip
+
+
+def _einsum(r: Reading, call: Call) -> Tensor:
+    equation, tensors = str(call("equation")).replace(" ", ""), call("tensors")
+    letters, arrow, out = equation.partition("->")
+    words = letters.split(",")
+    if (
+        not arrow
+        or not all(word.isalpha() for word in words)
+        or not (out.isalpha() or not out)
+        or [len(word) for word in words] != [x.rank for x in tensors]
+    ):
+        raise ValueError(f"the equation {equation!r}")
+    sizes = {
+        letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)
+    }
+    return r.build.add("einsum", tensors, tuple(sizes[letter] for letter in out), equation=equation, name="product")
+
+
+def _item(r: Reading, call: Call) -> Any:
+    return call("x")[call("index")]
+
+
+def _contains(r: Reading, call: Call) -> bool:
+    return call("other") in call("x")
+
+
+def _length(r: Reading, call: Call) -> Any:
+    x = call("x")
+    return len(x) if isinstance(x, list) else call.tensor().dims[0]
+
+
+RULES: dict[str, tuple[str, Rule]] = {
+    **LAYERS,
+    **FUNCTIONS,
+    **MOVES,
+    **{word: ("x dim keepdim dtype", _reduce(word)) for word in ("mean", "sum")},
+    "amax": ("x dim keepdim", _reduce("max")),
+    "amin": ("x dim keepdim", _reduce("min")),
+    **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
+    **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
+    "cumsum": ("x dim dtype", _cumsum),
+    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: matmul(r, call.tensor(), call.tensor("other")))),
+    "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
+    "index_select": ("x dim index", _index_select),
+    "topk": ("x k dim largest sorted", _top),
+    "einsum": ("equation tensors path", _einsum),
+    **dict.fromkeys(("int", "Int", "NumToTensor", "ScalarImplicit", "IntImplicit", "item", "list"), ("x", lambda r, call: call("x"))),
+    "dim": ("x", lambda r, call: call.tensor().rank),
+    "len": ("x", _length),
+    "numel": ("x", lambda r, call: product(call.tensor().dims)),
+    "floordiv": ("x other", lambda r, call: call("x") // call("other")),
+    "contains": ("x other", _contains),
+    "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
+    aten.ITEM: ("x index", _item),
+    aten.LIST: ("a b c d e f g h", lambda r, call: [*call.given]),
+}  # fmt: skip
+"""The operators that are known, with their parameters in the order in which calls have them."""

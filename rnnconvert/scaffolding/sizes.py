@@ -1,0 +1,167 @@
+"""Lengths of axes while a model is read: whole numbers, and sums of products of lengths that only a run knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+Dim: TypeAlias = "int | Size"
+Dims: TypeAlias = "tuple[Dim, ...]"
+_Terms: TypeAlias = "dict[tuple[str, ...], int]"
+_MOST = 64
+"""The most products of one sum."""
+
+
+class Size:
+    """An open length: products of symbols, each with a whole number; two are equal if they are for every run."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Mapping[tuple[str, ...], int]) -> None:
+        self.terms = tuple(sorted(terms.items()))
+
+    @property
+    def symbol(self) -> str:
+        """The symbol that it is, "" for a sum or a product."""
+        (names, count), *more = self.terms
+        return names[0] if not more and count == 1 and len(names) == 1 else ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Size) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __repr__(self) -> str:
+        return " + ".join(
+            "*".join([*([str(count)] if count != 1 or not names else []), *names]) for names, count in self.terms
+        )
+
+    def __add__(self, other: Any) -> Dim:
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        return _size(_sum(dict(self.terms), _terms(other), 1))
+
+    def __sub__(self, other: Any) -> Dim:
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        return _size(_sum(dict(self.terms), _terms(other), -1))
+
+    def __rsub__(self, other: Any) -> Dim:
+        return _size(_sum(_terms(other), dict(self.terms), -1))
+
+    def __neg__(self) -> Size:
+        return Size({names: -count for names, count in self.terms})
+
+    def __mul__(self, other: Any) -> Dim:
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        found: _Terms = {}
+        for names, count in self.terms:
+            for more, times in _terms(other).items():
+                key = tuple(sorted((*names, *more)))
+                found[key] = found.get(key, 0) + count * times
+        return _size(found)
+
+    def __floordiv__(self, other: Any) -> Dim:
+        """Return the quotient: exact where it is for every run, else a new symbol, the same each time."""
+        exact = divided(self, other)
+        return exact if exact is not None else Size({(f"({self!r}) // ({other!r})",): 1})
+
+    def __rfloordiv__(self, other: Any) -> Dim:
+        exact = divided(other, self)
+        return exact if exact is not None else Size({(f"({other!r}) // ({self!r})",): 1})
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __mod__(self, other: Any) -> Dim:
+        rest: Dim = self - (self // other) * other
+        return rest
+
+    @property
+    def positive(self) -> bool:
+        """Whether it is at least 1 wherever no axis is empty."""
+        return all(count > 0 for _, count in self.terms)
+
+
+def _terms(value: Dim) -> _Terms:
+    return dict(value.terms) if isinstance(value, Size) else {(): int(value)}
+
+
+def _sum(terms: _Terms, more: _Terms, sign: int) -> _Terms:
+    for names, count in more.items():
+        terms[names] = terms.get(names, 0) + sign * count
+    return terms
+
+
+def _size(terms: _Terms) -> Dim:
+    """Return a sum as a whole number where it is one. Raises ValueError for one that is too long."""
+    left = {names: count for names, count in terms.items() if count}
+    if len(left) > _MOST:
+        raise ValueError("a length that is computed from too many others")
+    return left.get((), 0) if set(left) <= {()} else Size(left)
+
+
+def divided(value: Dim, by: Dim) -> Dim | None:
+    """Return an exact quotient; None where there is none for every run."""
+    terms, divisor = _terms(value), {names: count for names, count in _terms(by).items() if count}
+    if not divisor:
+        return None
+    first = max(divisor, key=_order)
+    found: _Terms = {}
+    for _ in range(_MOST):
+        terms = {names: count for names, count in terms.items() if count}
+        if not terms:
+            return _size(found)
+        largest = max(terms, key=_order)
+        rest = _without(largest, first)
+        if rest is None or terms[largest] % divisor[first]:
+            return None
+        found[rest] = terms[largest] // divisor[first]
+        for names, count in divisor.items():
+            key = tuple(sorted((*names, *rest)))
+            terms[key] = terms.get(key, 0) - count * found[rest]
+    return None
+
+
+def _order(names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return what products are ordered by, so that one with a factor more is the larger one."""
+    return len(names), names
+
+
+def _without(names: tuple[str, ...], factors: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return a product without some of its factors; None where it lacks one."""
+    rest = list(names)
+    for name in factors:
+        if name not in rest:
+            return None
+        rest.remove(name)
+    return tuple(rest)
+
+
+def open_size(name: str) -> Size:
+    """Return the length of an axis that the source leaves open."""
+    return Size({(name,): 1})
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """Return how many elements axes have together."""
+    result: Dim = 1
+    for dim in dims:
+        result = result * dim
+    return result
+
+
+def broadcast(shapes: Sequence[Dims]) -> Dims:
+    """Return the axes of several tensors spread over one another, as numpy does it. Raises ValueError where they cannot be."""
+    rank = max(map(len, shapes))
+    found: list[Dim] = []
+    for axis in range(rank):
+        lengths = [shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0]
+        several = list(dict.fromkeys(length for length in lengths if length != 1))
+        fixed = [length for length in several if isinstance(length, int)]
+        if len(fixed) > 1:
+            raise ValueError(f"axes of lengths {fixed}")
+        found.append((fixed or several or [1])[0])
+    return tuple(found)
