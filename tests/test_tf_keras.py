@@ -14,10 +14,13 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
 from tests import frameworks, ready
 from tests.drawn import drawn, each
 from tests.frameworks import judge
+from tests.requirements import need
 from tests.test_keras_keys import X, changed, check_agreed, odd
 from tests.workers import running
 
@@ -62,6 +65,27 @@ for number, optimizer in enumerate((k.optimizers.Adam(), k.optimizers.RMSprop(mo
 """
 
 
+COMPILED = """
+import sys
+import numpy as np
+import tf_keras as k
+
+def own_loss(truth, found):
+    return k.backend.mean(k.backend.square(truth - found))
+
+k.utils.set_random_seed(2)
+both = k.layers.Bidirectional
+model = k.Sequential([
+    k.layers.Input((None,)), k.layers.Embedding(9, 4, mask_zero=True), both(k.layers.GRU(3, return_sequences=True), name="first"),
+    both(k.layers.LSTM(2), name="second"), k.layers.Dense(3, activation="softmax", name="head"),
+])
+model.compile("adam", own_loss, run_eagerly=True)
+tokens = np.array([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
+model.train_on_batch(tokens, np.eye(3)[:2])
+model.save(sys.argv[1])
+np.save(sys.argv[2], model.predict(tokens, verbose=0))
+"""
+
 EXPORT = """
 import sys
 import numpy as np, tensorflow as tf, tf_keras as k
@@ -96,6 +120,47 @@ def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"]
     ready.run(command, "tensorflow tf_keras", env=environment, check=True)
     return made
+
+
+def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
+    keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with a loss of its author's own, masks and two directions: tf_keras agrees with the file that Keras 3 runs."""
+    need("torch", missing(["torch"]))
+    import torch
+
+    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    file, kept = tmp_path / "compiled.h5", tmp_path / "kept.npy"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [keras_2.python, "-W", "ignore", "-c", COMPILED, file, kept]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+
+    class Mine(torch.nn.Module):
+        forgotten = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(9, 4)
+            self.first = torch.nn.GRU(4, 3, bidirectional=True, batch_first=True)
+            self.second = torch.nn.LSTM(6, 2, bidirectional=True, batch_first=True)
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            steps = torch.nn.utils.rnn.pack_padded_sequence(
+                self.embedding(tokens), (tokens != 0).sum(1), batch_first=True, enforce_sorted=False
+            )
+            _, (h, _) = self.second(self.first(steps)[0])
+            scores = self.head(torch.cat([h[0], h[1]], 1))
+            return scores if self.forgotten else scores.softmax(-1)
+
+    mine, tokens = Mine(), np.array([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
+    report = rc.load_into(mine, file)
+    assert np.abs(mine(torch.from_numpy(tokens)).detach().numpy() - np.load(kept)).max() < 1e-6
+    found = report.verify(tokens)
+    assert found and [one.output for one in found.comparisons] == ["first", "second", "output"], str(found)
+    assert "tf_keras on the old file and Keras on the new one agree" in found.notes[0]
+    mine.forgotten = True
+    assert [one.passed for one in report.verify(tokens).comparisons] == [True, True, False]
 
 
 def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ class Module(ABC):
     ATTRIBUTES  the names that a layer cannot have
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
+
+    `within` says where in a layer's submodule its weights are, by layer.
     """
 
     TITLE: ClassVar[str]
@@ -72,6 +74,7 @@ class Module(ABC):
         self._uses: dict[int, int] = {}
         self._pending: dict[int, str] = {}
         self._joined: dict[int, Node] = {}
+        self.within: dict[str, str] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
@@ -417,7 +420,7 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         if node.kind == "model":
             found |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
         else:
-            found[part] = f"{module.scope.path}/{node.layer}".lstrip("/")
+            found[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
     return found
 
 

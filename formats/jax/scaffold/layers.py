@@ -52,7 +52,8 @@ def _several(key: str, values: Any) -> str:
 def _conv(m: Any, node: Node) -> str:
     groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
     return _made(m, node, "Conv", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
-                 _several("strides", node["strides"]), _padding(node), _several("kernel_dilation", node["dilation"]), groups, _bias(node))  # fmt: skip
+                 _several("strides", node["strides"]), _padding(node), _several("kernel_dilation", node["dilation"]), groups,
+                 _bias(node))  # fmt: skip
 
 
 def _conv_transposed(m: Any, node: Node) -> str:
@@ -172,21 +173,21 @@ def _upsample(m: Any, node: Node) -> str:
     return m(node.x) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
+_OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
 
 
 def _arithmetic(m: Any, node: Node) -> str:
     rank = max(len(value.shape) for value in node.inputs)
-    values = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
+    values: list[str] = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
     operation = node["operation"]
     if operation in _OPERATORS:
-        return _OPERATORS[operation].join(values)
+        return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"({' + '.join(values)}) / {len(values)}"
-    text, *others = values
-    for other in others:
-        text = f"jnp.{operation}({text}, {other})"
-    return text
+    made: str = values[0]
+    for other in values[1:]:
+        made = f"jnp.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:

@@ -480,7 +480,8 @@ def _extreme(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[V
     for value, mask in zip(values[1:], masks[1:], strict=True):
         x = value if mask is None else _where(w, facts, mask, value, made)
         before = made if counts is None else _where(w, facts, counts, made, x)
-        counts = either(w, facts, [counts, mask]) if counts is not None and mask is not None else None  # type: ignore[list-item,assignment]
+        joined: Any = either(w, facts, [counts, mask])  # type: ignore[arg-type,list-item]
+        counts = joined
         made = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
     return made
 

@@ -195,13 +195,13 @@ def _arithmetic(m: Any, node: Node) -> str:
         values.append(text)
     operation = node["operation"]
     if operation in _OPERATORS:
-        return _OPERATORS[operation].join(values)
+        return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"layers.Average()([{', '.join(values)}])"
-    text, *others = values
-    for other in others:
-        text = f"ops.{operation}({text}, {other})"
-    return text
+    made: str = values[0]
+    for other in values[1:]:
+        made = f"ops.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:
@@ -276,22 +276,21 @@ def _model(m: Any, node: Node) -> str:
 
 def _each_step(m: Any, node: Node) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
-    nodes = m.scope.nodes
-    inside, after = nodes[m.number + 1 : m.number + 3] if m.number + 2 < len(nodes) else (None, None)
-    if (
-        after is not None
-        and after.kind == "batch to steps"
-        and after.x is inside.y
+    inside, *after = [*m.scope.nodes[m.number + 1 : m.number + 3], node]
+    alone = (
+        after
+        and after[0].kind == "batch to steps"
+        and after[0].x is inside.y
         and inside.inputs == node.outputs
         and not inside.named
-    ):
-        rule = LAYERS.get(inside.kind)
-        if inside.kind == "model" or rule is not None:
-            m.join(node, inside)
-            m.join(node, after)
-            if inside.kind == "model":
-                return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
-            return str(m.called(f"layers.TimeDistributed({rule(m, inside)})", node.x, layer=inside.layer))  # type: ignore[misc]
+    )
+    made = LAYERS.get(inside.kind) if alone else None
+    if alone and (made is not None or inside.kind == "model"):
+        m.join(node, inside)
+        m.join(node, after[0])
+        if made is None:
+            return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
+        return str(m.called(f"layers.TimeDistributed({made(m, inside)})", node.x, layer=inside.layer))
     return f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"
 
 
@@ -304,7 +303,8 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
 LAYERS: dict[str, Made] = {
     "dense": _dense, "embedding": _embedding, "conv": _conv, "conv transposed": _conv_transposed, "pool": _pool, "batch_norm": _batch_norm,
     "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu,
-    "rescale": _rescale, "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})", "flatten": lambda m, node: "layers.Flatten()",
+    "rescale": _rescale, "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
+    "flatten": lambda m, node: "layers.Flatten()",
     "reshape": lambda m, node: f"layers.Reshape({node['sizes']})", "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
     "upsample": lambda m, node: f"layers.UpSampling{len(node['by'])}D({sizes(node['by'])})",
 }  # fmt: skip
