@@ -51,7 +51,7 @@ def test_cells_one_above_the_other_are_two_layers(path: Path) -> None:
 
 
 def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The upper one of two cells was left out without a word."""
+    """The upper one of two cells was left out silently."""
 
     def first_step(
         scope: object, shapes: object, cell: object, step: object, origins: Mapping[object, int], ends: object
