@@ -221,10 +221,9 @@ class Written:
             return False
         gone = [axis for axis in range(len(begin)) if single >> axis & 1]
         starts = [0 if low >> axis & 1 and axis not in gone else one for axis, one in enumerate(begin)]
-        ends = [
-            (begin[axis] + 1 or 2**31 - 1) if axis in gone else 2**31 - 1 if high >> axis & 1 else one
-            for axis, one in enumerate(end)
-        ]
+        last = 2**31 - 1
+        ends = [last if high >> axis & 1 else place for axis, place in enumerate(end)]
+        ends = [begin[axis] + 1 or last if axis in gone else place for axis, place in enumerate(ends)]
         extra: dict[str, Any] = {"starts": starts, "ends": ends, "axes": list(range(len(begin)))}
         if not gone:
             return self._add("Slice", inputs[:1], **extra)

@@ -49,7 +49,12 @@ def is_turned(scope: Scope, shapes: Shapes, value: str, axis: int) -> bool:
     for node in readers:
         if node.op_type in _PASSING or _swaps(scope, shapes, node):
             order = _order(scope, node)
-            after = 1 - axis if node.op_type == "Reshape" else order.index(axis) if order else axis
+            if node.op_type == "Reshape":
+                after = 1 - axis
+            elif order:
+                after = order.index(axis)
+            else:
+                after = axis
             if not is_turned(scope, shapes, node.output[0], after):
                 return False
         elif node.op_type not in _TURNING or node.input[0] != value or not turns(scope, shapes, node, axis):

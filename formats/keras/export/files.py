@@ -21,7 +21,6 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described

@@ -146,11 +146,7 @@ class Evaluation:
                 key: list(one) if isinstance(one, Sequence) and not isinstance(one, bytes) else one
                 for key, one in values.items()
             }
-            values = {
-                key: one.decode("utf-8", "replace") if isinstance(one, bytes) else
-                onnx.numpy_helper.to_array(one) if isinstance(one, onnx.TensorProto) else one
-                for key, one in values.items()
-            }  # fmt: skip
+            values = {key: _attribute_value(value) for key, value in values.items()}
             opset = scope.opsets.get("", scope.opsets.get("ai.onnx", 1))
             found = fold(Call(kind, inputs, values, len(node.output), opset, lambda size: self.budget.spend(0, size)))
         except (
@@ -395,3 +391,9 @@ _OPERATORS: Mapping[str, _Operator] = {
     "Size": lambda own, inputs, attributes: np.array(_there(inputs[0]).size, np.int64),
 }  # fmt: skip
 """Operators that are computed here; those that move numbers, and sums and products, are those of onnx_fold."""
+
+
+def _attribute_value(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
