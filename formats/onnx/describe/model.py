@@ -166,7 +166,7 @@ class Reading:
         dtype = DTYPES.get(kind.elem_type)
         if not value.type.HasField("tensor_type") or dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
             raise self.build.refuse(
-                "an input that is no plain tensor", "only float32, float64, whole numbers and truths are known here"
+                "an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here"
             )
         if not kind.HasField("shape"):
             raise self.build.refuse(

@@ -146,7 +146,7 @@ def computed(r: Reading, scope: Scope, unit: Unit, one: Computed) -> None:
     _check(r, found.direction)
     (read, *more), uses = found.reads, found.uses
     if more or read.steps or read.window or found.mask is not None or any(use.kind == "step" for use in uses):
-        raise r.build.refuse("a loop that reads parts of sequences, or skips steps of them", "it is no plain layer")
+        raise r.build.refuse("a loop that reads parts of sequences, or skips steps of them", "it is not a plain layer")
     value = one.reads[0] if one.turned else read.value
     x = r.tensor(scope, value)
     rest = [axis for axis in range(x.rank) if axis != read.axis]

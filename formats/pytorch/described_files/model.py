@@ -79,7 +79,7 @@ class Call:
         """Return an argument that must be a tensor."""
         value = self(word)
         if not isinstance(value, Tensor):
-            raise TypeError(f"{word} is no tensor")
+            raise TypeError(f"{word} is not a tensor")
         return value
 
     def axis(self, word: str = "dim", default: Any = None, x: str = "x") -> int:
@@ -151,7 +151,7 @@ class Reading:
         else:
             _, given, named = operation.called
         if operation.loop is not None:
-            raise self.build.refuse("a loop whose steps a run decides", "it is no plain layer")
+            raise self.build.refuse("a loop whose steps a run decides", "it is not a plain layer")
         kind = (
             operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         )
