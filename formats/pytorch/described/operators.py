@@ -106,7 +106,7 @@ def _conv(r: Reader, step: Step) -> Value:
     weight, layer = _owner(r, step)
     rank = len(weight.tensor.shape) - 2
     if stated.get("transposed"):
-        raise r.refused(step, "a transposed convolution", "it is not known here")
+        raise r.refused(step, "a transposed convolution", "it is unknown")
     kernel = tuple(int(n) for n in weight.tensor.shape[2:])
     strides, dilation = _several(stated.get("stride", 1), rank), _several(stated.get("dilation", 1), rank)
     padding, groups = stated.get("padding", 0), int(stated.get("groups", 1))

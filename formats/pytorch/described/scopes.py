@@ -100,7 +100,7 @@ class Reader:
     def plain(self, tensor: Any, step: Step) -> Value:
         """Return an argument as a Value: stacked ones are laid side by side, a parameter is read.
 
-        Raises RefusedError for zeros that the program makes, and for what is no tensor.
+        Raises RefusedError for zeros that the program makes, and for anything that is not a tensor.
         """
         value = self(tensor)
         if isinstance(value, Value):
@@ -163,7 +163,7 @@ class Reader:
     def _step(self, step: Step, rules: Mapping[str, Rule]) -> None:
         rule = rules.get(step.operator) or rules.get(step.operator.rstrip("_"))
         if rule is None:
-            raise self.refused(step, f"the operator {step.operator}", "it is not known here")
+            raise self.refused(step, f"the operator {step.operator}", "it is unknown")
         result = rule(self, step)
         results = result if isinstance(result, list) else [result]
         for tensor, value in zip(step.outputs, results, strict=False):
