@@ -170,7 +170,7 @@ def _crop(m: Any, node: Node) -> str:
 
 
 def _upsample(m: Any, node: Node) -> str:
-    return m(node.x) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
+    return str(m(node.x)) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
 
 _OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}

@@ -276,18 +276,15 @@ def _model(m: Any, node: Node) -> str:
 
 def _each_step(m: Any, node: Node) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
-    inside, *after = [*m.scope.nodes[m.number + 1 : m.number + 3], node]
+    nodes: list[Node] = m.scope.nodes
+    inside, after = (*nodes[m.number + 1 : m.number + 3], node, node)[:2]
     alone = (
-        after
-        and after[0].kind == "batch to steps"
-        and after[0].x is inside.y
-        and inside.inputs == node.outputs
-        and not inside.named
+        after.kind == "batch to steps" and after.x is inside.y and inside.inputs == node.outputs and not inside.named
     )
     made = LAYERS.get(inside.kind) if alone else None
     if alone and (made is not None or inside.kind == "model"):
         m.join(node, inside)
-        m.join(node, after[0])
+        m.join(node, after)
         if made is None:
             return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
         return str(m.called(f"layers.TimeDistributed({made(m, inside)})", node.x, layer=inside.layer))

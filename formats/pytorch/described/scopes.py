@@ -100,7 +100,7 @@ class Reader:
     def plain(self, tensor: Any, step: Step) -> Value:
         """Return an argument as a Value: stacked ones are laid side by side, a parameter is read.
 
-        Raises RefusedError for zeros that the program makes, and for what is not a tensor.
+        Raises RefusedError for zeros that the program makes, and for anything that is not a tensor.
         """
         value = self(tensor)
         if isinstance(value, Value):
