@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
-from rnnconvert.cli.terminal import whole_numbers
+from rnnconvert.cli.terminal import FilePath, whole_numbers
 from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -14,9 +17,29 @@ Examples:
   rnnconvert diagnose model.onnx model.pt --lengths 9,4,1 --json
   rnnconvert diagnose model.h5 --io sample.npz
 
-\b
-Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as elsewhere.
+Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as for every command.
 """
+
+
+class DiagnoseOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    a: str
+    b: str | None
+    from_a: str | None
+    from_b: str | None
+    layers: tuple[str, ...]
+    pairs: tuple[str, ...]
+    settings: tuple[str, ...]
+    settings_a: tuple[str, ...]
+    settings_b: tuple[str, ...]
+    as_json: bool
+    sample: str | None
+    seconds: float
+    seed: int
+    batch: int
+    time: int
+    lengths: list[int] | None
 
 
 @click.command(epilog=_EPILOG)
@@ -25,66 +48,71 @@ Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 
     "--io",
     "sample",
     metavar="SAMPLE.npz",
-    type=click.Path(),
-    help="In place of B, an input of a layer and what it gave: input and output, and where known h0, c0, h_n, c_n, lengths.",
+    type=FilePath(),
+    help="In place of B: an input of a layer and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
 )
 @click.option(
     "--seconds",
     default=20.0,
     show_default=True,
     type=click.FloatRange(1),
-    help="With --io, how long the search may take for a layer.",
+    metavar="SECONDS",
+    help="With --io: time limit of the search for each layer.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
-@click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
-@click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
 @click.option(
-    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default random ones."
+    "--seed", default=0, show_default=True, type=click.IntRange(0), metavar="N", help="Seed of the random inputs."
 )
-def diagnose(
-    a: str,
-    b: str | None,
-    from_a: str | None,
-    from_b: str | None,
-    layers: tuple[str, ...],
-    pairs: tuple[str, ...],
-    settings: tuple[str, ...],
-    settings_a: tuple[str, ...],
-    settings_b: tuple[str, ...],
-    as_json: bool,
-    sample: str | None,
-    seconds: float,
-    seed: int,
-    batch: int,
-    time: int,
-    lengths: list[int] | None,
-) -> None:
-    """Find out why the layers of B do not compute the same as those of A.
+@click.option(
+    "--batch", default=4, show_default=True, type=click.IntRange(1), metavar="N", help="Sequences in a batch."
+)
+@click.option("--time", default=12, show_default=True, type=click.IntRange(3), metavar="N", help="Steps of a sequence.")
+@click.option(
+    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random."
+)
+@in_one(DiagnoseOptions)
+def diagnose(asked: DiagnoseOptions) -> None:
+    """Find out why the layers of B do not compute what those of A do.
 
-    The reference runs both on random inputs, without any framework. If the outputs differ, the arrays are compared with one
-    another, and the wrong conventions that people ship are planted in A, in each layer, direction, matrix and gate, until
-    one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
+    Both run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
+    until one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
 
-    With --io there is no B: a sample that was recorded from the real model shows whether the layers of A compute it. If they do
-    not, the search of `identify` finds under which convention they do; the difference is named, with what reads A right.
+    With --io and without B, a sample recorded from the real model shows whether A computes it. If not, the search of
+    `identify` finds the convention under which A does.
     """
     from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files
 
-    if (b is None) == (sample is None):
+    if (asked.b is None) == (asked.sample is None):
         raise UsageError("diagnose takes two files, or one file and --io SAMPLE.npz. Give one of the two")
-    if b is None:
-        assert sample is not None
-        if pairs or from_b is not None or settings_b:
+    if asked.b is None:
+        assert asked.sample is not None
+        if asked.pairs or asked.from_b is not None or asked.settings_b:
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
         beside = two_files.diagnose(
-            a, io=sample, layers=layers, format_a=from_a, settings=settings, settings_a=settings_a, seconds=seconds
+            asked.a,
+            io=asked.sample,
+            layers=asked.layers,
+            format_a=asked.from_a,
+            settings=asked.settings,
+            settings_a=asked.settings_a,
+            seconds=asked.seconds,
         )
-        tell(beside, as_json)
+        tell(beside, asked.as_json)
         click.get_current_context().exit(0 if beside.equal else 1)
     found = two_files.diagnose(
-        a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a,
-        settings_b=settings_b, seed=seed, batch=batch, time=time, lengths=lengths,
-    )  # fmt: skip
-    tell(found, as_json)
+        asked.a,
+        asked.b,
+        layers=asked.layers,
+        pairs=asked.pairs,
+        format_a=asked.from_a,
+        format_b=asked.from_b,
+        settings=asked.settings,
+        settings_a=asked.settings_a,
+        settings_b=asked.settings_b,
+        seed=asked.seed,
+        batch=asked.batch,
+        time=asked.time,
+        lengths=asked.lengths,
+    )
+    tell(found, asked.as_json)
     click.get_current_context().exit(found.verdict.exit_code())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from rnnconvert.cli.convert import tell
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import emit, finish, format_option, put, say, watching
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say, watching
+from rnnconvert.cli.values import in_one
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -24,93 +25,102 @@ Examples:
   rnnconvert identify weights.npz --io sample.npz -o found.toml
   rnnconvert convert weights.npz model.onnx --layout found.toml
 
-\b
-Exit codes: 0 identified, or candidates listed where no sample was given; 1 ambiguous, near or unknown; 2 to 5 as elsewhere.
+Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, near or unknown; 2 to 5 as for every command.
 """
 
 
+class IdentifyOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    weights: str
+    sample: str | None
+    output: str | None
+    target: str | None
+    target_format: str | None
+    force: bool
+    seconds: float
+    as_json: bool
+
+
 @click.command(epilog=_EPILOG)
-@click.argument("weights", type=click.Path(allow_dash=True))
+@click.argument("weights", type=FilePath(allow_dash=True))
 @click.option(
     "--io",
     "sample",
     metavar="SAMPLE.npz",
-    type=click.Path(),
-    help="An input of the layer and what it gave: the arrays x and y, and where known h_0, c_0, h_n, c_n, lengths; or in your "
-    "framework's words: input, output, hidden ...",
+    type=FilePath(),
+    help="An input of the layer and its output: arrays x and y, optionally h_0, c_0, h_n, c_n, lengths (or input, output, "
+    "hidden ...).",
 )
-@click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE.toml", help="Write the layout that was found, for --layout."
-)
+@click.option("-o", "--output", type=FilePath(), metavar="FILE.toml", help="Save the layout found, for --layout.")
 @click.option(
     "--convert",
     "target",
-    type=click.Path(),
+    type=FilePath(),
     metavar="TARGET",
-    help="Write the layer that was found, and prove it on the sample.",
+    help="Write the layer found, and prove it on the sample.",
 )
-@format_option("--to", "target_format", "With --convert: write this format; by default TARGET's ending decides.")
+@format_option("--to", "target_format", "With --convert: format of TARGET; by default, its ending decides.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option(
-    "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long the search may take."
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="Time limit of the search.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
-def identify(
-    weights: str,
-    sample: str | None,
-    output: str | None,
-    target: str | None,
-    target_format: str | None,
-    force: bool,
-    seconds: float,
-    as_json: bool,
-) -> None:
-    """Find out what the arrays in WEIGHTS are, whatever they are called: which part and gate each is, and what the cell computes.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@in_one(IdentifyOptions)
+def identify(asked: IdentifyOptions) -> None:
+    """Find out what unlabelled WEIGHTS are: the part and gate of each array, and the cell.
 
-    With a sample, the conventions of all known layouts and their mixtures are searched for those that give its output. Without
-    one, names, shapes and numbers are weighed, and nothing is decided. WEIGHTS may be a flat buffer (.npy) without sizes.
+    With a sample (--io), the conventions of all known layouts are searched for those that reproduce its output. Without one,
+    candidates are listed by names, shapes and numbers. WEIGHTS may be a flat buffer (.npy).
     """
     from rnnconvert.containers.files import check_target, replacing
     from rnnconvert.core.errors import UsageError
     from rnnconvert.identification import identify as room
 
-    if output is not None and sample is None:
+    if asked.output is not None and asked.sample is None:
         raise UsageError("-o writes a layout that a sample has shown to be right. Give one with --io")
-    if target is not None and sample is None:
+    if asked.target is not None and asked.sample is None:
         raise UsageError("--convert writes a layer that a sample has shown to be right. Give one with --io")
-    if (target_format or force) and target is None:
+    if (asked.target_format or asked.force) and asked.target is None:
         raise UsageError("--to and --force belong to --convert TARGET")
-    if target is not None:
-        check_target(Path(target), force)
-    with incoming(weights) as (path,):
-        found = room.identify(path, io=sample, seconds=seconds)
+    if asked.target is not None:
+        check_target(Path(asked.target), asked.force)
+    with incoming(asked.weights) as (path,):
+        found = room.identify(path, io=asked.sample, seconds=asked.seconds)
         identified = found.verdict == "identified"
-        if output is not None and identified:
+        if asked.output is not None and identified:
             if not found.functions[0].layout:
                 names = " or ".join(found.functions[0].names[:3]) or "none that is known"
                 raise UsageError(
                     "no layout file describes these arrays: the input is read unweighted. Read them with --from; they have the "
                     f"layout {names}"
                 )
-            with replacing(Path(output)) as file:
+            with replacing(Path(asked.output)) as file:
                 file.write(found.functions[0].layout.encode())
-        if not as_json:
+        if not asked.as_json:
             lines = list(found.lines())
             for line in lines[:1] if is_quiet() else lines:
                 put(line)
         proof: dict[str, Any] = {}
         code = 0 if found.verdict in ("identified", "candidates") else 1
-        if target is not None and identified:
-            assert sample is not None
-            proof, code = _converted(path, found, sample, (target, target_format, force), as_json)
-        elif target is not None:
-            say(f"{target} was not written: the weights are not identified")
-    if as_json:
+        if asked.target is not None and identified:
+            assert asked.sample is not None
+            proof, code = _converted(
+                path, found, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json
+            )
+        elif asked.target is not None:
+            say(f"{asked.target} was not written: the weights are not identified")
+    if asked.as_json:
         emit({**found.as_dict(), **proof})
     elif (
         not is_quiet()
-        and output is None
-        and target is None
+        and asked.output is None
+        and asked.target is None
         and identified
         and not found.functions[0].names
         and found.functions[0].layout

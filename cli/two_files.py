@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rnnconvert.cli import completion
-from rnnconvert.cli.terminal import emit, format_option, put, say, setting, styled
+from rnnconvert.cli.terminal import FilePath, emit, format_option, put, say, setting, styled
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from rnnconvert.diagnosis.two_files import Comparison, Findings
 
 _OPTIONS = (
-    format_option("--from-a", "from_a", "Read A as this format; by default its content decides."),
-    format_option("--from-b", "from_b", "Read B as this format; by default its content decides."),
+    format_option("--from-a", "from_a", "Format of A; by default, its content decides."),
+    format_option("--from-b", "from_b", "Format of B; by default, its content decides."),
     click.option(
         "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
         help="Only this layer of A. Repeatable.",
     ),
     click.option(
         "--pair", "pairs", multiple=True, metavar="A=B",
-        help="Pair a layer of A with one of B; A=B1+B2 where B has it in pieces. Repeatable.",
+        help="Pair a layer of A with one of B, or with several: A=B1+B2. Repeatable.",
     ),
     setting,
     click.option(
@@ -35,7 +35,7 @@ _OPTIONS = (
         "--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
         help="Like --set, for B only.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print everything for machines."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
 
     second  whether it needs the second one
     """
-    arguments = (click.argument("a", type=click.Path()), click.argument("b", type=click.Path(), required=second))
+    arguments = (click.argument("a", type=FilePath()), click.argument("b", type=FilePath(), required=second))
 
     def added(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed((*arguments, *_OPTIONS)):

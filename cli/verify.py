@@ -6,19 +6,20 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import emit, finish, format_option, say, setting, watching, whole_numbers
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, say, setting, watching, whole_numbers
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
 Examples:
   rnnconvert verify model.h5 model.onnx
-  rnnconvert verify model.pt model.onnx --report report.html --report report.xml
+  rnnconvert verify model.pt model.onnx --report report.html
   rnnconvert verify model.keras --on all --gradients
   rnnconvert verify a.pt b.onnx --pair encoder=rnn_1 --atol y:1e-4
   rnnconvert verify results-from-the-gpu.safetensors model.onnx
@@ -28,32 +29,63 @@ Examples:
 _RUN = """\b
 Examples:
   rnnconvert run model.pt --on torch-cuda --save results.safetensors
-  rnnconvert run model.onnx --on onnxruntime-cpu --gradients --save results.safetensors
-  rnnconvert run model.pt --on torch-cpu --load-inputs results.safetensors --save more.safetensors
+  rnnconvert run model.onnx --gradients --save a.safetensors
+  rnnconvert run model.pt --load-inputs a.safetensors --save b.safetensors
 """
 
 Command = Callable[..., Any]
 
 
 _SHARED: list[Callable[[Command], Command]] = [
-    click.option("--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors,
-                 help="Run it on this executor, or on all that are here. Repeatable."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
-                 help="Only this layer. Repeatable."),
-    click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
-                 help="Run this case, or all. Repeatable; by default the usual six."),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); h_0, c_0 and lengths are optional."),
-    click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
-    click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs, states and lengths."),
-    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
-    click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
-    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
-    click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-                 help="How long an executor may take to answer; by default ten minutes, and more for large files."),
-    click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="EXECUTOR",
+        shell_complete=completion.executors,
+        help="Run on this executor, or on all. Repeatable.",
+    ),
+    click.option(
+        "--layer",
+        "layers",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completion.layers,
+        help="Only this layer. Repeatable.",
+    ),
+    click.option(
+        "--case",
+        "cases",
+        multiple=True,
+        metavar="CASE",
+        shell_complete=completion.cases,
+        help="Run this case, or all; by default, the usual six. Repeatable.",
+    ),
+    click.option(
+        "--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."
+    ),
+    click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
+    click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."
+    ),
+    click.option(
+        "--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."
+    ),
+    click.option(
+        "--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."
+    ),
+    click.option(
+        "--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Time limit of an executor; by default, 600 and more for large files.",
+    ),
+    click.option("--gradients", is_flag=True, help="Also compare gradients (needs torch)."),
     setting,
-]  # fmt: skip
+]
 
 
 def _shared(command: Command) -> Command:
@@ -75,12 +107,21 @@ def _plan(given: dict[str, Any]) -> Any:
             raise UnreadableError(given["load_inputs"], problem, "Write inputs with --save-inputs, or with run --save.")
     names = given["cases"]
     return Plan(
-        on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
-        batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
-        inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
-        given=kept, timeout=given["timeout"],
+        on=given["on"],
+        cases=tuple(CASES) if "all" in names else names or USUAL,
+        seed=given["seed"],
+        batch=given["batch"],
+        time=given["time"],
+        lengths=given["lengths"],
+        gradients=given["gradients"],
+        inputs=given["inputs"],
+        layers=given["layers"],
+        pairs=given.get("pairs", ()),
+        settings=given["settings"],
+        given=kept,
+        timeout=given["timeout"],
         **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
-    )  # fmt: skip
+    )
 
 
 def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
@@ -95,21 +136,19 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 
 
 @click.command(epilog=_RUN)
-@click.argument("model", type=click.Path())
+@click.argument("model", type=FilePath())
 @_shared
-@format_option("--from", "format_a", "Read MODEL as this format; by default its content decides.")
+@format_option("--from", "format_a", "Format of MODEL; by default, its content decides.")
 @click.option(
     "--save",
     metavar="FILE.safetensors",
-    help="Keep inputs, outputs, gradients, versions, device and a hash of the weights.",
+    help="Save inputs, outputs, gradients and versions.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what ran for machines, on stdout.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core.")
+@click.option("--json", "as_json", is_flag=True, help="Print what ran as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
+    """Run the recurrent layers of MODEL and save their outputs, to compare them elsewhere."""
     from dataclasses import asdict
 
     from rnnconvert.verification import verify as equivalence
@@ -130,81 +169,132 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     runs = [(layer, one, passes(layer, one)) for layer in results.layers.values() for one in layer.runs]
     code = 0 if any(one.status == "ran" and one.executor != REFERENCE for _, one, _ in runs) else 5
     if as_json:
-        emit({
-            "model": asdict(results.models[0]), "kept": save, "inputs": given["save_inputs"], "exit_code": code,
-            "runs": [
-                {"layer": layer.name, "executor": one.executor, "device": one.device, "status": one.status,
-                 "reason": one.reason, "agrees": agrees if one.status == "ran" else None, "versions": one.versions}
-                for layer, one, agrees in runs
-            ],
-            "warnings": results.warnings,
-        })  # fmt: skip
+        emit(
+            {
+                "model": asdict(results.models[0]),
+                "kept": save,
+                "inputs": given["save_inputs"],
+                "exit_code": code,
+                "runs": [
+                    {
+                        "layer": layer.name,
+                        "executor": one.executor,
+                        "device": one.device,
+                        "status": one.status,
+                        "reason": one.reason,
+                        "agrees": agrees if one.status == "ran" else None,
+                        "versions": one.versions,
+                    }
+                    for layer, one, agrees in runs
+                ],
+                "warnings": results.warnings,
+            }
+        )
         sys.exit(code)
     if save:
         say(f"kept {save}", quiet)
     for layer, one, agrees in runs:
-        state = f"{one.status}: {one.reason}" if one.status != "ran" else "agrees" if agrees else "differs"
+        if one.status != "ran":
+            state = f"{one.status}: {one.reason}"
+        elif agrees:
+            state = "agrees"
+        else:
+            state = "differs"
         say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
     if code:
         say("nothing ran. List the executors with: rnnconvert executors", quiet)
     sys.exit(code)
 
 
+class VerifyOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    a: str
+    b: str | None
+    pairs: tuple[str, ...]
+    atol: tuple[str, ...]
+    rtol: tuple[str, ...]
+    reports: tuple[str, ...]
+    sarif: str | None
+    save_outputs: str | None
+    jobs: int | None
+    cache: str | None
+    strict: bool
+    no_explain: bool
+    as_json: bool
+    quiet: bool
+    others: dict[str, Any]
+
+
 @click.command(epilog=_VERIFY)
-@click.argument("a", type=click.Path())
-@click.argument("b", type=click.Path(), required=False)
+@click.argument("a", type=FilePath())
+@click.argument("b", type=FilePath(), required=False)
 @_shared
 @click.option(
     "--pair",
     "pairs",
     multiple=True,
     metavar="A=B",
-    help="Pair a layer of A with one of B, where it is not clear. Repeatable.",
+    help="Pair a layer of A with one of B. Repeatable.",
 )
-@format_option("--from-a", "format_a", "Read A as this format; by default its content decides.")
-@format_option("--from-b", "format_b", "Read B as this format; by default its content decides.")
+@format_option("--from-a", "format_a", "Format of A; by default, its content decides.")
+@format_option("--from-b", "format_b", "Format of B; by default, its content decides.")
 @click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only.")
 @click.option(
-    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance, in place of what rounding explains."
+    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance; by default, what rounding explains."
 )
-@click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance, likewise.")
+@click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance.")
 @click.option(
     "--report",
     "reports",
     multiple=True,
     metavar="FILE",
-    help="Write a .json, .xml (JUnit), .md, .html or .sarif report. Repeatable.",
+    help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
 )
 @click.option("--sarif", metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
-@click.option("--save-outputs", metavar="FILE", help="Keep everything that ran, to be judged again.")
+@click.option("--save-outputs", metavar="FILE", help="Save what ran, to judge it again.")
 @proving
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
-def verify(
-    a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
-    reports: tuple[str, ...], sarif: str | None, save_outputs: str | None, jobs: int | None, cache: str | None,
-    strict: bool, no_explain: bool, as_json: bool, quiet: bool, **given: Any,
-) -> None:  # fmt: skip
-    """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
+@in_one(VerifyOptions)
+def verify(asked: VerifyOptions) -> None:
+    """Prove that A and B compute the same; or A, in every framework.
+
+    Both are model files, or results that `run` saved.
+    """
     from rnnconvert import reports as forms
     from rnnconvert.verification import verify as equivalence
 
-    reports = (*reports, *([sarif] if sarif else []))
+    reports = asked.reports
+    reports = (*reports, *([asked.sarif] if asked.sarif else []))
     for path in reports:
         forms.check(path)
-    read, kept = [a, b, given["inputs"], given["load_inputs"]], [save_outputs, given["save_inputs"]]
+    read, kept = (
+        [asked.a, asked.b, asked.others["inputs"], asked.others["load_inputs"]],
+        [asked.save_outputs, asked.others["save_inputs"]],
+    )
     equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
-    plan = _plan({**given, "pairs": pairs})
-    with watching(quiet or as_json) as watch:
+    plan = _plan({**asked.others, "pairs": asked.pairs})
+    with watching(asked.quiet or asked.as_json) as watch:
         report = equivalence.verify(
-            a, b, plan, atol=_tolerances(atol, "--atol"), rtol=_tolerances(rtol, "--rtol"), save=save_outputs,
-            save_inputs=given["save_inputs"], watch=watch, command=_command(), jobs=jobs, cache=cache,
-            explain=not no_explain, strict=strict,
-        )  # fmt: skip
+            asked.a,
+            asked.b,
+            plan,
+            atol=_tolerances(asked.atol, "--atol"),
+            rtol=_tolerances(asked.rtol, "--rtol"),
+            save=asked.save_outputs,
+            save_inputs=asked.others["save_inputs"],
+            watch=watch,
+            command=_command(),
+            jobs=asked.jobs,
+            cache=asked.cache,
+            explain=not asked.no_explain,
+            strict=asked.strict,
+        )
     annotate(report.document)
-    if not as_json:
-        finish(report, reports, quiet)
+    if not asked.as_json:
+        finish(report, reports, asked.quiet)
         return
     for path in reports:
         report.write(path)

@@ -453,7 +453,7 @@ def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
 
 def test_a_replacement_that_the_proof_denies_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in the recognition itself: the proof finds it."""
-    from rnnconvert.formats.onnx.fuse import loops, recognised
+    from rnnconvert.recognition import loops, recognised
 
     found = recognised.weights
 

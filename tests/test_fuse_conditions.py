@@ -19,7 +19,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.onnx.fuse import proof as fuse_proof
-from rnnconvert.formats.onnx.fuse import steps as fuse_steps
+from rnnconvert.recognition import steps as fuse_steps
 from rnnconvert.running.child import missing
 from tests import drawn, ready
 from tests.requirements import needed

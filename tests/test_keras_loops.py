@@ -11,10 +11,10 @@ from onnx import helper
 
 import rnnconvert as rc
 from rnnconvert.core import reference
-from rnnconvert.formats.onnx.block import in_memory
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.formats.onnx.proto.scopes import walk
+from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.graphs.program.shapes import Shapes
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")

@@ -119,8 +119,8 @@ def test_a_mask_in_written_out_steps_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["recurrent", "input", "input_bias"])
 def test_a_fault_of_the_recognition_is_found(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rnnconvert.formats.onnx.fuse import loops as fuse_loops
-    from rnnconvert.formats.onnx.fuse import recognised
+    from rnnconvert.recognition import loops as fuse_loops
+    from rnnconvert.recognition import recognised
 
     found = recognised.weights
 

@@ -22,7 +22,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array, Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write
-from rnnconvert.formats.onnx.proto.scopes import Scope, walk
+from rnnconvert.graphs.program.scopes import Scope, walk
 
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:

@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from rnnconvert.formats.onnx.fuse.products import product_of
 from rnnconvert.formats.onnx.proto import file
-from rnnconvert.formats.onnx.proto.scopes import walk
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import walk
 from tests.requirements import needed
 
 RANDOM = np.random.default_rng(3)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rnnconvert.formats.onnx import turned
-from rnnconvert.formats.onnx.block import in_memory
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.proto.scopes import walk
+from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition import turned
 
 
 @pytest.mark.parametrize("axis", [0, 1])

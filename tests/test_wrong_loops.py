@@ -11,9 +11,9 @@ import pytest
 
 from rnnconvert.containers import graph_def
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx import computed
-from rnnconvert.formats.onnx.computed import Looked
 from rnnconvert.formats.tensorflow1 import loops
+from rnnconvert.recognition import computed
+from rnnconvert.recognition.computed import Looked
 from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen"

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import rnnconvert as rc
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
+from rnnconvert.recognition.expression import UnmatchedError
 from tests.test_fuse import HIDDEN, Body, gru, model, rnn, save, scan, unrolled, value, weights
 
 Count = Callable[[Body, str, str], Any]
@@ -135,7 +135,7 @@ def test_stated_lengths_take_no_time(tmp_path: Path) -> None:
 
 
 def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None:
-    from rnnconvert.formats.onnx.evaluate import Budget
+    from rnnconvert.graphs.program.evaluate import Budget
 
     whole = Budget(work=1000 << 14)
     for _ in range(10):
@@ -146,7 +146,7 @@ def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None
 
 def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step adds 1 to the bias of its forget gate, as TensorFlow 1's cells do: that is the same formula in all."""
-    from rnnconvert.formats.onnx.fuse import steps as fuse_steps
+    from rnnconvert.recognition import steps as fuse_steps
 
     w, matched = weights(4), []
     match = fuse_steps.match

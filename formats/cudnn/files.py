@@ -26,8 +26,10 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -180,7 +182,7 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
             raise RefusedError(
                 "a GRU with a single recurrent bias", "the canonical form",
                 "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name "
-                "inside, r * (R h + b)", "Choose what your weights mean with --set single_rec=inside or outside.", name,
+                "inside, r * (R h + b)", f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.", name,
             )  # fmt: skip
         found = unpack(layout, sizes, {"params": buffer})
         outside = {
@@ -296,9 +298,10 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
     found["input_mode"] = options.peek("input_mode") or "linear"
     missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
     if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
+        wanted = ", ".join(str(Setting(key, "...")) for key in missing)
         raise UsageError(
             f"{path}: a raw buffer does not describe itself, and the file {_beside(path).name} is missing. "
-            f"Give {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
+            f"Give {wanted}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
     absent = {
@@ -312,7 +315,12 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
         absent["projection_size"] = "0"
     for key, assumed in absent.items():
         value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
-        found[key] = int(value) if value.isdecimal() else (value == "true" if value in ("true", "false") else value)
+        if value.isdecimal():
+            found[key] = int(value)
+        elif value in ("true", "false"):
+            found[key] = value == "true"
+        else:
+            found[key] = value
     return found
 
 
@@ -350,7 +358,9 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(
-        f"{n}: a vector that the description does not name. If it is a buffer, describe it under {KEY!r}"
+        LayerNote(
+            n, f"a vector that the description does not name. If it is a buffer, describe it under {KEY!r}", UNREAD
+        )
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )
@@ -363,9 +373,8 @@ def companions(path: Path) -> tuple[Path, ...]:
     return () if lowered(path).suffix == ".safetensors" else (_beside(path),)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a raw file and its description, or one .safetensors."""
-    job.dropped.update(job.carried)
     entries: list[dict[str, Any]] = []
     buffers: dict[str, Packed] = {}
     for part in job.parts:
@@ -379,15 +388,16 @@ def write(path: Path, job: Job) -> list[str]:
     if lowered(path).suffix == ".safetensors":
         if not job.dry_run:
             safetensors.write(path, buffers, {KEY: json.dumps(description)})
-        return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
+        note = f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"
+        return WriteResult([note], dropped=[*job.carried])
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
-            "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
+            f"Choose one with {Flag('layer', 'NAME')}, or write a .safetensors with {Flag('to', 'cudnn')}."
         )
-    notes = [f"described by {_beside(path).name}"]
+    result = WriteResult([f"described by {_beside(path).name}"], dropped=[*job.carried])
     if job.dry_run:
-        return notes
+        return result
     with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
@@ -397,4 +407,4 @@ def write(path: Path, job: Job) -> list[str]:
         # Two files cannot be replaced in one step: the description tells its own buffer from the one before.
         entries[0]["crc32"] = f"{check.value:08x}"
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
-    return notes
+    return result

@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, cells, config
@@ -67,7 +69,8 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
         return Outside()
     named = options.get("config")
     if named is not None:
-        return Outside(*architecture.read(Path(named)), Path(named))
+        path = local(named)
+        return Outside(*architecture.read(path), path)
     if graph_file(path).is_file() or not cells.find(stored.arrays):
         return Outside()
     # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.
@@ -80,19 +83,19 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
     fitting = [one for one in candidates if not one.contradicted]
     if not fitting:
         why = "; ".join(f"{one.name}, next to it, {one.contradicted}" for one in candidates)
-        return Outside(hint=f". {why}. If it belongs to these weights, name it with --config" if why else "")
+        return Outside(hint=f". {why}. If it belongs to these weights, name it with {Flag('config')}" if why else "")
     read = {one.name: architecture.stated(companion(path, one.name))[0] for one in fitting if one.config}
     first = fitting[0]
     if len({one.settings for one in fitting}) == 1 and first.config and read[first.name] == first.config:
-        warning = f"the configuration is read from {first.name} next to it; name another with --config"
+        warning = f"the configuration is read from {first.name} next to it; name another with {Flag('config')}"
         return Outside(first.config, first.version, companion(path, first.name), warning)
     names = " and ".join(one.name for one in fitting)
     different = "state different settings" if len(fitting) > 1 else "is too large to be read as an architecture"
-    return Outside(hint=f". {names}, next to it, {different}: choose with --config")
+    return Outside(hint=f". {names}, next to it, {different}: choose with {Flag('config')}")
 
 
 def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
-    """Yield the files beside weights that state a model with their layers, the likeliest name first.
+    """Yield the files beside weights that state a model with their layers, the most likely name first.
 
     Together they may be as large as one may be: the rest may state one, and is not read.
     """
@@ -120,7 +123,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of the files beside weights that may state an architecture, the likeliest first."""
+    """Return the names of the files beside weights that may state an architecture, the most likely first."""
     folder = path if path.is_dir() else path.parent
     own = (path.name.split(".")[0], path.stem)
     likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])

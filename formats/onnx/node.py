@@ -13,18 +13,20 @@ import onnx
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import INTEGERS, LayerNote
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.computed import Computed
 from rnnconvert.formats.onnx.proto import file as onnx_file
-from rnnconvert.formats.onnx.proto import states as onnx_states
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
+from rnnconvert.recognition import states as onnx_states
+from rnnconvert.recognition.computed import Computed
 
 NAME = "onnx"
 KINDS = {"RNN": "rnn", "GRU": "gru", "LSTM": "lstm", quantised.OPERATOR: "lstm"}
@@ -77,7 +79,7 @@ class Node:
         self.kind = KINDS[node.op_type]
         self.attributes = scope.attributes(node)
         self.used: set[tuple[int, str]] = set()
-        self.warnings: list[str] = []
+        self.warnings: list[LayerNote] = []
         self.unread: list[str] = []
 
     def read(self) -> Recurrent | None:
@@ -116,8 +118,8 @@ class Node:
             self._use(value)
         if given[0] is None:
             raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
-        if quantised.LOSS not in "".join(self.warnings):
-            self.warnings.append(f"{self.name}: {quantised.LOSS}")
+        if not any(note.kind == INTEGERS for note in self.warnings):
+            self.warnings.append(LayerNote(self.name, quantised.LOSS, INTEGERS))
         return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
 
     def _account(self) -> None:
@@ -138,7 +140,12 @@ class Node:
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)
-        most = quantised.INPUTS if quantised.is_one(self.node) else 8 if self.kind == "lstm" else 6
+        if quantised.is_one(self.node):
+            most = quantised.INPUTS
+        elif self.kind == "lstm":
+            most = 8
+        else:
+            most = 6
         if any(self.node.input[most:]):
             raise RefusedError(
                 f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form", f"the operator has {most}", "",
@@ -146,8 +153,11 @@ class Node:
             )  # fmt: skip
         if "layout" in self.attributes and self.attributes["layout"].i:
             self.warnings.append(
-                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
-                "converted layer reads as its own framework does"
+                LayerNote(
+                    self.name,
+                    "its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
+                    "converted layer reads as its own framework does",
+                )
             )
 
     def _why_not(self, name: str, value: str) -> str:
@@ -156,15 +166,17 @@ class Node:
         where, first, node = self.scope.unknown(value)
         made = "are" if first == own else f"({own!r}) are computed from"
         if node is None:
-            return (
-                f"{self.name}: its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
-                "initializers of the model, with the numbers that are given at run time"
+            return LayerNote(
+                self.name,
+                f"its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
+                "initializers of the model, with the numbers that are given at run time",
             )
         what = f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} (it gives {first!r})"
-        return (
-            f"{self.name}: its weights {name} ({own!r}) are computed by a node {what}, "
+        return LayerNote(
+            self.name,
+            f"its weights {name} ({own!r}) are computed by a node {what}, "
             "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
-            "the weights as initializers"
+            "the weights as initializers",
         )
 
     def home(self, stack: Recurrent) -> Home:
@@ -253,13 +265,13 @@ class Node:
         clips: tuple[Clip, ...] = ()
         bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
         if not bound > 0 and self.options.get("clip", self.name) == "none":
-            self.warnings.append(f"{self.name}: its clip of {bound:g} is left out, as asked")
+            self.warnings.append(LayerNote(self.name, f"its clip of {bound:g} is left out, as asked"))
         elif "clip" in self.attributes:
             if not 0 < bound < float("inf"):
                 raise RefusedError(
                     f"a clip of {bound:g}", "the canonical form",
                     "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
-                    "If nothing is clipped, confirm with --set clip=none.", self.name,
+                    f"If nothing is clipped, confirm with {Setting('clip', 'none')}.", self.name,
                 )  # fmt: skip
             clips = (Clip("gates", -bound, bound),)
         cells = []
@@ -307,7 +319,9 @@ class Node:
         lengths = self.scope.constant(name) if name else None
         if name and lengths is None:
             self.warnings.append(
-                f"{self.name}: the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
+                LayerNote(
+                    self.name, f"the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
+                )
             )
         if lengths is None or (lengths.size and (lengths == self._steps()).all()):
             return ()

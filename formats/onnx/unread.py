@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 
-from rnnconvert.formats.onnx.computed import Looked, label_of
+from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.onnx.fuse.graph import bodies
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.recognition.computed import Looked, label_of
 
 _PRODUCTS = {
     "MatMul",
@@ -25,10 +26,13 @@ _GATES = {"Sigmoid", "HardSigmoid"}
 _FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "Affine", "ScaledTanh"}
 _WORDS = ("LSTM", "GRU", "RNN")
 _BEFORE_QUANTISED = "Read the model as it was before it was quantized."
-_FROM_SOURCE = (
-    "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
-    "--layout."
-)
+
+
+def _from_source() -> str:
+    return (
+        "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
+        f"{Flag('layout')}."
+    )
 
 
 def looks_recurrent(scope: Scope) -> bool:
@@ -56,7 +60,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto], looked: Look
             where = f"the node {node.name or next(iter(node.output), '')!r} of {scope.path}"
             if any(word in node.op_type for word in _WORDS):
                 domain = f" of the domain {node.domain!r}" if node.domain else ""
-                way = _BEFORE_QUANTISED if "Quant" in node.op_type or "Q" in node.op_type[:1] else _FROM_SOURCE
+                way = _BEFORE_QUANTISED if "Quant" in node.op_type or "Q" in node.op_type[:1] else _from_source()
                 found.append(f"{where} is a {node.op_type}{domain}, which cannot be read. {way}")
             elif node.op_type in ("Loop", "Scan"):
                 convolves = _carried(node)
@@ -65,7 +69,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[onnx.NodeProto], looked: Look
                     why = looked.reasons.get(label_of(node), "") if scope is looked.scope else ""
                     found.append(
                         f"{where} is a {node.op_type} that computes {what} step by step, which cannot be read"
-                        f"{': ' + why if why else ''}. {_FROM_SOURCE}"
+                        f"{': ' + why if why else ''}. {_from_source()}"
                     )
         found += _written_out(scope, looked)
     return found
@@ -126,14 +130,14 @@ def _written_out(scope: Scope, looked: Looked) -> list[str]:
         weight, times = unrolled
         found.append(
             f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
-            f"recurrent layer that is written out step by step, which cannot be read{why}. {_FROM_SOURCE}"
+            f"recurrent layer that is written out step by step, which cannot be read{why}. {_from_source()}"
         )
     else:
         split = _gates(scope, nodes)
         if split:
             found.append(
                 f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
-                f"which cannot be read{why}. {_FROM_SOURCE}"
+                f"which cannot be read{why}. {_from_source()}"
             )
     return found
 

@@ -16,8 +16,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -68,10 +70,10 @@ def layouts(options: Options) -> list[Layout]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: Fluid's parameters are only read, not written."""
     raise UsageError(
-        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use --to paddle"
+        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}"
     )
 
 
@@ -99,7 +101,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name], homes = _layer(name, kind, fc, stored.arrays, said)
             uses[name] = [use for use in stated.get(f"{name}.w_0", []) if use.fc == fc]
         except NotALayerError as error:
-            unread.append(f"{name}: {error}")
+            unread.append(LayerNote(name, str(error), UNREAD))
             continue
         beside = {
             full: array.shape
@@ -116,7 +118,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers = {name: layers[name].replace(calls=received) for name, received in _calls(model, layers, uses).items()}
     met = {match["name"] for match in matches}
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
-        unread.append(f"{other}: its matrix {other}.w_0 is missing")
+        unread.append(LayerNote(other, f"its matrix {other}.w_0 is missing", UNREAD))
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread)
@@ -203,7 +205,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     if program.operator is not None and options.peek("fc", name) is None:
         what = f"{program.fc!r}, whose width does not fit" if program.fc else "something other than an fc alone"
         raise NotALayerError(
-            f"{program.where} gives it the output of {what}. Choose with --set {name}:fc=NAME if it is an fc anyway",
+            f"{program.where} gives it the output of {what}. Choose with {Setting('fc', 'NAME', layer=name)} if it is an fc anyway",
         )
     said = options.get("fc", name)
     if said is not None:
@@ -216,7 +218,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     alike = f"fc_{name.rpartition('_')[2]}"
     if alike not in fitting:
         raise NotALayerError(
-            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with --set {name}:fc=NAME"
+            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with {Setting('fc', 'NAME', layer=name)}"
         )
     why = "several fc are as wide as this layer needs; one has its number"
     return options.ask("fc", name, assumed=alike, why=why, choices=fitting)

@@ -14,7 +14,7 @@ import onnx
 
 from rnnconvert.containers.graph_def import Node
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block
+from rnnconvert.graphs.program.block import Block
 
 DOMAIN = "tensorflow"
 TYPES: Mapping[int, int] = {1: 1, 2: 11, 3: 6, 9: 7, 10: 9, 14: 16, 19: 10}

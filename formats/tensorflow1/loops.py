@@ -10,10 +10,10 @@ import re
 from pathlib import Path
 
 from rnnconvert.containers.graph_def import Graph
-from rnnconvert.formats.onnx.computed import Computed, Looked
 from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tensorflow1.lowering import Lowering
+from rnnconvert.recognition.computed import Computed, Looked
+from rnnconvert.recognition.lowered import layers_of
 
 __all__ = ["Looked", "constants", "read"]
 

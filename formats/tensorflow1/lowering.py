@@ -18,9 +18,9 @@ from onnx import helper
 
 from rnnconvert.containers.graph_def import Function, Graph, Node
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
 from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.graphs.program.block import Block, needed
 
 _DEEPEST = 20
 _MOST = 200_000
@@ -310,7 +310,7 @@ class Lowering:
         self._loop(node.name, variables, step, going)
 
     def _frame(self, end: Node) -> None:
-        """Write a loop of TensorFlow 1's kind, when one of the values that it gives is met."""
+        """Write a loop of TensorFlow 1's kind, when one of the values that it gives is read."""
         name = self.frames.of(end)
         inside = self.frames.inside(name)
         others = self.frames.exits(name)

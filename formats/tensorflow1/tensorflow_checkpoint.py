@@ -21,6 +21,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 
 _MODEL = "saved_model.pb"
 _OF_KERAS = b"_tf_keras_"
@@ -62,7 +63,8 @@ def read(path: Path) -> Stored:
     if index is None or not index.is_file():
         raise UnreadableError(
             path, "it has no variables: the index file of the checkpoint is missing",
-            f"Put the folder variables beside {_MODEL}." if is_model else "",
+            f"Put the folder variables beside {_MODEL}. A pickle or an archive that lacks it was made without the weights: save the "
+            'model again where it was made, with model.save("model.keras").' if is_model else "",
         )  # fmt: skip
     variables, by_graph = _variables(path, index)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
@@ -91,10 +93,8 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     if graph is None:
         return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
     nodes = list(_nodes(memoryview(graph), path))
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its graph of objects is damaged ({what})")):
         named = _Graph(nodes).names()
-    except (KeyError, IndexError):
-        raise UnreadableError(path, "its graph of objects is damaged") from None
     found: dict[str, Array] = {}
     for name, key in named:
         if key in stored.arrays:

@@ -17,14 +17,15 @@ from pathlib import Path
 import onnx
 
 from rnnconvert.core.claims import ROUNDED
-from rnnconvert.formats.onnx.computed import Computed, Looked
+from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.formats.onnx.fuse.graph import bodies as inner_graphs
 from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.formats.onnx.lowered import layers_of
 from rnnconvert.formats.tflite.flow import Given, Looped, Read
 from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
+from rnnconvert.recognition.computed import Computed, Looked
+from rnnconvert.recognition.lowered import layers_of
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
@@ -58,7 +59,7 @@ def read(path: Path, model: Model) -> Loops:
     """Return the layers that the main graph computes."""
     lowering = Lowering(path, model)
     looked = layers_of(path, lowering.message, _LATER)
-    found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope)
+    found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
     for name, one in looked.layers.items():
         values = _values(one.nodes)
         types = sorted({lowering.stored.types[value] for value in values if value in lowering.stored.types})
@@ -80,16 +81,16 @@ def _lost(looked: Looked, lowering: Lowering) -> dict[str, str]:
     }
 
 
-def quantised(name: str, types: Sequence[str], rounded: str) -> str:
+def quantised(name: str, types: Sequence[str], rounded: str) -> LayerNote:
     """Return what there is to say of a layer whose weights are not stored as float32.
 
     types    their element types
     rounded  what kernels for integers round besides
     """
-    text = f"{name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
+    text = f"its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
     if not any("int" in one for one in types):
-        return text
-    return f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}"
+        return LayerNote(name, text)
+    return LayerNote(name, f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}", INTEGERS)
 
 
 def _values(nodes: Iterable[onnx.NodeProto]) -> set[str]:

@@ -13,11 +13,11 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block, needed
 from rnnconvert.formats.tflite import lists, variables
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Model, Operator
 from rnnconvert.formats.tflite.operators import KINDS, Stored, Written
+from rnnconvert.graphs.program.block import Block, needed
 
 _LIST = 14
 """The number of the element type of a list of tensors (VARIANT)."""

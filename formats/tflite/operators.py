@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.block import Block
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, numbers
+from rnnconvert.graphs.program.block import Block
 
 KINDS: Mapping[int, int] = {0: 1, 1: 10, 2: 6, 4: 7, 6: 9, 10: 11}
 """ONNX's element types by the schema's."""
@@ -221,10 +221,9 @@ class Written:
             return False
         gone = [axis for axis in range(len(begin)) if single >> axis & 1]
         starts = [0 if low >> axis & 1 and axis not in gone else one for axis, one in enumerate(begin)]
-        ends = [
-            (begin[axis] + 1 or 2**31 - 1) if axis in gone else 2**31 - 1 if high >> axis & 1 else one
-            for axis, one in enumerate(end)
-        ]
+        last = 2**31 - 1
+        ends = [last if high >> axis & 1 else place for axis, place in enumerate(end)]
+        ends = [begin[axis] + 1 or last if axis in gone else place for axis, place in enumerate(ends)]
         extra: dict[str, Any] = {"starts": starts, "ends": ends, "axes": list(range(len(begin)))}
         if not gone:
             return self._add("Slice", inputs[:1], **extra)

@@ -9,8 +9,9 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UsageError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -163,7 +164,7 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
     return Recurrent(place, (Layer((ways[0].first, ways[1].first.replace(reverse=True)), how),))
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
     made: dict[str, Object] = {}
     notes = []
@@ -175,17 +176,17 @@ def write(path: Path, job: Job) -> list[str]:
             name = stack.name if name is None or len(stacks) > 1 else name
             if name in made:
                 raise UsageError(
-                    f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=..."
+                    f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}"
                 )
             made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
             notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")
     others: dict[str, Array | Pieced] = {}
-    job.carry(others)
+    dropped = job.carry(others)
     bare = len(made) == 1 and job.source.format != NAME
     root = next(iter(made.values())) if bare else Table({**made, **others})
     if not job.dry_run:
         torch7_write.write(path, root)
-    return notes
+    return WriteResult(notes, dropped=dropped)
 
 
 def _needs(name: str) -> str:
@@ -239,5 +240,10 @@ def _cudnn(stack: Recurrent, fields: Table, add: Any) -> Object:
     }  # fmt: skip
     names = {"CUDNN_LSTM": "LSTM", "CUDNN_GRU": "GRU", "CUDNN_RNN_RELU": "RNNReLU", "CUDNN_RNN_TANH": "RNNTanh"}
     # Of the plain RNNs there is no bidirectional class; cudnn.RNN reads its mode and direction from its fields.
-    name = f"B{names[mode]}" if two and stack.cell.kind != "rnn" else "RNN" if two else names[mode]
+    if two and stack.cell.kind != "rnn":
+        name = f"B{names[mode]}"
+    elif two:
+        name = "RNN"
+    else:
+        name = names[mode]
     return Object(f"cudnn.{name}", fields)

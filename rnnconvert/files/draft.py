@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import in_toml
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.language import layout_file
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape
@@ -74,9 +75,10 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
             texts.append(text)
     if not texts:
         return []
-    several = " --set layout=NAME, one after the other" if len(texts) > 1 else ""
+    several = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
     return [
-        f"its shapes suggest this layout: check it against your code, save it as layout.toml, and give --layout layout.toml{several}",
+        "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
+        f"{Flag('layout', 'layout.toml')}{several}",
         *itertools.chain.from_iterable(texts),
     ]
 
@@ -95,7 +97,12 @@ def _reads(text: Sequence[str], found: _Found, shapes: Mapping[str, Shape]) -> b
 def _table(found: _Found, number: int) -> list[str]:
     """Return the description of a layer as TOML."""
     held = {part for one in found.parts for part in one.parts.split()}
-    biases = "both" if "recurrent_bias" in held else "input" if "input_bias" in held else "none"
+    if "recurrent_bias" in held:
+        biases = "both"
+    elif "input_bias" in held:
+        biases = "input"
+    else:
+        biases = "none"
     checks = list(found.checks)
     text = ["[[layout]]", f'name = "mine.{found.kind}{f"_{number + 1}" if number else ""}"', f'kind = "{found.kind}"']
     text.append(f'gates = "{_STACKED[found.kind]}"')
@@ -339,6 +346,11 @@ def _parts(
         return None
     words = ("input_bias", "recurrent_bias")
     for (name, shape), word in zip(vectors.items(), words, strict=False):
-        axes = hidden if len(shape) == 1 else f"{hidden} 1" if shape[1] == 1 else f"1 {hidden}"
+        if len(shape) == 1:
+            axes = hidden
+        elif shape[1] == 1:
+            axes = f"{hidden} 1"
+        else:
+            axes = f"1 {hidden}"
         parts.append(_Part(name, word, axes))
     return (parts, checks) if len(vectors) <= len(words) else None

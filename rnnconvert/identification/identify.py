@@ -18,6 +18,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import finite
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
@@ -93,7 +94,7 @@ class Identification:
     verdict     "identified": one function gives the outputs; "ambiguous": several do; "near": none does to the last bits, but
                 one comes near; "unknown": none of those searched does; "candidates": there was no sample, so nothing is decided
     functions   those that give the outputs; where none does, those that come near
-    candidates  without a sample, what names, shapes and numbers suggest, the likeliest first
+    candidates  without a sample, what names, shapes and numbers suggest, the most likely first
     questions   what would decide what is left open
     searched    what was tried, in words, and `tried`, how many readings; `complete` unless time ran out
     """
@@ -107,15 +108,19 @@ class Identification:
     tried: int = 0
     complete: bool = True
 
+    def _ambiguity(self) -> str:
+        """Say why the sample leaves open which function it is of."""
+        if len(self.functions) > 1:
+            return f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
+        if self.complete:
+            return "one function was found that gives these outputs, but the sample does not show all of it"
+        return "one function was found that gives these outputs, but the time ran out before others were tried"
+
     def lines(self) -> Iterator[str]:
         """Yield the text line by line."""
         said = {
             "identified": "one function gives these outputs, to rounding",
-            "ambiguous": f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
-            if len(self.functions) > 1
-            else "one function was found that gives these outputs, but the sample does not show all of it"
-            if self.complete
-            else "one function was found that gives these outputs, but the time ran out before others were tried",
+            "ambiguous": self._ambiguity(),
             "near": "no function gives these outputs to rounding; nearest",
             "unknown": "no function that was searched gives these outputs",
             "candidates": "without a sample of input and output nothing is decided"
@@ -133,16 +138,18 @@ class Identification:
             if self.verdict == "near":
                 yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
         if len(self.functions) > _SHOWN:
-            yield f"  and {len(self.functions) - _SHOWN} more (--json lists all)"
+            yield f"  and {len(self.functions) - _SHOWN} more ({Flag('json')} lists all)"
         for number, one in enumerate(self.candidates[:_SHOWN]):
             known = ", ".join(one.names[:4]) + (f" and {len(one.names) - 4} more" if len(one.names) > 4 else "")
             yield f"  {number + 1}. {known}: {one.sizes} (score {one.score:g})"
             yield from (f"     for it: {text}" for text in one.evidence)
             yield from (f"     against it: {text}" for text in one.against)
         if len(self.candidates) > _SHOWN:
-            yield f"  and {len(self.candidates) - _SHOWN} more (--json lists all)"
+            yield f"  and {len(self.candidates) - _SHOWN} more ({Flag('json')} lists all)"
         if self.verdict != "candidates":
-            more = "" if self.complete else "; the time ran out before all of it was tried (--seconds gives more)"
+            more = (
+                "" if self.complete else f"; the time ran out before all of it was tried ({Flag('seconds')} gives more)"
+            )
             yield f"  searched: {'; '.join(self.searched)} ({self.tried:,} readings){more}"
         yield from (f"  to decide: {question}" for question in self.questions)
 
@@ -254,7 +261,12 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
     if functions:
         sure = len(functions) == 1 and not unseen and found.complete
-        verdict = "near" if near else ("identified" if sure else "ambiguous")
+        if near:
+            verdict = "near"
+        elif sure:
+            verdict = "identified"
+        else:
+            verdict = "ambiguous"
     return Identification(
         source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
         found.complete,
@@ -337,7 +349,7 @@ def _left_open(
     if unseen:
         yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
     if verdict == "ambiguous" and not found.complete:
-        yield "more time: --seconds"
+        yield f"more time: {Flag('seconds')}"
     if verdict == "ambiguous" and (unseen or found.complete):
         if len(first.x) < 3:
             yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
@@ -349,13 +361,13 @@ def _left_open(
     elif verdict == "unknown":
         yield "the output of the recurrent layer itself, before any dense layer, and the input as that layer receives it"
         if not found.complete:
-            yield "more time: --seconds"
+            yield f"more time: {Flag('seconds')}"
         yield "fewer arrays: only those of the layer"
 
 
 def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield what would decide between candidates."""
-    yield "one input and what the layer gave for it: --io sample.npz with the arrays x and y"
+    yield f"one input and what the layer gave for it: {Flag('io', 'sample.npz')} with the arrays x and y"
     kinds = {name.partition(".")[2] for one in candidates for name in one.names}
     if any("gru" in kind for kind in kinds):
         yield "of a GRU: whether its reset gate stands before or after the recurrent product"

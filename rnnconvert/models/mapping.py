@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.printable import printable
 from rnnconvert.core.text_file import read_text
@@ -65,7 +66,7 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
         return Mapped()
     if isinstance(mapping, Mapping):
         return Mapped({str(key): str(value) for key, value in mapping.items()})
-    return read(Path(mapping))
+    return read(local(mapping))
 
 
 def read(path: Path) -> Mapped:
@@ -300,4 +301,8 @@ def _quoted(name: str) -> str:
 def _escaped(char: str) -> str:
     """Return a character as YAML escapes it."""
     code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +14,11 @@ import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.comparison.stating import unshared
+from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.core.verdict import Limit, not_chosen
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
@@ -46,7 +47,7 @@ def collect(
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
     watch  receives what is being done, in words
-    jobs   how many executors run at the same time; as many as there are processors if None
+    jobs   how many executors run at the same time; one per processor if None
 
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
@@ -207,7 +208,7 @@ def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
         except ValueError as error:
             raise UsageError(
                 f"{model.path} has the layers {', '.join(pieces)}, but the results have one, {name!r}: they cannot be joined "
-                f"({error}). Choose one with --layer."
+                f"({error}). Choose one with {Flag('layer')}."
             ) from None
         return
     for name, stack in model.layers.items():
@@ -219,7 +220,7 @@ def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
         for question in model.questions:
             yield (
                 f"{model.path} does not state {question.option}: {question.assumed} was assumed for "
-                f"{question.layer or 'every layer'} (--set {question.option}=...)"
+                f"{question.layer or 'every layer'} ({Setting(question.option, '...')})"
             )
 
 
@@ -276,7 +277,7 @@ def _given(plan: Plan, subject: Subject) -> Case:
     """Return the user's own inputs."""
     assert plan.inputs is not None
     try:
-        with np.load(plan.inputs, allow_pickle=False) as archive:
+        with np.load(local(plan.inputs), allow_pickle=False) as archive:
             arrays = sample_names.canonical({name: archive[name] for name in archive.files}, plan.inputs)
     except (OSError, ValueError, EOFError) as error:
         raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
@@ -296,12 +297,15 @@ def _given(plan: Plan, subject: Subject) -> Case:
 def _unused(plan: Plan) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
     if plan.inputs is not None:
-        with contextlib.suppress(OSError, ValueError, EOFError), np.load(plan.inputs, allow_pickle=False) as archive:
+        with (
+            contextlib.suppress(OSError, ValueError, EOFError),
+            np.load(local(plan.inputs), allow_pickle=False) as archive,
+        ):
             names = [one for one in archive.files if {*sample_names.canonical({one: 0})} & {"y", "h_n", "c_n"}]
             if names:
                 yield (
                     f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "
-                    f"compared with recorded outputs by rnnconvert diagnose FILE --io {shlex.quote(plan.inputs)}"
+                    f"compared with recorded outputs by {Command('diagnose', 'FILE', io=plan.inputs)}"
                 )
 
 

@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
@@ -50,7 +51,7 @@ def run(
 
     plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     watch    receives what is being done, in words
-    jobs     how many executors run at the same time; as many as there are processors if None
+    jobs     how many executors run at the same time; one per processor if None
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
@@ -88,7 +89,7 @@ def verify(
     save        keep the results in this file, to be judged again
     save_inputs keep the inputs alone in this one
     watch       receives what is being done, in words
-    jobs        how many executors run at the same time; as many as there are processors if None
+    jobs        how many executors run at the same time; one per processor if None
     cache       a folder of proofs: only what changed since is run again
     strict      whether the report's exit code is 0 only where everything is equal, and nothing was left out
 
@@ -186,7 +187,8 @@ def command_of(
         elif one is not None:
             words.append(os.fspath(one))
     usual = Plan()
-    for name, flag in FLAGS.items():
+    for name, option in FLAGS.items():
+        flag = f"--{option}"
         given: Any = getattr(plan, name)
         if name == "given" or given is None or given == getattr(usual, name):
             continue
@@ -341,7 +343,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             cases = [case for case in kept.cases if case.name in _compared(layer)]
             said = "" if not found or shows(a, b, cases) else (
                 f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
-                "called equal. If it never matters, remove it from one of them (a clip: --set-a clip=none)"
+                f"called equal. If it never matters, remove it from one of them (a clip: {Setting('clip', 'none', side='a')})"
             )  # fmt: skip
         if said:
             document["verdict"] = NOT_COMPARED

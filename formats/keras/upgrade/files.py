@@ -18,6 +18,8 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
+from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade.compile import compiled
@@ -93,18 +95,13 @@ def upgrade(
         raise UsageError(f"{target} is a folder. Name a file to write")
     if not dry_run:
         only_replace(target, force)
-    try:
-        model, result = made(source, str(target), None if config is None else Path(config))
-    except UnreadableError as error:
-        raise (
-            UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
-        ) from None
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
-        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
-            raise
-        raise UnreadableError(
-            source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
-        ) from None
+    with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
+        try:
+            model, result = made(source, str(target), None if config is None else local(config))
+        except UnreadableError as error:
+            if error.path != "the configuration":
+                raise
+            raise UnreadableError(source, error.problem, error.remedy) from None
     whole, weights = model
     if dry_run:
         return result
@@ -166,7 +163,7 @@ def read(source: Path) -> Stored:
 
 
 def written_before_keras_3(source: Path) -> bool:
-    """Return whether a file states that Keras 1 or 2 wrote it, or bears the names of their weights."""
+    """Return whether a file states that Keras 1 or 2 wrote it, or has the names of their weights."""
     stored = read(source)
     attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
@@ -208,14 +205,15 @@ def _config(
 ) -> Mapping[str, Any]:
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
     if config is not None and beside is not None:
-        raise UsageError(f"{source} holds its model's configuration. Leave out --config")
+        raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if beside is not None:
         source = beside
         config, version = architecture.stated(beside)
         config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
     if config is None and beside is None:
         raise UsageError(
-            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with --config, or convert the weights: "
+            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with "
+            f"{Flag('config')}, or convert the weights: "
             "rnnconvert convert OLD NEW.weights.h5"
         )
     if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):

@@ -19,25 +19,25 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.claims import proved as claimed
-from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
-from rnnconvert.formats.onnx.computed import ODD
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
-from rnnconvert.formats.onnx.fuse.inputs import region, whole_inputs
-from rnnconvert.formats.onnx.fuse.loops import loops
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
-from rnnconvert.formats.onnx.fuse.recognised import Found
-from rnnconvert.formats.onnx.fuse.shapes import Shapes
-from rnnconvert.formats.onnx.fuse.steps import steps
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
-from rnnconvert.formats.onnx.proto.scopes import Scope, walk
-from rnnconvert.formats.onnx.proto.spread import everywhere
+from rnnconvert.graphs.program.scopes import Scope, walk
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.inputs import region, whole_inputs
+from rnnconvert.recognition.loops import loops
+from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.steps import steps
 
 _OPSETS = 7
 
@@ -128,11 +128,10 @@ def fuse(
         work = _Work(onnx_file.read(source), source, tell)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        what = f"{type(error).__name__}: {error}"
-        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({what})") from None
+        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({in_words(error)})") from error
     if not done.layers:
         raise _nothing(source, done)
     if not dry_run:

@@ -13,12 +13,12 @@ from onnx import helper
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
-from rnnconvert.formats.onnx.fuse.recognised import Found, Mask, Read
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import Steps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.recognised import Found, Mask, Read
 
 Made = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
 

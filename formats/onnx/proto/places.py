@@ -11,7 +11,7 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.onnx.proto.file import OnnxFile
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.nodes import read_by
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat
 
 _PLACELESS = (

@@ -7,9 +7,9 @@ from typing import Any
 
 import onnx
 
-from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses, is_weight, number, operand, single
 from rnnconvert.formats.onnx.whole_model.patterns import group_norm, is_neutral, layer_norm
+from rnnconvert.graphs.program.scopes import Scope
 
 _WEIGHTS = {
     "Conv": {"W": 1, "B": 2},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.formats.onnx.proto.scopes import Scope
+from rnnconvert.graphs.program.scopes import Scope
 
 ONNX = ("", "ai.onnx")
 """The names of ONNX's own domain."""

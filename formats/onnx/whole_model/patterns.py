@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import onnx
 
-from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.names import made_up
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, number, operand, single
+from rnnconvert.graphs.program.scopes import Scope
 
 
 def is_neutral(scope: Scope, node: onnx.NodeProto) -> bool:

@@ -18,11 +18,11 @@ from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.fuse.graph import bodies, reads
 from rnnconvert.formats.onnx.node import Home, Read
 from rnnconvert.formats.onnx.proto.places import Place, Readers, Scattered, place, scatter, sources
-from rnnconvert.formats.onnx.proto.scopes import Scope
 from rnnconvert.formats.onnx.whole_model.flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_model.layers import layers
 from rnnconvert.formats.onnx.whole_model.names import made_up, module_path
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal

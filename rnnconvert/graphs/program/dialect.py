@@ -1,0 +1,183 @@
+"""What ONNX's operators do to elements, by domain and name. Source: onnx/docs/Operators.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.trace import MOST
+
+OPSET = "operator set"
+"""The attribute under which a node of the floor has the version of its operators."""
+
+READ, GIVE = "what a layer reads", "what a layer gives"
+"""How a layer that other operators compute reads its sequences, or single steps, and in which form it gives its states."""
+
+
+def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
+    attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
+    operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
+    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded))
+    if results is None:
+        raise UnfitError(f"{operator} does not take this")
+    return results
+
+
+def _bounded(size: int) -> None:
+    """Raise UnfitError for more bytes than the graph floor moves."""
+    if size > 8 * MOST:
+        raise UnfitError(f"{size} bytes")
+
+
+def _fold(applied: Applied) -> list[Array]:
+    return _folded(applied, applied.inputs)
+
+
+def _dropout(applied: Applied) -> Array:
+    mode = applied.inputs[2] if len(applied.inputs) > 2 else None
+    if mode is not None and mode.any():
+        raise ChangesError("Dropout that is on")
+    return applied.input(0)
+
+
+def _pad(applied: Applied) -> list[Array]:
+    # The number that fills is left out: what stands there comes from no element.
+    return _folded(
+        applied, [applied.input(0), applied.inputs[1] if len(applied.inputs) > 1 else None, None, *applied.inputs[3:]]
+    )
+
+
+def _slice(applied: Applied) -> list[Array]:
+    starts, ends = (_listed(applied, name, place) for place, name in ((1, "starts"), (2, "ends")))
+    axes = _listed(applied, "axes", 3) or range(len(starts))
+    array = applied.input(0)
+    for axis, start, end in zip(axes, starts, ends, strict=False):
+        moves.check_range(array.shape[moves.axis_of(axis, array.ndim)], start, end)
+    return _fold(applied)
+
+
+def _listed(applied: Applied, name: str, place: int) -> list[int]:
+    """Return a list that is an input, or an attribute in old operator sets."""
+    stated = len(applied.inputs) > place and applied.inputs[place] is not None
+    return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
+
+
+def _tile(applied: Applied) -> Array:
+    data, repeats = applied.input(0), applied.integers(1)
+    if len(repeats) != data.ndim or min(repeats, default=1) < 0 or data.size * math.prod(repeats) > 1 << 25:
+        raise UnfitError("Tile of another shape")
+    return np.tile(data, repeats)
+
+
+def _reverse_sequence(applied: Applied) -> Array:
+    data, lengths = applied.input(0), applied.integers(1)
+    time, batch = applied.attributes.get("time_axis", 0), applied.attributes.get("batch_axis", 1)
+    if (time, batch) not in ((0, 1), (1, 0)) or data.ndim < 2 or len(lengths) != data.shape[batch]:
+        raise UnfitError("ReverseSequence of other axes")
+    moved = np.moveaxis(data, time, 0).copy()
+    for number, length in enumerate(lengths):
+        moved[:length, number] = moved[:length, number][::-1]
+    return np.moveaxis(moved, 0, time)
+
+
+def _dtype(applied: Applied) -> np.dtype[Any]:
+    to = applied.attributes.get("to")
+    number = onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to
+    if number not in DTYPES:
+        raise ChangesError("Cast to a type that holds no numbers")
+    return np.dtype(DTYPES[number])
+
+
+def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    if len(shapes) != 2 or min(map(len, shapes)) < 2 or shapes[0][-1] != shapes[1][-2]:
+        raise UnfitError("MatMul of other shapes")
+    return (*np.broadcast_shapes(shapes[0][:-2], shapes[1][:-2]), shapes[0][-2], shapes[1][-1])
+
+
+def _range(applied: Applied) -> Array:
+    start, limit, delta = (int(applied.input(place).reshape(())) for place in range(3))
+    if not delta or not 0 <= (limit - start) / delta < 1 << 12 or applied.input(0).dtype.kind != "i":
+        raise UnfitError("Range of other numbers")
+    return np.arange(start, limit, delta)
+
+
+def _read(applied: Applied) -> Array:
+    """Return the sequences of a layer side by side, (time, batch, features)."""
+    values = iter(applied.arrays)
+    sequences: list[Array] = []
+    for read in applied.attributes["reads"]:
+        steps = [next(values) for _ in read.steps or (read.value,)]
+        sequence = np.stack(steps) if read.steps else np.moveaxis(steps[0], read.axis, 0)
+        sequences.append(sequence[slice(*read.window)] if read.window is not None else sequence)
+    return np.concatenate(sequences, axis=2)
+
+
+def _give(applied: Applied) -> Array:
+    """Return states (time, batch, units) as they are used: all of them, or one."""
+    states, use = applied.input(0), applied.attributes["use"]
+    if use.kind == "step":
+        return np.asarray(states[use.step][None] if use.rank == 3 else states[use.step])
+    return np.moveaxis(states[:, None] if use.rank == 3 else states, 0, use.axis)
+
+
+_MOVING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split", "Gather", "Expand")
+_OF_NUMBERS = ("Add", "Sub", "Mul", "Div", "Neg", "Where", "ConstantOfShape", "Constant")
+_OF_ELEMENTS = (
+    "Relu",
+    "Tanh",
+    "Sigmoid",
+    "Exp",
+    "Log",
+    "Sqrt",
+    "Pow",
+    "Abs",
+    "Clip",
+    "Erf",
+    "LeakyRelu",
+    "Elu",
+    "Sign",
+    "Floor",
+    "Ceil",
+)
+"""Operators that are named so that the shape of what they give is known."""
+
+_OPERATORS: Dialect = {
+    "Identity": SAME,
+    "Dropout": Moves(_dropout),
+    "Pad": Moves(_pad),
+    "Tile": Moves(_tile),
+    "ReverseSequence": Moves(_reverse_sequence),
+    "Concat": Moves(_fold, None),
+    "Cast": Casts(_dtype),
+    "Shape": Measures(_fold),
+    "Size": Measures(lambda applied: np.array(applied.input(0).size)),
+    "MatMul": Computes(None, _product),
+    "Range": Computes(_range),
+    "Slice": Moves(_slice),
+    "Equal": moves.compares(np.equal),
+    "Less": moves.compares(np.less),
+    "Greater": moves.compares(np.greater),
+    "Min": moves.compares(np.minimum),
+    "Max": moves.compares(np.maximum),
+    "ReduceProd": Computes(
+        lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))
+    ),
+    **dict.fromkeys(_MOVING, Moves(_fold)),
+    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
+    **dict.fromkeys(_OF_ELEMENTS, Computes()),
+}
+
+DIALECT: Dialect = {
+    **{("", name): operator for name, operator in _OPERATORS.items()},
+    READ: Moves(_read, None),
+    GIVE: Moves(_give),
+}
+"""ONNX's own operators by ("", name); those of other domains, and a model's own functions, are not here."""

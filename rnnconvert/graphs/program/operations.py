@@ -1,0 +1,162 @@
+"""Graphs as operations on named values: what every room's graph becomes before layers are searched in it.
+
+Operations, bodies and stored arrays are told apart by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+
+Dims: TypeAlias = "Sequence[int | str | None]"
+"""Lengths of axes: a number, a name that stands for one, or None."""
+
+
+@dataclass(eq=False)
+class Stored:
+    """Numbers that a file holds.
+
+    name     what the file calls them; "" for those of an attribute
+    dims     their shape
+    dtype    their element type; None for strings and the like, which have no numbers
+    read     returns the numbers
+    source   their place in the file, for the room
+    """
+
+    name: str
+    dims: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    read: Callable[[], Array]
+    source: Any = None
+
+    @staticmethod
+    def of(array: Array, name: str = "") -> Stored:
+        """Return numbers that are there already."""
+        return Stored(name, array.shape, array.dtype.newbyteorder("="), lambda: array)
+
+    @property
+    def numbers(self) -> Array | None:
+        """The numbers; None for strings and the like."""
+        return None if self.dtype is None else self.read()
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """An attribute that stands for one of the function around its operation, by the name that it has there."""
+
+    name: str
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation.
+
+    kind        its name
+    inputs      the values that it reads by name, "" for one that is left out
+    outputs     the values that it gives
+    name        what the file calls it; "" for one without a name
+    domain      "" for those of the common set
+    attributes  numbers, texts, lists of these, element types and stored numbers, by name
+    bodies      the graphs in it, with the attributes that they are; the same name may come more than once
+    odd         whether the file states an attribute twice, or of a kind that is not here
+    source      its place in the file, for the room
+    """
+
+    kind: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    name: str = ""
+    domain: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    bodies: Sequence[tuple[str, Body]] = ()
+    odd: bool = False
+    source: Any = None
+
+    @property
+    def label(self) -> str:
+        """What it is known by: its name, or the first value that it gives."""
+        return self.name or next(iter(self.outputs), "")
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The values that it reads, those that graphs inside it take from around them among them."""
+        found = {name for name in self.inputs if name}
+        return frozenset(found.union(*(body.free for _, body in self.bodies)))
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """What a file states of a value.
+
+    dtype  its element type; None if it states none
+    dims   its axes; None if it states none
+    """
+
+    name: str
+    dtype: np.dtype[Any] | None = None
+    dims: Dims | None = None
+
+
+@dataclass(eq=False)
+class Body:
+    """A graph of operations, or a function.
+
+    nodes     its operations, in an order in which they can run
+    inputs    the values that are given to it, by name
+    outputs   the values that it gives
+    stored    its stored numbers by name
+    declared  what the file states of values: of inputs, of others, of outputs
+    function  its domain and name, where it is a function
+    defaults  attributes of a function that its calls may leave out
+    opsets    versions of sets of operations, for a function
+    """
+
+    nodes: Sequence[Operation]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    stored: Mapping[str, Stored] = field(default_factory=dict)
+    declared: Sequence[Declared] = ()
+    function: tuple[str, str] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def free(self) -> frozenset[str]:
+        """The values that it takes from the graphs around it."""
+        here = {*self.inputs, *self.stored, *(name for node in self.nodes for name in node.outputs)}
+        read = {name for node in self.nodes for name in node.reads} | set(self.outputs)
+        return frozenset(read - here)
+
+
+@dataclass(eq=False)
+class Program:
+    """A model: its main graph, and the functions that its operations call.
+
+    path      the file
+    main      the main graph
+    opsets    versions of sets of operations by domain
+    functions by domain and name
+    size      how many bytes of the file there are: what they may make this program compute
+    beside    how many bytes of numbers it states to be in other files
+    dtype     returns the element type that an attribute of a function states
+    """
+
+    path: Path
+    main: Body
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str], Body] = field(default_factory=dict)
+    size: int = 0
+    beside: int = 0
+    dtype: Callable[[Any], Any] = lambda stated: stated
+
+
+def bodies(nodes: Iterable[Operation]) -> Iterator[Body]:
+    """Yield the graphs in some operations."""
+    return (body for node in nodes for _, body in node.bodies)

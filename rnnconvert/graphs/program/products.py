@@ -1,0 +1,94 @@
+"""Products with a stored matrix, whichever operator computes them and whichever side the matrix stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.scopes import Scope
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A value times a stored matrix.
+
+    value                         what is multiplied
+    matrix                        (features that are read, features that are given)
+    reads_columns, gives_columns  whether the value, the result, is (features, batch)
+    bias                          what is added, by name; "" without it
+    """
+
+    value: str
+    matrix: Array
+    reads_columns: bool = False
+    gives_columns: bool = False
+    bias: str = ""
+
+
+def product_of(scope: Scope, node: onnx.NodeProto) -> Product | None:
+    """Return the product that a node computes; None for another node."""
+    if node.domain not in ("", "ai.onnx") or len(node.input) < 2 or node.op_type not in _KINDS:
+        return None
+    return _KINDS[node.op_type](scope, node, scope.attributes(node))
+
+
+def _matrix(scope: Scope, name: str) -> Array | None:
+    found = scope.constant(name)
+    return found if found is not None and found.ndim == 2 else None
+
+
+def _mat_mul(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
+    left, right = node.input[:2]
+    if (matrix := _matrix(scope, right)) is not None:
+        return Product(left, matrix)
+    if (matrix := _matrix(scope, left)) is not None:
+        return Product(right, matrix.T, True, True)
+    return None
+
+
+def _gemm(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
+    alpha, beta = (attributes[key].f if key in attributes else 1.0 for key in ("alpha", "beta"))
+    turned = [key in attributes and bool(attributes[key].i) for key in ("transA", "transB")]
+    bias = node.input[2] if len(node.input) > 2 and beta else ""
+    if alpha != 1 or (bias and beta != 1):
+        return None
+    left, right = node.input[:2]
+    if (matrix := _matrix(scope, right)) is not None:
+        return Product(left, matrix.T if turned[1] else matrix, turned[0], False, bias)
+    matrix = _matrix(scope, left)
+    if matrix is None or bias:
+        return None
+    return Product(right, matrix if turned[0] else matrix.T, not turned[1], True)
+
+
+def _einsum(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
+    """Return a product in letters: the matrix has one letter that both operands have, and one that it brings into the result."""
+    equation = attributes["equation"].s.decode(errors="replace").replace(" ", "") if "equation" in attributes else ""
+    operands, arrow, result = equation.partition("->")
+    letters = operands.split(",")
+    if not arrow or len(letters) != 2 or len(node.input) != 2 or "." in equation:
+        return None
+    for number in (1, 0):
+        matrix, (own, other) = _matrix(scope, node.input[number]), (letters[number], letters[1 - number])
+        if matrix is None or len(own) != 2 or any(len(set(one)) != len(one) for one in (own, other, result)):
+            continue
+        shared = set(own) & set(other)
+        brought = set(own) - shared
+        if len(shared) != 1 or shared & set(result) or set(result) != (set(other) - shared) | brought:
+            continue
+        (read,), (given,) = shared, brought
+        matrix = matrix if own[0] == read else matrix.T
+        kept = [letter for letter in other if letter != read]
+        for reads_columns, gives_columns in ((False, False), (False, True), (True, False), (True, True)):
+            columns = reads_columns or gives_columns
+            asked = [read, *kept] if reads_columns else [*kept, read]
+            made = [given, *kept] if gives_columns else [*kept, given]
+            if [*other] == asked and [*result] == made and not (columns and len(kept) != 1):
+                return Product(node.input[1 - number], matrix, reads_columns, gives_columns)
+    return None
+
+
+_KINDS = {"MatMul": _mat_mul, "Gemm": _gemm, "Einsum": _einsum}

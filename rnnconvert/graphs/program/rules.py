@@ -1,0 +1,308 @@
+"""One rule for each operator: the shape of what it gives, by the shapes of what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.scopes import Scope
+
+if TYPE_CHECKING:
+    from rnnconvert.graphs.program.shapes import Shapes
+
+Dims = Sequence["int | None"]
+
+COMPARED = {
+    "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal,
+    "Equal": np.equal,
+}  # fmt: skip
+"""Operators that compare."""
+ALIKE = (
+    "Identity", "Cast", "Dropout", "Tanh", "Sigmoid", "Relu", "HardSigmoid", "Softsign", "Softplus", "Elu", "LeakyRelu", "Selu",
+    "ThresholdedRelu", "Exp", "Neg", "Abs", "Sqrt", "Reciprocal", "Clip", "Softmax", "LogSoftmax", "LayerNormalization", "Not",
+    "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "ReverseV2", "PRelu", "Sign",
+    "Affine",
+)  # fmt: skip
+"""Operators whose (first) output has the shape of their first input."""
+SPREAD = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Pow",
+    "Min",
+    "Max",
+    "Sum",
+    "Mean",
+    "And",
+    "Or",
+    "Xor",
+    "Mod",
+    "Where",
+    *COMPARED,
+)
+"""Operators whose inputs are spread over one another."""
+
+
+def part(scope: Scope, node: onnx.NodeProto, whole: Array) -> Array:
+    """Return what a Shape gives, which may be a part of the shape."""
+    attributes = scope.attributes(node)
+    start, end = (attributes[key].i if key in attributes else None for key in ("start", "end"))
+    return whole[slice(start, end)]
+
+
+class Rule:
+    """One node, whose output's shape is asked for."""
+
+    def __init__(self, shapes: Shapes, scope: Scope, node: onnx.NodeProto, index: int, deep: int) -> None:
+        self.shapes, self.scope, self.node, self.index, self.deep = shapes, scope, node, index, deep
+        self.attributes: Mapping[str, Any] = scope.attributes(node)
+
+    def given(self, number: int) -> Dims | None:
+        name = self.node.input[number] if number < len(self.node.input) else ""
+        return self.shapes.dims(self.scope, name, self.deep) if name else None
+
+    def axes(self, index: int = 1) -> list[int] | None:
+        return self.shapes.integers(self.scope, self.node, "axes", index)
+
+    def number(self, name: str, default: int) -> int:
+        return int(self.attributes[name].i) if name in self.attributes else default
+
+    def dims(self) -> Dims | None:
+        """Return the axes of the output."""
+        kind = self.node.op_type
+        if kind in ALIKE:
+            return self.given(0) if self.index == 0 else None
+        if kind in SPREAD:
+            return _spread(self.given(number) for number in range(len(self.node.input)))
+        rule = _RULES.get(kind)
+        return None if rule is None else rule(self)
+
+    def transpose(self) -> Dims | None:
+        whole = self.given(0)
+        if whole is None:
+            return None
+        order = list(self.attributes["perm"].ints) if "perm" in self.attributes else list(range(len(whole)))[::-1]
+        return [whole[axis] for axis in order]
+
+    def squeeze(self) -> Dims | None:
+        whole, axes = self.given(0), self.axes()
+        if whole is None or (axes is None and (None in whole or len(self.node.input) > 1)):
+            return None
+        gone = (
+            {axis % len(whole) for axis in axes} if axes is not None else {n for n, one in enumerate(whole) if one == 1}
+        )
+        return [one for axis, one in enumerate(whole) if axis not in gone]
+
+    def unsqueeze(self) -> Dims | None:
+        whole, axes = self.given(0), self.axes()
+        if whole is None or axes is None:
+            return None
+        found = list(whole)
+        for axis in sorted(axis % (len(whole) + len(axes)) for axis in axes):
+            found.insert(axis, 1)
+        return found
+
+    def reshape(self) -> Dims | None:
+        whole = self.given(0)
+        asked = self.attributes.get("shape")
+        target: Dims | None = list(asked.ints) if asked is not None else None
+        if target is None:
+            target = self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        if target is None:
+            return None
+        keep = not self.number("allowzero", 0)
+        found = [(whole[n] if whole is not None and n < len(whole) else None) if one == 0 and keep else one
+                 for n, one in enumerate(target)]  # fmt: skip
+        if -1 in found:
+            at = found.index(-1)
+            others = [one for n, one in enumerate(found) if n != at]
+            known = whole is not None and None not in whole and None not in others
+            share = int(np.prod([one or 0 for one in others], dtype=object)) if known else 0
+            total = int(np.prod([one or 0 for one in whole or ()], dtype=object)) if known else 0
+            found[at] = total // share if share else None
+        return found
+
+    def gather(self) -> Dims | None:
+        data, at = self.given(0), self.given(1)
+        if data is None or at is None:
+            where = self.scope.constant(self.node.input[1]) if data is not None else None
+            at = list(where.shape) if where is not None else None
+        if data is None:
+            return None
+        axis = self.number("axis", 0)
+        # An index of unknown shape is the number of a step, as loops have it.
+        return [*data[:axis], *(at or []), *data[axis % len(data) + 1 :]] if data else None
+
+    def slice(self) -> Dims | None:
+        whole = self.given(0)
+        starts, ends, steps = (
+            self.shapes.integers(self.scope, self.node, key, at)
+            for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
+        )
+        if whole is None:
+            return None
+        axes = self.axes(3)
+        if axes is None:
+            axes = list(range(len(starts))) if starts is not None else None
+        if axes is None:
+            return [None] * len(whole)
+        found = list(whole)
+        for number, axis in enumerate(axes):
+            length = whole[axis]
+            if length is None or starts is None or ends is None:
+                found[axis] = None
+                continue
+            step = steps[number] if steps else 1
+            found[axis] = len(range(*slice(starts[number], ends[number], step).indices(length)))
+        return found
+
+    def split(self) -> Dims | None:
+        whole = self.given(0)
+        if whole is None:
+            return None
+        axis, found = self.number("axis", 0), list(whole)
+        parts = self.shapes.integers(self.scope, self.node, "split", 1)
+        length = found[axis]
+        if parts is not None:
+            found[axis] = parts[self.index]
+        elif length is not None:
+            share = -(-length // len(self.node.output))
+            found[axis] = min(share, length - share * self.index)
+        return found
+
+    def concat(self) -> Dims | None:
+        parts = [self.given(number) for number in range(len(self.node.input))]
+        known = [part for part in parts if part is not None]
+        if not known:
+            return None
+        axis = self.number("axis", 1) % len(known[0])
+        found = [next((part[n] for part in known if part[n] is not None), None) for n in range(len(known[0]))]
+        lengths = [None if part is None else part[axis] for part in parts]
+        found[axis] = None if None in lengths else sum(length or 0 for length in lengths)
+        return found
+
+    def mat_mul(self) -> Dims | None:
+        left, right = self.given(0), self.given(1)
+        if left is None or right is None or not left or not right:
+            return None
+        batch = _spread([left[:-2], right[:-2]]) or []
+        return [*batch, *left[-2:-1], *([right[-1]] if len(right) > 1 else [])]
+
+    def gemm(self) -> Dims | None:
+        left, right = self.given(0), self.given(1)
+        rows = None if left is None else left[self.number("transA", 0)]
+        return [rows, None if right is None else right[1 - self.number("transB", 0)]]
+
+    def einsum(self) -> Dims | None:
+        operands, arrow, result = self.attributes["equation"].s.decode().replace(" ", "").partition("->")
+        lengths: dict[str, int | None] = {}
+        for number, letters in enumerate(operands.split(",")):
+            given = self.given(number)
+            if given is None or len(given) != len(letters) or not arrow:
+                return None
+            lengths |= {letter: one for letter, one in zip(letters, given, strict=True) if lengths.get(letter) is None}
+        return [lengths[letter] for letter in result]
+
+    def filled(self) -> Dims | None:
+        return self.shapes.partly(self.scope, self.node.input[0], self.deep)
+
+    def expand(self) -> Dims | None:
+        target = self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        return _spread([self.given(0), target])
+
+    def tile(self) -> Dims | None:
+        whole, times = self.given(0), self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        if whole is None or times is None or len(whole) != len(times):
+            return None
+        return [None if None in (one, count) else one * count for one, count in zip(whole, times, strict=True)]  # type: ignore[operator]
+
+    def shape(self) -> Dims | None:
+        whole = self.given(0)
+        return [None if whole is None else len(part(self.scope, self.node, np.zeros(len(whole))))]
+
+    def loop(self) -> Dims | None:
+        body = next(one.g for one in self.node.attribute if one.name == "body")
+        scanned = self.number("num_scan_inputs", 0)
+        first = 2 if self.node.op_type == "Loop" else 0
+        count = len(self.node.input) - first - scanned
+        if self.index < count:
+            return self.given(first + self.index)
+        inner = self.shapes.stated(body.output[self.index + (first > 0)].name)
+        if inner is None:
+            return None
+        axes = list(self.attributes["scan_output_axes"].ints) if "scan_output_axes" in self.attributes else []
+        axis = axes[self.index - count] if axes else 0
+        return [*inner[:axis], None, *inner[axis:]]
+
+    def convolved(self) -> Dims | None:
+        """Return batch, channels, and how often a window fits into each other axis; None where that rounds up."""
+        whole, window = self.given(0), self.given(1)
+        if whole is None:
+            return None
+        count = len(whole) - 2
+        channels, kernel = whole[1], self.integers("kernel_shape", None)
+        if self.node.op_type == "Conv":
+            channels = None if window is None else window[0]
+            kernel = window[2:] if window is not None else kernel
+        strides, dilations = self.integers("strides", [1] * count), self.integers("dilations", [1] * count)
+        pads = self.integers("pads", [0] * 2 * count)
+        kind = self.attributes["auto_pad"].s if "auto_pad" in self.attributes else b"NOTSET"
+        found: list[int | None] = [whole[0], channels]
+        for axis, length in enumerate(whole[2:]):
+            size, stride = None if kernel is None else kernel[axis], strides[axis]
+            if length is None or size is None or stride < 1 or self.number("ceil_mode", 0):
+                found.append(None)
+            elif kind.startswith(b"SAME"):
+                found.append(-(-length // stride))
+            else:
+                around = pads[axis] + pads[axis + count] if kind == b"NOTSET" else 0
+                found.append((length + around - dilations[axis] * (size - 1) - 1) // stride + 1)
+        return found
+
+    def integers(self, name: str, default: Dims | None) -> Any:
+        """Return the numbers that an attribute lists."""
+        return list(self.attributes[name].ints) if name in self.attributes else default
+
+    def reduced(self) -> Dims | None:
+        whole, axes, keep = self.given(0), self.axes(), self.number("keepdims", 1)
+        if whole is None or (axes is None and len(self.node.input) > 1):
+            return None
+        gone = {axis % len(whole) for axis in (axes if axes is not None else range(len(whole)))}
+        found = [1 if axis in gone else one for axis, one in enumerate(whole)]
+        return found if keep else [one for axis, one in enumerate(whole) if axis not in gone]
+
+    def recurrent(self) -> Dims | None:
+        data, size = self.given(0), self.number("hidden_size", 0) or None
+        two = "direction" in self.attributes and self.attributes["direction"].s == b"bidirectional"
+        if data is None or self.number("layout", 0):
+            return None
+        return [*([data[0]] if self.index == 0 else []), 2 if two else 1, data[1], size]
+
+
+def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:
+    """Return the shape of values that are spread over one another; None if one is unknown."""
+    every = list(shapes)
+    if any(one is None for one in every):
+        return None
+    rank = max((len(one) for one in every if one is not None), default=0)
+    found: list[int | None] = []
+    for axis in range(-rank, 0):
+        lengths = {one[axis] for one in every if one is not None and len(one) >= -axis} - {1}
+        found.append(1 if not lengths else next((one for one in lengths if one is not None), None))
+    return found
+
+
+_RULES: Mapping[str, Callable[[Rule], Dims | None]] = {
+    "Transpose": Rule.transpose, "Squeeze": Rule.squeeze, "Unsqueeze": Rule.unsqueeze, "Reshape": Rule.reshape,
+    "Gather": Rule.gather, "Slice": Rule.slice, "Split": Rule.split, "Concat": Rule.concat, "MatMul": Rule.mat_mul,
+    "Gemm": Rule.gemm, "Einsum": Rule.einsum, "ConstantOfShape": Rule.filled, "Expand": Rule.expand, "Shape": Rule.shape,
+    "Tile": Rule.tile,
+    "Conv": Rule.convolved, "MaxPool": Rule.convolved, "AveragePool": Rule.convolved,
+    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), Rule.reduced),
+    "Loop": Rule.loop, "Scan": Rule.loop, "RNN": Rule.recurrent, "GRU": Rule.recurrent, "LSTM": Rule.recurrent,
+}  # fmt: skip

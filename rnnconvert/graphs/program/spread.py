@@ -1,0 +1,151 @@
+"""Stored values that operators repeat over a batch, cut and turn: what a state is, whatever the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.scopes import Scope
+
+_REPEATING = ("Expand", "Tile")
+_CUTTING = ("Slice", "Gather", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
+_RESHAPING = ("Reshape", "Split")
+"""What matters to one number everywhere as little as the others."""
+_SPREAD = 100
+"""The most operators between a stored state and its layer."""
+
+
+def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
+    """Return a stored value that operators repeat, cut and turn: an axis along which it is repeated has the length 1. One
+    number everywhere has no axes, whatever its shape. None for all else.
+    """
+    scope, name = scope.resolve(name)
+    stored = scope.constant(name)
+    if stored is not None:
+        return _single(stored)
+    node, index = scope.producer(name) or (None, 0)
+    if node is None or depth >= _SPREAD:
+        return None
+    if scope.calls(node):
+        called = scope.call(node)
+        return spread(called, called.graph.output[index], depth + 1)
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "ConstantOfShape":
+        attribute = scope.attributes(node).get("value")
+        return np.zeros(()) if attribute is None else onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0]
+    if node.op_type == "Concat":
+        parts = [spread(scope, part, depth + 1) for part in node.input[:_SPREAD]]
+        level = parts[0] if len(parts) == len(node.input) else None
+        return (
+            level
+            if level is not None and all(part is not None and not part.ndim and part == level for part in parts)
+            else None
+        )
+    if node.op_type == "ReduceSum":  # of zeros alone
+        return np.zeros(()) if everywhere(scope, node.input[0]) == 0 else None
+    if node.op_type == "Mul" and any(_integer_zeros(scope, given) for given in node.input):
+        return np.zeros(())
+    if node.op_type not in (*_REPEATING, *_CUTTING, *_RESHAPING) or not node.input:
+        return None
+    value = spread(scope, node.input[0], depth + 1)
+    if value is None or (not value.ndim and node.op_type != "Cast"):
+        return value
+    if node.op_type in _RESHAPING:
+        return None
+    return _repeated(scope, node, value) if node.op_type in _REPEATING else _cut(scope, node, value)
+
+
+def _integer_zeros(scope: Scope, name: str) -> bool:
+    """Return whether a stored value is integers that are all 0: these times others are 0, as no float, which may be infinite, is."""
+    stored = scope.constant(name)
+    return stored is not None and stored.dtype.kind in "iu" and stored.size > 0 and not stored.any()
+
+
+def _single(value: Array) -> Array:
+    same = value.size and (value == value.flat[0]).all()
+    return value.reshape(-1)[0] if same else value
+
+
+def _repeated(scope: Scope, node: onnx.NodeProto, value: Array) -> Array | None:
+    """Return what Expand or Tile repeats along axes of length 1; None where another axis may be repeated, or added."""
+    if node.op_type == "Expand":
+        shape = scope.constant(node.input[1])
+        rank = 3 if shape is None else max(shape.size, value.ndim)
+        fits = shape is not None or value.ndim == rank
+        return value.reshape((1,) * (rank - value.ndim) + value.shape) if fits else None
+    counts = [_number(scope, count) for count in _entries(scope, node.input[1])]
+    fits = len(counts) == value.ndim and all(
+        length == 1 or count == 1 for length, count in zip(value.shape, counts, strict=True)
+    )
+    return value if fits else None
+
+
+def _entries(scope: Scope, name: str) -> list[tuple[Scope, str, int]]:
+    """Return where each number of a shape comes from; nothing where that is not to be seen."""
+    scope, name = scope.resolve(name)
+    stored = scope.constant(name)
+    if stored is not None:
+        return [(scope, name, place) for place in range(stored.size)]
+    node, _ = scope.producer(name) or (None, 0)
+    if node is None or node.op_type not in ("Concat", "Cast"):
+        return []
+    if node.op_type == "Cast":
+        return _entries(scope, node.input[0])
+    # Where a part is more than one number, these are fewer than the axes.
+    return [(scope, part, 0) for part in node.input]
+
+
+def _number(scope: Scope, entry: tuple[Scope, str, int]) -> int | None:
+    where, name, place = entry
+    stored = where.constant(name)
+    return None if stored is None else int(stored.reshape(-1)[place])
+
+
+def _cut(scope: Scope, node: onnx.NodeProto, value: Array) -> Array | None:
+    """Return what an operator cuts and turns; an axis along which a value is repeated stays one of length 1."""
+    stored = [scope.constant(name) if name else None for name in node.input[1:]]
+    attributes = scope.values(node)
+    if attributes is None or any(name and array is None for name, array in zip(node.input[1:], stored, strict=True)):
+        return None
+    opset = scope.opsets.get("", 1)
+    if node.op_type == "Slice":
+        return _sliced(Call("Slice", [value, *stored], attributes, 1, opset, scope.charge))
+    if node.op_type == "Gather" and len(stored) == 1 and stored[0] is not None:
+        axis = attributes.get("axis", 0)
+        if not -value.ndim <= axis < value.ndim:
+            return None
+        stored = [np.zeros_like(stored[0]) if value.shape[axis] == 1 else stored[0]]
+    return _folded(Call(node.op_type, [value, *stored], attributes, 1, opset, scope.charge))
+
+
+def _sliced(call: Call) -> Array | None:
+    value = call.input(0)
+    starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
+    axes = call.integers("axes", 3) or range(len(starts))
+    steps = call.integers("steps", 4) or [1] * len(starts)
+    windows = list(zip(starts, ends, axes, steps, strict=False))
+    if not all(-value.ndim <= axis < value.ndim for _, _, axis, _ in windows):
+        return None
+    for start, end, axis, step in windows:
+        if value.shape[axis] > 1:
+            inputs = [value, *(np.array([number]) for number in (start, end, axis, step))]
+            result = _folded(Call("Slice", inputs, {}, 1, call.opset, call.charge))
+            if result is None:
+                return None
+            value = result
+    return value
+
+
+def _folded(call: Call) -> Array | None:
+    results = fold(call)
+    return results[0] if results and results[0].size else None
+
+
+def everywhere(scope: Scope, name: str) -> float | None:
+    """Return the one number that a value consists of, whatever its shape."""
+    value = spread(scope, name)
+    return float(value) if value is not None and not value.ndim else None

@@ -1,0 +1,327 @@
+"""Recurrent layers that a graph computes in other operators: in a Loop, in a Scan, or step by step.
+
+Each is recognized by what its steps compute, and read only once the operators and the layer give the same numbers on random
+inputs; both are computed here, in double precision.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from rnnconvert.core import reference
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.claims import proved
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
+from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.files.adapter import unique
+from rnnconvert.formats.onnx.fuse.graph import reads
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation, of_a_file
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.recognition import turned
+from rnnconvert.recognition.conditions import decision
+from rnnconvert.recognition.expression import UnmatchedError
+from rnnconvert.recognition.inputs import Cut, cut
+from rnnconvert.recognition.loops import loops
+from rnnconvert.recognition.recognised import Found, Use
+from rnnconvert.recognition.states import States
+from rnnconvert.recognition.steps import repeats, steps
+from rnnconvert.recognition.uses import Graph
+
+_SHAKES = 2
+_MASKED = "{mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
+
+
+@dataclass(frozen=True, eq=False)
+class Computed:
+    """A layer that other operators compute.
+
+    stack     the layer
+    found     what was recognized
+    nodes     the operators that compute it
+    reads     the values that it reads; before a node turns one around, where it therefore reads from the end
+    turned    whether nodes turn around what it reads
+    errors    how far its outputs are from those of the operators on random inputs
+    warnings  what the user should know of it
+    """
+
+    stack: Recurrent
+    found: Found
+    nodes: Sequence[onnx.NodeProto]
+    reads: Sequence[str]
+    turned: bool
+    errors: Sequence[float]
+    warnings: Sequence[LayerNote] = ()
+
+    @property
+    def evidence(self) -> str:
+        """Why it is read as this layer, in words."""
+        what = f"{self.stack.name}: {self.found.what}, by what its steps compute"
+        return f"{what}; {proved(self.errors, where='on random inputs')}"
+
+    def renamed(self, name: str) -> Computed:
+        """Return the layer under another name."""
+        said = tuple(note.of(name) for note in self.warnings)
+        return replace(self, stack=self.stack.replace(name=name), warnings=said)
+
+
+@dataclass(eq=False)
+class Looked:
+    """What was found in a graph.
+
+    layers   the layers by name
+    reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
+    scope    the graph
+    cells    those of these names whose steps were recognised as a cell's: a layer, whatever else the graph holds
+    """
+
+    layers: dict[str, Computed] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    scope: Scope | None = None
+    cells: set[str] = field(default_factory=set)
+
+    @property
+    def nodes_by_name(self) -> set[str]:
+        """The names of the nodes of all layers."""
+        return {label_of(node) for one in self.layers.values() for node in one.nodes}
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes of all layers, by id."""
+        return {id(node) for one in self.layers.values() for node in one.nodes}
+
+    def refusals(self) -> list[str]:
+        """Return for each part of the graph that is a layer, and is not read, a sentence with the reason.
+
+        Where nothing is read, any chain of products with one matrix may be one.
+        """
+        return [
+            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
+            for label, why in self.reasons.items()
+            if not self.layers or label in self.cells
+        ]
+
+
+def label_of(node: onnx.NodeProto) -> str:
+    """Return what a node is known by: its name, or the first value that it gives."""
+    return node.name or next(iter(node.output), "")
+
+
+def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str], likely: bool) -> Looked:
+    """Return the layers of a graph that other operators than RNN, GRU and LSTM compute.
+
+    taken   names of other layers
+    likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
+    """
+    done = Looked(scope=scope)
+    if not (likely or repeats(Graph(scope, Shapes(model)))):
+        return done
+    shapes = Shapes(model)
+    names = set(taken)
+    whole = of_a_file(path, model)
+    used = {one.name for one in scope.graph.output} | {name for node in scope.nodes for name in reads(node)}
+    looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
+    found = itertools.chain(((label_of(node), one) for node, one in looped), steps(scope, shapes))
+    for label, forms in _guarded(found, done):
+        problem: object = forms
+        for one in forms if not isinstance(forms, UnmatchedError) else ():
+            try:
+                if one.partly:
+                    done.cells.add(label)
+                    raise UnmatchedError(one.partly)
+                if one.steps is not None and one.direction.cell.activation.name == "linear":
+                    raise UnmatchedError(
+                        "products and sums without a function between them need not be a layer's steps"
+                    )
+                own = cut(scope, shapes, one)
+                errors = _prove(scope, one, own, Budget(whole=whole))
+                name = unique(one.label, names)
+                names.add(name)
+                done.layers[name] = _layer(path, (scope, shapes), name, one, own, errors)
+                break
+            except UnmatchedError as error:
+                problem = problem if isinstance(problem, UnmatchedError) else error
+            except MALFORMED as error:
+                if passes(error):
+                    raise
+                problem = f"a node is not as its operator asks ({in_words(error)})"
+        else:
+            done.reasons.setdefault(label, str(problem))
+    for label in done.nodes_by_name & done.reasons.keys():
+        del done.reasons[label]  # a part of a layer that is read
+    return done
+
+
+def _guarded(
+    found: Iterable[tuple[str, list[Found] | UnmatchedError]], done: Looked
+) -> Iterable[tuple[str, list[Found] | UnmatchedError]]:
+    """Yield what is found, until a node is not as its operator asks."""
+    try:
+        yield from found
+    except MALFORMED as error:
+        if passes(error):
+            raise
+        done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
+
+
+def _layer(
+    path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut, errors: Sequence[float]
+) -> Computed:
+    scope, shapes = place
+    direction = found.direction
+    states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
+    for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
+        if letter in found.states:
+            states.add(part, found.states[letter])
+    sequences = [use for use in found.uses if use.kind == "sequence"]
+    # Where the last outputs alone are read the order of the others is nobody's, and every framework has "time".
+    order: Literal["time", "processing"] = "processing" if found.processing and sequences else "time"
+    given = [name for read in found.reads for name in (read.steps or (read.value,))]
+    whole = not direction.reverse and not any(read.steps or read.window for read in found.reads)
+    sources = [turned.before(scope, shapes, read.value, read.axis) if whole else "" for read in found.reads]
+    if all(sources):
+        back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
+        given, order = sources, "time" if back else "processing"
+        direction = direction.replace(reverse=True)
+    warnings = list(states.warnings)
+    if found.mask is not None:
+        masked = turned.before(scope, shapes, found.mask.value, found.mask.axis) if found.mask.rank > 1 else ""
+        if all(sources) != bool(masked):
+            raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
+        words = decision(scope, found.mask.value)
+        said = _MASKED.format(mask=masked or found.mask.value, by=words and f", by {words}")
+        warnings.append(LayerNote(name, said))
+        if any(use.fill == "zero" for use in found.uses):
+            warnings.append(LayerNote(name, "its outputs are zero where its input is masked"))
+    stack = Recurrent(
+        name, (Layer((direction.with_arrays(states.learned[0]),)),),
+        output_order=order, unconvertible=tuple(states.unconvertible),
+    )  # fmt: skip
+    begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
+    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), errors, tuple(warnings))
+
+
+def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
+    """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
+    kept: set[int] = set()
+    waiting = list(found.zeros)
+    while waiting:
+        producer = scope.producer(waiting.pop())
+        if producer is not None and id(producer[0]) not in kept:
+            kept.add(id(producer[0]))
+            waiting += [name for name in reads(producer[0]) if own.cuts.get(name) not in ("read", "state", "mask")]
+    return [node for node in scope.nodes if id(node) in kept]
+
+
+def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> list[float]:
+    """Return how far each output of the layer is from that of the operators. Raises UnmatchedError unless all are the same."""
+    outputs = [use.value for use in found.uses]
+    errors, shown = list[float](), False
+    for number, trial in enumerate(own.trials):
+        truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)
+        finite = [np.isfinite(one) for one in truth]
+        if not all(one.all() for one in finite) and all(np.isfinite(one).all() for one in trial.values()):
+            continue
+        given = _given(scope, found, trial)
+        shown = shown or len(given.y) > 1 or bool(set(found.states.values()) & trial.keys())
+        shaken = [
+            Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs)
+            for seed in range(_SHAKES)
+        ]
+        for place, use in enumerate(found.uses):
+            new = _form(found, use, given if found.mask is None else _spread(found, use, given, trial))
+            if new.shape != truth[place].shape:
+                raise UnmatchedError(
+                    f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
+                )
+            there = finite[place]
+            allowance = Allowance([np.where(there, other[place], 0) for other in shaken], found.direction.dtype)
+            old, new = np.where(there, truth[place], 0), np.where(there, new, 0)
+            one = compare(Output(f"trial {number}", use.value), new, old, allowance)
+            if not one.passed:
+                raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
+            errors += [one.error] if new.size else []
+    if errors and not shown:
+        raise UnmatchedError("it runs one step from a stored state, which does not show its recurrent matrices")
+    if not errors:
+        raise UnmatchedError(f"recognized as {found.operator}, but nothing could be compared")
+    return errors
+
+
+def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.Outputs:
+    """Return what the layer gives for random inputs."""
+    sequences = []
+    for read in found.reads:
+        whole = (
+            np.stack([trial[name] for name in read.steps])
+            if read.steps
+            else np.moveaxis(trial[read.value], read.axis, 0)
+        )
+        sequences.append(whole[slice(*read.window)] if read.window is not None else whole)
+    x = np.concatenate(sequences, axis=2).astype(np.float64)
+    size = found.direction.hidden_size
+    states = {}
+    for letter, name in found.states.items():
+        state = trial[name] if name in trial else scope.constant(name)
+        if state is None:
+            raise UnmatchedError(f"{name!r}, its first state, is not known")
+        states[letter] = np.broadcast_to(
+            np.asarray(state, np.float64), (*[1] * (found.rank - 2), x.shape[1], size)
+        ).reshape(-1, size)
+    stack = Recurrent(
+        found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time"
+    )
+    hidden, cell = ((states[letter],) if letter in states else None for letter in "hc")
+    if found.mask is None:
+        return reference.run(stack, x, hidden, cell)
+    order, lengths = _counting(found, trial, x.shape[0])
+    return reference.run(stack, np.take_along_axis(x, order[:, :, None], 0), hidden, cell, lengths)
+
+
+def _steps(found: Found, trial: Mapping[str, Array], steps: int) -> Array:
+    """Return which steps count: (time, batch)."""
+    assert found.mask is not None
+    given = trial[found.mask.value]
+    if found.mask.rank == 1:
+        return np.asarray(np.arange(steps)[:, None] < given[None])
+    truths = np.moveaxis(given, found.mask.axis, 0).astype(bool)
+    return np.asarray((truths[..., 0] if found.mask.rank == 3 else truths) != found.mask.negated)
+
+
+def _counting(found: Found, trial: Mapping[str, Array], steps: int) -> tuple[Array, Array]:
+    """Return the steps of each sequence with those that count in front, and how many count."""
+    counts = _steps(found, trial, steps)
+    return np.argsort(~counts, axis=0, kind="stable"), counts.sum(0)
+
+
+def _spread(found: Found, use: Use, given: reference.Outputs, trial: Mapping[str, Array]) -> reference.Outputs:
+    """Return what a layer with a mask gives at each step and at the end, from what it gives for the steps that count."""
+    counts = _steps(found, trial, len(given.y))
+    before = np.cumsum(counts, 0)
+    y = np.take_along_axis(given.y, np.maximum(before - 1, 0)[:, :, None], 0)
+    first: Array | float = 0.0
+    if use.fill == "state" and "h" in found.states:
+        first = np.asarray(trial.get(found.states["h"], np.zeros(())), np.float64).reshape(-1, y.shape[2])
+        first = np.broadcast_to(first, y.shape[1:])
+    shown = counts if use.fill == "zero" else before > 0
+    y = np.where(shown[:, :, None], y, first)
+    hidden = (y[-1],) if use.fill == "output" else given.hidden
+    return replace(given, y=y, hidden=hidden)
+
+
+def _form(found: Found, use: Use, given: reference.Outputs) -> Array:
+    """Return what the layer gives in the form in which it is used."""
+    if use.kind == "sequence":
+        whole = given.y[:, None] if use.rank == 3 else given.y
+        return np.moveaxis(whole, 0, use.axis)
+    one = given.y[use.step] if use.kind == "step" else (given.hidden if use.kind == "hidden" else given.cell)[0]
+    return one[None] if use.rank == 3 else one

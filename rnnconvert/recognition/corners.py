@@ -1,0 +1,137 @@
+"""Numbers at which a formula has its corners: where something in it is zero, or goes beyond a bound.
+
+Random numbers miss a corner that is narrow or far away. Each is searched for along each variable, by halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.recognition.expression import Each, Piece, Stored, UnmatchedError, value, variables
+
+_COLUMNS = 64
+"""The most units whose constants differ."""
+_TRIED = 8
+_MARKS = 200
+_POWERS = 10.0 ** np.arange(-6, 30, 0.125)
+_GRID = np.concatenate([-_POWERS[::-1], [0.0], _POWERS])[:, None]
+_NEAR = 10.0 ** np.arange(-9, 1)
+_OFFSETS = np.concatenate([-_NEAR, [0.0], _NEAR])[:, None]
+_HALVES = 60
+
+
+def narrowed(formula: Piece) -> tuple[Piece, int]:
+    """Return a formula for as many units as have constants of their own, and how many it is tried on: all do the same."""
+    vectors = {id(one): one for one in _vectors(formula)}
+    if not vectors:
+        return formula, _TRIED
+    rows = np.stack([np.asarray(one.array, np.float64).reshape(-1) for one in vectors.values()])
+    _, columns = np.unique(rows, axis=1, return_index=True)
+    if len(columns) > _COLUMNS:
+        raise UnmatchedError("each of its units has constants of its own")
+    columns = np.resize(columns, max(_TRIED, len(columns)))
+    return _narrow(formula, columns), len(columns)
+
+
+def _vectors(formula: Piece) -> Iterator[Stored]:
+    if isinstance(formula, Stored) and formula.array.ndim:
+        yield formula
+    elif isinstance(formula, Each):
+        for one in formula.operands:
+            yield from _vectors(one)
+
+
+def _narrow(formula: Piece, columns: Array) -> Piece:
+    if isinstance(formula, Stored) and formula.array.ndim:
+        return Stored(formula.array.reshape(-1)[columns])
+    if isinstance(formula, Each):
+        operands = tuple(_narrow(one, columns) for one in formula.operands)
+        return Each(formula.operator, operands, formula.constants, len(columns))
+    return formula
+
+
+def corners(formula: Piece, width: int) -> dict[object, Array]:
+    """Return numbers for the variables of a formula, (rows, width), near each of its corners.
+
+    The steps of a layer that is written out have one formula, of other variables each: its corners are searched for once.
+    """
+    names = list(variables(formula))
+    form = _form(formula, {key: number for number, key in enumerate(names)}), width
+    if form not in _SEARCHED:
+        if len(_SEARCHED) >= _MOST_SEARCHED:
+            _SEARCHED.clear()
+        _SEARCHED[form] = [*_searched(formula, names, width).values()]
+    return dict(zip(names, _SEARCHED[form], strict=True))
+
+
+_MOST_SEARCHED = 64
+_SEARCHED: dict[object, list[Array]] = {}
+
+
+def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
+    """Return what formulas share that differ in their variables alone."""
+    if isinstance(formula, Each):
+        return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
+    return formula.key if isinstance(formula, Stored) else numbers[formula.key]
+
+
+def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[object, Array]:
+    random = np.random.default_rng(23)
+    bases = [{key: random.standard_normal((1, width)) * scale for key in names} for scale in (1.0, 3.0)]
+    rows: dict[object, list[Array]] = {key: [] for key in names}
+    marks = {(one.key, bound): (one, bound) for one, bound in _marks(formula)}
+    if len(marks) > _MARKS:
+        raise UnmatchedError("its step has more functions than a cell")
+    for part, bound in marks.values():
+        for key in variables(part):
+            for base in bases:
+                for root in _roots(part, bound, key, base):
+                    near = root + _OFFSETS * np.maximum(1.0, np.abs(root))
+                    for name in names:
+                        rows[name].append(near if name == key else np.broadcast_to(base[name], near.shape))
+    return {name: np.concatenate([*found, *(base[name] for base in bases)]) for name, found in rows.items()}
+
+
+def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
+    """Yield the parts of a formula, each with a number at which something may begin or end."""
+    if isinstance(formula, Stored):
+        return
+    yield formula, 0.0
+    if not isinstance(formula, Each):
+        return
+    inner, *others = formula.operands
+    bounds = formula.constants
+    if formula.operator == "HardSigmoid" and bounds[0]:
+        bounds = (-bounds[1] / bounds[0], (1 - bounds[1]) / bounds[0])
+    if not others:
+        yield from ((inner, bound) for bound in bounds if np.isfinite(bound))
+    elif formula.operator in ("Min", "Max"):
+        yield Each("Sub", formula.operands, (), formula.width), 0.0
+    for one in formula.operands:
+        yield from _marks(one)
+
+
+def _roots(part: Piece, bound: float, key: object, base: Mapping[object, Array]) -> list[Array]:
+    """Return where a part of a formula reaches a bound along one variable: the first and the last such place of each unit."""
+
+    def above(x: Array) -> Array:
+        return np.broadcast_to(value(part, {**base, key: x}) > bound, np.broadcast_shapes(x.shape, base[key].shape))
+
+    with np.errstate(all="ignore"):
+        signs = above(_GRID)
+        changes = signs[1:] != signs[:-1]
+        if not changes.any():
+            return []
+        found = []
+        for place in (changes.argmax(0), len(changes) - 1 - changes[::-1].argmax(0)):
+            low, high = _GRID[place, 0][None], _GRID[place + 1, 0][None]
+            start = above(low)
+            for _ in range(_HALVES):
+                middle = (low + high) / 2
+                same = above(middle) == start
+                low, high = np.where(same, middle, low), np.where(same, high, middle)
+            found.append(high)
+    return found[:1] if np.array_equal(*found) else found

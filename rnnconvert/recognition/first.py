@@ -1,0 +1,315 @@
+"""The first of written-out steps, which begins from zeros: read like the others, its formula theirs with the states put in.
+
+Exporters fold what such a step does with its states in ways of their own, so it is compared as a function: of the products
+of its inputs, at random numbers and at every corner that either formula has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import spread
+from rnnconvert.recognition.cell import Match, same_function
+from rnnconvert.recognition.expression import (
+    Bias,
+    Each,
+    Leaf,
+    Linear,
+    Origin,
+    Piece,
+    Pieces,
+    Stored,
+    Term,
+    UnmatchedError,
+    value,
+    variables,
+)
+from rnnconvert.recognition.trace import At, Tracer
+
+_UNKNOWN = "what its first step reads is not known"
+_ROUNDING = 1e-6
+"""How far sums of biases may be apart, of the largest: an exporter that folds them rounds them."""
+
+
+class _First(Tracer):
+    """Reads the formula of the first step: all of it depends on the input, and what it begins with is numbers.
+
+    inputs  each value that the step reads, by name, where it is not an element of a sequence
+    """
+
+    def __init__(self, scope: Scope, shapes: Shapes, ends: Sequence[str], inputs: Collection[str]) -> None:
+        super().__init__(scope, shapes, (), set())
+        self.inputs = inputs
+        self.later = set(self._inside(ends))
+
+    def _inside(self, ends: Sequence[str]) -> Iterator[str]:
+        """Yield the values of the step: up to its inputs, and to what is stored or zero."""
+        waiting, seen = list(ends), set()
+        while waiting:
+            name = waiting.pop()
+            producer = self.scope.producer(name)
+            if name in seen or producer is None or name in self.inputs or self._begins(self.scope, name) is not None:
+                continue
+            seen.add(name)
+            if self.element(self.scope, name) is None and self.scope.constant(name) is None:
+                yield name
+                waiting += filter(None, producer[0].input)
+
+    def _begins(self, scope: Scope, name: str) -> Pieces | None:
+        """Return zeros of any batch as numbers."""
+        if scope.constant(name) is not None:
+            return None
+        begin = spread(scope, name)
+        if begin is None or begin.any():
+            return None
+        size = self._width(scope, name)
+        return None if size is None else (Stored(np.zeros(size, np.float32)),)
+
+    def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        zeros = self._begins(scope, name) if at is None else None
+        if zeros is not None:
+            return zeros
+        return self._source(scope, name, at) if at is None and name in self.inputs else super()._traced(scope, name, at)
+
+    def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        where, own = scope.resolve(name)
+        if at is None and (where.constant(own) is not None or self._begins(where, own) is not None):
+            return self._value(where, own, at)
+        return super()._operand(scope, name, at)
+
+
+def first_step(
+    scope: Scope, shapes: Shapes, cell: Match, step: Piece, origins: Mapping[Origin, int], ends: Sequence[str]
+) -> dict[Origin, int]:
+    """Return what a step reads that gives the states with which another one begins, if it is one of the same cell from zeros.
+
+    cell, step  the other step: what it was recognised as, and its formula
+    origins     what the other step reads, with the width of each
+    ends        the hidden state that it begins with, and the cell state where it has one
+
+    Raises UnmatchedError for a step that does anything else.
+    """
+    tracer = _First(scope, shapes, ends, _inputs(scope, step, ends))
+    found = []
+    for name in ends:
+        pieces = tracer.trace(name)
+        if len(pieces) != 1:
+            raise UnmatchedError("its first state is put together from parts")
+        found.append(pieces[0])
+    given = _paired(found, origins)
+    old = () if cell.old is None else (cell.old.key,)
+    sums = _Sums([*origins], list(origins.values()))
+    expected = [sums.named(_begun(one, old)) for one in (step, cell.new) if one is not None]
+    sums.origins = [*given]
+    for one, other in zip(found, expected, strict=True):
+        own = sums.named(_begun(one, ()))
+        extra = variables(own).keys() - variables(other).keys()
+        if extra or not same_function(own, other):
+            more = [one for one in _functions(own) if one not in set(_functions(other))]
+            words = f": {', '.join(more)}" if more else ""
+            raise UnmatchedError(f"its first step computes something else than the others do from zeros{words}")
+    return given
+
+
+def _functions(piece: Piece) -> Iterator[str]:
+    """Yield the functions of a formula in words, with their numbers."""
+    if isinstance(piece, Each):
+        stored = (one.array for one in piece.operands if isinstance(one, Stored))
+        numbers = [*piece.constants, *(float(one.reshape(-1)[0]) for one in stored if one.size)]
+        yield f"{piece.operator} {' '.join(f'{one:g}' for one in numbers)}".strip()
+        for one in piece.operands:
+            yield from _functions(one)
+
+
+def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
+    """Return the values before some states that are multiplied with the matrices with which another step multiplies its input."""
+    matrices = [
+        term.matrix for linear in _linears(step) for term in linear.terms
+        if term.matrix is not None and isinstance(term.operand, Leaf) and not term.operand.origin.state
+    ]  # fmt: skip
+    found, waiting, seen = set(), list(ends), set()
+    while waiting:
+        name = waiting.pop()
+        producer = scope.producer(name)
+        if name in seen or producer is None:
+            continue
+        seen.add(name)
+        node = producer[0]
+        waiting += filter(None, node.input)
+        product = product_of(scope, node)
+        if product is None or product.reads_columns:
+            continue
+        before = scope.producer(product.value)
+        if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
+            continue
+        parts = before[0].input if before[0].op_type == "Concat" else [product.value]
+        found |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
+    return found
+
+
+def _linears(piece: Piece) -> Iterator[Linear]:
+    """Yield every sum of products of a formula."""
+    if isinstance(piece, Linear):
+        yield piece
+        for term in piece.terms:
+            yield from _linears(term.operand)
+    elif isinstance(piece, Each):
+        for one in piece.operands:
+            yield from _linears(one)
+
+
+def _leaves(piece: Piece) -> Iterator[Leaf]:
+    if isinstance(piece, Leaf):
+        yield piece
+    for one in piece.operands if isinstance(piece, Each) else ():
+        yield from _leaves(one)
+    for term in piece.terms if isinstance(piece, Linear) else ():
+        yield from _leaves(term.operand)
+
+
+def _paired(found: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origin, int]:
+    """Return what formulas read in the order of what another step reads: elements of the same sequences."""
+    read = {leaf.origin: leaf.whole for piece in found for leaf in _leaves(piece)}
+    given: dict[Origin, int] = {}
+    for origin, size in origins.items():
+        like = [
+            one for one, whole in read.items()
+            if whole == size and one.axis == origin.axis and (one.axis is None or one.value == origin.value)
+        ]  # fmt: skip
+        if len(like) != 1:
+            raise UnmatchedError(_UNKNOWN)
+        given[like[0]] = size
+    if given.keys() != read.keys():
+        raise UnmatchedError(_UNKNOWN)
+    return given
+
+
+def _begun(piece: Piece, states: Collection[object]) -> Piece:
+    """Return a formula with zeros in place of its states, and what is zero by that left out.
+
+    states  keys of leaves that are states, beside those whose origin is one
+    """
+    if isinstance(piece, Leaf):
+        return Stored(np.zeros(())) if piece.origin.state or piece.key in states else piece
+    if isinstance(piece, Stored):
+        return piece
+    if isinstance(piece, Linear):
+        return _sum_begun(piece, states)
+    operands = tuple(_begun(one, states) for one in piece.operands)
+    zero = [isinstance(one, Stored) and not one.array.any() for one in operands]
+    if piece.operator == "Mul" and any(zero):
+        return Stored(np.zeros(()))
+    if piece.operator == "Add" and any(zero):
+        return operands[zero.index(True) - 1]
+    if piece.operator == "Sub" and zero[1]:
+        return operands[0]
+    made = Each(piece.operator, operands, piece.constants, piece.width)
+    return Stored(value(made, {})) if all(isinstance(one, Stored) for one in operands) else made
+
+
+def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
+    terms = []
+    bias = np.zeros(piece.width)
+    for one in piece.biases:
+        bias = bias + one.array
+    for operand, matrix in piece.terms:
+        begun = _begun(operand, states)
+        if not isinstance(begun, Stored):
+            if matrix is None or matrix.any():
+                terms.append(Term(begun, matrix))
+        elif begun.array.any():
+            numbers = np.asarray(begun.array, np.float64)
+            if matrix is not None and matrix.ndim == 2:
+                bias = bias + np.broadcast_to(numbers, matrix.shape[:1]) @ matrix
+            else:
+                bias = bias + (numbers if matrix is None else numbers * matrix)
+    if not terms:
+        return Stored(bias)
+    return Linear(tuple(terms), (Bias(bias, False),), piece.width)
+
+
+@dataclass
+class _Sums:
+    """The products with inputs and the vectors of two formulas, each under a name that equal numbers share.
+
+    origins, widths  what the formula at hand reads
+    products         matrices (inputs, units) and biases
+    vectors          others
+    """
+
+    origins: list[Origin]
+    widths: list[int]
+    products: list[tuple[Array, Array]] = field(default_factory=list)
+    vectors: list[Array] = field(default_factory=list)
+
+    def named(self, piece: Piece) -> Piece:
+        """Return a formula in which every product and vector is a variable."""
+        if isinstance(piece, Stored):
+            return self._vector(piece)
+        if isinstance(piece, Each):
+            return Each(piece.operator, tuple(map(self.named, piece.operands)), piece.constants, piece.width)
+        if isinstance(piece, Leaf):
+            return piece
+        made = self._product(piece)
+        for operand, matrix in piece.terms:
+            if not isinstance(operand, Leaf):
+                if matrix is None or matrix.ndim != 1:
+                    raise UnmatchedError("its first step multiplies something else than its input with a matrix")
+                factor = Each("Mul", (self.named(operand), self._vector(Stored(matrix))), (), piece.width)
+                made = factor if made is None else Each("Add", (made, factor), (), piece.width)
+        assert made is not None
+        return made
+
+    def _product(self, piece: Linear) -> Piece | None:
+        bias = np.asarray(piece.biases[0].array, np.float64)
+        inputs = [(one, by) for one, by in piece.terms if isinstance(one, Leaf)]
+        if not inputs:
+            return self._vector(Stored(bias)) if bias.any() else None
+        matrix = self._matrix(inputs, piece.width)
+        for number, (known, added) in enumerate(self.products):
+            if known.shape == matrix.shape and np.array_equal(known, matrix) and _close(added, bias):
+                return _variable(f"product {number}", piece.width)
+        self.products.append((matrix, bias))
+        return _variable(f"product {len(self.products) - 1}", piece.width)
+
+    def _matrix(self, inputs: Sequence[tuple[Leaf, Array | None]], size: int) -> Array:
+        starts = np.cumsum([0, *self.widths]).tolist()
+        by = inputs[0][1]
+        if len(inputs) == 1 and by is not None and by.ndim == 2 and len(by) == starts[-1]:
+            return by
+        matrix = np.zeros((starts[-1], size))
+        for leaf, by in inputs:
+            start = starts[self.origins.index(leaf.origin)] + leaf.start
+            if by is None:
+                matrix[start : start + leaf.width] += np.eye(size)
+            elif by.ndim == 1:
+                matrix[start : start + leaf.width] += np.diag(by)
+            else:
+                matrix[start : start + leaf.width] += by
+        return matrix
+
+    def _vector(self, piece: Stored) -> Piece:
+        array = np.asarray(piece.array, np.float64)
+        if not array.ndim or array.size == 1:
+            return Stored(array.reshape(()))
+        for number, known in enumerate(self.vectors):
+            if known.shape == array.shape and _close(known, array):
+                return _variable(f"vector {number}", array.size)
+        self.vectors.append(array)
+        return _variable(f"vector {len(self.vectors) - 1}", array.size)
+
+
+def _variable(name: str, size: int) -> Leaf:
+    return Leaf(Origin(name), 0, size, size)
+
+
+def _close(one: Array, other: Array) -> bool:
+    largest = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
+    return bool((np.abs(one - other) <= _ROUNDING * largest).all())

@@ -1,0 +1,332 @@
+"""Recurrent layers in the nodes Loop and Scan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.weights import Direction
+from rnnconvert.graphs.program.rules import Dims
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition import masks as masks
+from rnnconvert.recognition.cell import Match, match
+from rnnconvert.recognition.expression import FORWARD, REVERSE, UnmatchedError
+from rnnconvert.recognition.fills import Fills, State
+from rnnconvert.recognition.masks import same_numbers
+from rnnconvert.recognition.recognised import Found, Read, Use, reverse, weights
+from rnnconvert.recognition.states import given_at_run_time
+from rnnconvert.recognition.trace import Tracer
+
+_TRIED = 3
+"""Up to how many steps every proof of a whole model runs at least, and one more."""
+
+_ENDLESS = 2**31 - 1
+_LISTED = 1000
+
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+
+
+@dataclass(frozen=True, eq=False)
+class _Body:
+    """A Loop or Scan.
+
+    states    the body's names of its states, what they become, what they begin with, and the node's final outputs
+    scanned   elements of sequences: the body's name, and the sequence, its axis and the step
+    gathered  what the body gives at each step, the node's outputs, the axis, and whether they are put before the others
+    """
+
+    scope: Scope
+    inner: Scope
+    node: onnx.NodeProto
+    states: Sequence[State]
+    scanned: Mapping[str, tuple[str, int, int]]
+    gathered: Sequence[tuple[str, str, int, bool]]
+
+
+def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[onnx.NodeProto, Found | UnmatchedError]]:
+    """Yield each Loop and Scan of a graph with the layer that it is, or what prevents that."""
+    needed = set(used)
+    for node in scope.nodes:
+        if node.op_type not in ("Loop", "Scan") or node.domain not in ("", "ai.onnx"):
+            continue
+        try:
+            found = _found(scope, node, shapes, needed)
+        except UnmatchedError as problem:
+            yield node, problem
+            continue
+        _learn(scope, shapes, found)
+        yield node, found
+
+
+def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
+    """Note the shapes of the sequences that a layer gives: as long as those that it reads."""
+    read = found.reads[0]
+    dims = shapes.dims(scope, read.value)
+    for use in found.uses:
+        if use.kind == "sequence" and use.rank == 2:
+            axes = ((read.value, read.axis), (read.value, 1 - read.axis))
+            shapes.sources[use.value] = axes if use.axis == 0 else axes[::-1]
+        if use.kind == "sequence" and use.rank == 2 and dims is not None and len(dims) == 3:
+            whole = [dims[read.axis], dims[1 - read.axis]]
+            shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])
+
+
+def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -> Found:
+    inner = next(iter(scope.inner(node, 0)))
+    body = _loop(scope, inner, node) if node.op_type == "Loop" else _scan(scope, inner, node)
+    for name, _, first, _ in body.states:
+        shapes.give(inner, name, shapes.dims(scope, first))
+    for name, (outer, axis, _) in body.scanned.items():
+        whole = shapes.dims(scope, outer)
+        shapes.give(
+            inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
+        )
+    kept = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
+    for name, _, first, _ in body.states:
+        if not any(name == state[0] for state in kept):
+            inner.bind(name, scope, first)
+    counters = {name for name, _, _, _ in kept if _counts(inner, name, kept)}
+    hidden = [state for state in kept if state[0] not in counters and _is_float(inner, state[0])]
+    rest = [state[0] for state in kept if state not in hidden and state[0] not in counters]
+    if rest:
+        raise UnmatchedError(f"it carries {rest[0]!r}, which is not a state of a cell")
+    if not hidden:
+        raise UnmatchedError("it carries no state of numbers")
+    iteration = inner.graph.input[0].name if node.op_type == "Loop" else ""
+    begins = {name for name, _, first, _ in kept if name in counters and _zero(scope, first)}
+    if node.op_type == "Loop":
+        _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
+
+    def counted(name: str) -> int | None:
+        where, own = inner.resolve(same_numbers(inner, name))
+        return FORWARD if where is inner and (own == iteration or own in begins) else None
+
+    later = _reached(inner, [state[0] for state in hidden])
+    tracer = Tracer(inner, shapes, [state[0] for state in hidden], later, dict(body.scanned), counted)
+    truth, becoming = masks.kept(inner, [(state[0], state[1]) for state in hidden])
+    new = [(name, becoming[name], first, final) for name, _, first, final in hidden if name in becoming]
+    new = [one for one in new if masks.is_read(inner, one[0])]
+    found, state = _cell(tracer, inner, hidden if truth is None else new)
+    fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
+    made = weights(found, state[0])
+    backward = reverse(made.origins)
+    reads = []
+    for origin, size in made.origins.items():
+        if origin.axis is None:
+            raise UnmatchedError(f"it reads {origin.value!r}, which is the same at every step")
+        reads.append(Read(origin.value, size, origin.axis))
+    if node.op_type == "Loop":
+        _check_limits(
+            scope, inner, node, [shapes.dims(scope, read.value) for read in reads], [read.axis for read in reads]
+        )
+    dims = shapes.dims(scope, state[2]) or shapes.dims(inner, state[0])
+    rank = len(dims) if dims is not None else 2
+    if rank not in (2, 3):
+        raise UnmatchedError(f"its state has {rank} axes")
+    states = {"h": state[2]}
+    if found.old is not None:
+        states["c"] = next(one[2] for one in hidden if one[0] == found.old.origin.value)
+    cell = None if found.old is None else next(one for one in hidden if one[0] == found.old.origin.value)
+    mask = None
+    if fills is not None and truth is not None:
+        fills.check(hidden, becoming, cell)
+        mask = masks.mask(inner, shapes, truth, tracer.element, counted)
+    uses = (
+        _uses(body, used, state, cell, hidden, rank)
+        if fills is None
+        else fills.uses(body.states, body.gathered, used, cell)
+    )
+    order = {before for value, _, _, before in ((g[1], g[0], g[2], g[3]) for g in body.gathered) if value in used}
+    processing = backward and False in order
+    if mask is not None and (backward or True in order or rank == 3):
+        raise UnmatchedError(f"it has the mask {mask.value!r}, and reads from the end or has states of three axes")
+    if len(order) > 1 or (not backward and True in order):
+        raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
+    return Found(
+        node.name or next(filter(None, node.output), node.op_type), f"a {node.op_type}",
+        Direction(found.cell, made.arrays, backward), reads, states, uses, rank, processing, None, node, mask,
+        [] if fills is None else fills.zeros(body.gathered),
+    )  # fmt: skip
+
+
+def _loop(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
+    body = inner.graph
+    inputs, outputs = [one.name for one in body.input], [one.name for one in body.output]
+    count = len(inputs) - 2
+    finals = [*node.output, *[""] * (len(outputs) - 1 - len(node.output))]
+    if count != len(node.input) - 2 or len(outputs) - 1 < count:
+        raise UnmatchedError("its body does not fit its inputs")
+    states = list(zip(inputs[2:], outputs[1:], node.input[2:], finals, strict=False))[:count]
+    gathered = [(value, final, 0, False) for value, final in zip(outputs[1 + count :], finals[count:], strict=False)]
+    return _Body(scope, inner, node, states, {}, gathered)
+
+
+def _scan(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
+    if scope.opsets.get("", scope.opsets.get("ai.onnx", 1)) < 9:
+        raise UnmatchedError("Scan has another meaning before the operator set 9")
+    body, attributes = inner.graph, scope.attributes(node)
+    scanned = attributes["num_scan_inputs"].i
+    inputs, outputs = [one.name for one in body.input], [one.name for one in body.output]
+    count = len(inputs) - scanned
+    given = len(outputs) - count
+
+    def listed(name: str, length: int) -> list[int]:
+        return list(attributes[name].ints) if name in attributes else [0] * length
+
+    if not 0 < count <= len(outputs) or len(node.input) != len(inputs):
+        raise UnmatchedError("its body does not fit its inputs")
+    finals = [*node.output, *[""] * (len(outputs) - len(node.output))]
+    axes, ways = listed("scan_input_axes", scanned), listed("scan_input_directions", scanned)
+    out_axes, out_ways = listed("scan_output_axes", given), listed("scan_output_directions", given)
+    elements = {
+        name: (outer, axis, REVERSE if way else FORWARD)
+        for name, outer, axis, way in zip(inputs[count:], node.input[count:], axes, ways, strict=True)
+    }
+    states = list(zip(inputs[:count], outputs[:count], node.input[:count], finals[:count], strict=True))
+    gathered = [
+        (value, final, axis, bool(way))
+        for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
+    ]
+    return _Body(scope, inner, node, states, elements, gathered)
+
+
+def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
+    """Return whether a state becomes itself plus one."""
+    after = next(state[1] for state in states if state[0] == name)
+    producer = inner.producer(same_numbers(inner, after))
+    if producer is None or producer[0].op_type != "Add":
+        return False
+    inputs = [same_numbers(inner, given) for given in producer[0].input]
+    others = [given for given in inputs if given != name]
+    if len(others) != 1:
+        return False
+    step = inner.constant(others[0])
+    return step is not None and step.dtype.kind == "i" and step.size == 1 and int(step.reshape(())) == 1
+
+
+def _zero(scope: Scope, name: str) -> bool:
+    first = scope.constant(name)
+    return first is not None and first.size == 1 and not first.any()
+
+
+def _is_float(inner: Scope, name: str) -> bool:
+    kinds = {one.name: one.type.tensor_type.elem_type for one in inner.graph.input}
+    return kinds.get(name, onnx.TensorProto.FLOAT) in (*_FLOATS, 0)
+
+
+def _check_end(scope: Scope, inner: Scope, node: onnx.NodeProto, counters: set[str], firsts: Sequence[str]) -> None:
+    """Raise UnmatchedError unless shapes and constants alone decide when a Loop ends."""
+    for name in (*node.input[:2], *firsts):
+        if name and given_at_run_time(scope, name):
+            raise UnmatchedError(f"how often it runs depends on numbers that the model is given ({name!r})")
+    waiting, seen = [inner.graph.output[0].name], set()
+    while waiting:
+        where, name = inner.resolve(waiting.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        if where is not inner:
+            if given_at_run_time(where, name):
+                raise UnmatchedError(f"it ends by numbers that the model is given ({name!r})")
+            continue
+        producer = inner.producer(name)
+        if producer is not None:
+            waiting += [given for given in producer[0].input if given]
+        elif name not in counters and inner.constant(name) is None and name != inner.graph.input[1].name:
+            raise UnmatchedError(f"it ends by what it computes ({name!r})")
+
+
+def _check_limits(
+    scope: Scope, inner: Scope, node: onnx.NodeProto, shapes: Sequence[Dims | None], axes: Sequence[int]
+) -> None:
+    """Raise UnmatchedError where a stored number may end a Loop before its sequence: no proof runs sequences of every length."""
+    lengths = {dims[axis] for dims, axis in zip(shapes, axes, strict=True) if dims is not None}
+    waiting = [(scope, name) for name in node.input[:2] if name] + [(inner, inner.graph.output[0].name)]
+    seen: set[tuple[int, str]] = set()
+    while waiting:
+        start, given = waiting.pop()
+        where, name = start.resolve(given)
+        if (id(where), name) in seen:
+            continue
+        seen.add((id(where), name))
+        stored = where.constant(name)
+        if stored is not None:
+            for number in np.abs(stored.astype(np.float64)).reshape(-1)[:_LISTED].tolist():
+                if _TRIED < number < _ENDLESS and number not in lengths:
+                    raise UnmatchedError(
+                        f"the number {number:g} ({name!r}) has a part in when it ends, and its sequence may be longer"
+                    )
+            continue
+        producer = where.producer(name)
+        if producer is None or producer[0].op_type in ("Shape", "Size"):
+            continue
+        if producer[0].domain not in ("", "ai.onnx") or any(one.HasField("g") for one in producer[0].attribute):
+            raise UnmatchedError(f"a node {producer[0].op_type} ({name!r}) decides when it ends")
+        waiting += [(where, one) for one in producer[0].input if one]
+
+
+def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:
+    found = set(starts)
+    for node in inner.nodes:
+        if found & set(node.input):
+            found.update(filter(None, node.output))
+    return found
+
+
+def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match, State]:
+    """Return the cell, and which of the states is its hidden one."""
+    problem: UnmatchedError | None = None
+    for state in hidden:
+        try:
+            pieces = tracer.trace(state[1])
+            if len(pieces) != 1:
+                raise UnmatchedError("its state is put together from parts")
+            others = [one[0] for one in hidden if one is not state]
+            found = match(pieces[0], state[0], others)
+            if found.old is not None and found.new is not None:
+                after = next((one[1] for one in hidden if one[0] == found.old.origin.value), "")
+                if not after:
+                    raise UnmatchedError("its cell state is kept at other steps than its hidden state")
+                (new,) = tracer.trace(after)
+                if new.key != found.new.key:
+                    raise UnmatchedError("its new cell state is not what its output is made of")
+            for one in hidden:
+                own = (state[0], found.old.origin.value if found.old is not None else "")
+                if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
+                    raise UnmatchedError(
+                        f"it carries {one[0]!r} besides the states of its cell, as a stack of cells in one loop does"
+                    )
+            return found, state
+        except UnmatchedError as error:
+            problem = problem or error
+    raise problem or UnmatchedError("it carries no state")
+
+
+def _uses(
+    body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int
+) -> list[Use]:
+    """Return what of a loop is used. Raises UnmatchedError for what the operator does not give."""
+    inner = body.inner
+    uses = []
+    for name, after, first, final in body.states:
+        if final not in used:
+            continue
+        if name == state[0] or (
+            any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])
+        ):
+            uses.append(Use(final, "hidden", rank=rank))
+        elif memory is not None and name == memory[0]:
+            uses.append(Use(final, "cell", rank=rank))
+        else:
+            raise UnmatchedError(f"{final!r}, which is not a state of its cell, is used behind it ({first!r} at first)")
+    for value, final, axis, _ in body.gathered:
+        if final not in used:
+            continue
+        if same_numbers(inner, value) != same_numbers(inner, state[1]):
+            raise UnmatchedError(f"{final!r} collects something else than its state at each step")
+        uses.append(Use(final, "sequence", axis, rank=rank))
+    return uses

@@ -1,0 +1,176 @@
+"""Masks in the body of a Loop or Scan: at each step, for each sequence, whether the state becomes the new one or stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import onnx
+
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import FORWARD, UnmatchedError
+from rnnconvert.recognition.recognised import Mask
+
+_WIDENING = ("Identity", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape")
+_COMPARING: Mapping[tuple[str, int], bool] = {
+    ("Less", 0): False, ("Greater", 1): False, ("GreaterOrEqual", 0): True, ("LessOrEqual", 1): True,
+}  # fmt: skip
+"""How a step is compared with a length: the operator and the step's place; whether what holds is the end."""
+_DEEPEST = 50
+
+Element = Callable[[Scope, str], "tuple[Scope, str, tuple[int, int]] | None"]
+"""Returns the sequence that a value is one element of, with its axis of time and the step."""
+
+
+class Truth(NamedTuple):
+    """A truth for each sequence: the value that it comes from, and whether it is turned into its opposite."""
+
+    value: str
+    negated: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value of a step that is one of two.
+
+    truth  what decides
+    new    the value where it holds
+    old    the value where it does not
+    """
+
+    truth: Truth
+    new: str
+    old: str
+
+
+def same(scope: Scope, name: str) -> str:
+    """Return the value that a value is, through nodes that change nothing."""
+    return _through(scope, name, lambda node: node.op_type == "Identity")
+
+
+def same_numbers(scope: Scope, name: str) -> str:
+    """Return the value that a value has the numbers of: through a Cast to float32, too, which is what states are of."""
+    return _through(scope, name, lambda node: node.op_type == "Identity" or _to_float(scope, node))
+
+
+def _through(scope: Scope, name: str, passes: Callable[[onnx.NodeProto], bool]) -> str:
+    producer = scope.producer(name)
+    while producer is not None and passes(producer[0]):
+        name = producer[0].input[0]
+        producer = scope.producer(name)
+    return name
+
+
+def _to_float(scope: Scope, node: onnx.NodeProto) -> bool:
+    attributes = scope.attributes(node)
+    return node.op_type == "Cast" and "to" in attributes and attributes["to"].i == onnx.TensorProto.FLOAT
+
+
+def choice(inner: Scope, name: str) -> Choice | None:
+    """Return a value as one of two: by Where, or as a sum of two products with a truth and its opposite."""
+    producer = inner.producer(same_numbers(inner, name))
+    if producer is None:
+        return None
+    node = producer[0]
+    if node.op_type == "Where":
+        truth = _truth(inner, node.input[0])
+        return Choice(truth, same_numbers(inner, node.input[1]), same_numbers(inner, node.input[2]))
+    if node.op_type != "Add":
+        return None
+    parts = [part for given in node.input if (part := _product(inner, given)) is not None]
+    if len(parts) != 2:
+        return None
+    (one, new), (other, old) = parts
+    if one.value != other.value or one.negated == other.negated:
+        return None
+    return Choice(one, new, old)
+
+
+def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
+    """Return a product of a truth, as ones and zeros, with a value."""
+    producer = inner.producer(same(inner, name))
+    if producer is None or producer[0].op_type != "Mul":
+        return None
+    for place in (0, 1):
+        factor = inner.producer(same(inner, producer[0].input[place]))
+        if factor is not None and factor[0].op_type == "Cast":
+            return _truth(inner, producer[0].input[place]), same_numbers(inner, producer[0].input[1 - place])
+    return None
+
+
+def _truth(inner: Scope, name: str) -> Truth:
+    """Return what a truth comes from. What Where or Not reads is one; ones and zeros come from one by a Cast, which stands last."""
+    negated, producer = False, inner.producer(same(inner, name))
+    if producer is not None and producer[0].op_type == "Cast":
+        name = producer[0].input[0]
+    for _ in range(_DEEPEST):
+        producer = inner.producer(name)
+        if producer is None or producer[0].op_type not in (*_WIDENING, "Not"):
+            break
+        negated ^= producer[0].op_type == "Not"
+        name = producer[0].input[0]
+    return Truth(name, negated)
+
+
+def kept(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
+    """Return what decides whether states stay, and what each becomes where it does not; None where nothing decides.
+
+    states  names of states and of what they become
+    """
+    found: dict[str, str] = {}
+    truths: set[Truth] = set()
+    for name, after in states:
+        one = choice(inner, after)
+        if one is None or name not in (one.new, one.old):
+            continue
+        turned = name == one.new
+        truths.add(Truth(one.truth.value, one.truth.negated != turned))
+        found[name] = one.old if turned else one.new
+    if len(truths) > 1:
+        raise UnmatchedError("several masks decide at one step which states stay")
+    return (truths.pop() if truths else None), found
+
+
+def is_read(inner: Scope, state: str) -> bool:
+    """Return whether more reads a state than the choice that keeps it: a copy of the output has no other use."""
+    readers = (node for node in inner.nodes if node.op_type != "Identity")
+    return sum(any(same(inner, given) == state for given in node.input) for node in readers) > 1
+
+
+def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: Callable[[str], int | None]) -> Mask:
+    """Return where a truth of a step comes from: a sequence of truths, or lengths. Raises UnmatchedError for anything else."""
+    found = element(inner, truth.value)
+    if found is not None:
+        _, value, (axis, step) = found
+        scope, value = inner.resolve(same(inner, value))
+        if step != FORWARD or axis not in (0, 1):
+            raise UnmatchedError(f"the mask {value!r} is read in another order than time")
+        dims = shapes.dims(scope, value)
+        rank = len(dims) if dims is not None else 3
+        if rank not in (2, 3) or (dims is not None and rank == 3 and dims[2] not in (1, None)):
+            raise UnmatchedError(f"the mask {value!r} has {rank} axes, and more than one truth for a step")
+        return Mask(value, axis, rank, truth.negated)
+    producer = inner.producer(truth.value)
+    for place in (0, 1):
+        if producer is None:
+            break
+        ends = _COMPARING.get((producer[0].op_type, place))
+        if ends is None or counted(_plain(inner, producer[0].input[place])) != FORWARD:
+            continue
+        where, lengths = inner.resolve(_plain(inner, producer[0].input[1 - place]))
+        if where is not inner and where.constant(lengths) is None and truth.negated == ends:
+            return Mask(lengths, 0, 1, False)
+    raise UnmatchedError(
+        f"{truth.value!r} decides at each step what is kept, and is neither a mask nor made of the lengths of sequences"
+    )
+
+
+def _plain(inner: Scope, name: str) -> str:
+    for _ in range(_DEEPEST):
+        producer = inner.producer(name)
+        if producer is None or producer[0].op_type not in (*_WIDENING, "Cast"):
+            break
+        name = producer[0].input[0]
+    return name

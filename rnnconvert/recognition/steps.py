@@ -1,0 +1,383 @@
+"""Recurrent layers whose steps are written out one after another: chains of products with one recurrent matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.weights import Direction
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.cell import Match, match
+from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, UnmatchedError, signature
+from rnnconvert.recognition.first import first_step
+from rnnconvert.recognition.recognised import Found, Weights, weights
+from rnnconvert.recognition.states import given_at_run_time
+from rnnconvert.recognition.trace import Tracer
+from rnnconvert.recognition.uses import STEP, Graph, inside, inside_of, read, same, uses
+
+_CHAINS = 8
+"""The most chains of products with one matrix, such as one for each direction."""
+_ALONE = 60
+"""The most nodes that are looked through behind a product that is the only one."""
+_ENDS = ("Add", "Mul", "Sub", "Tanh", "Relu", "Sum", "Sigmoid", "Softsign", "Elu", "LeakyRelu")
+
+
+class AmbiguousError(UnmatchedError):
+    """A cell whose input could be its state."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """One step.
+
+    before, after     the states around it, by name
+    old, new          the cell states around it; "" without one, or while its name is unknown
+    piece, tracer     its formula, and what read it
+    formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
+    """
+
+    before: str
+    after: str
+    piece: Piece
+    tracer: Tracer
+    match: Match
+    weights: Weights
+    old: str
+    new: str
+    formula: object
+    origins: tuple[Origin, ...]
+
+
+def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | UnmatchedError]]:
+    """Yield each chain of steps with its name and the layer that it is, or what prevents that.
+
+    A layer comes in one form or in two, the one to be tried first before the other.
+    """
+    graph = Graph(scope, shapes)
+    taken: set[str] = set()
+    for chain in _chains(graph):
+        products = [graph.nodes[index] for index in chain]
+        if all(product.output[0] in taken for product in products):
+            continue
+        label = products[0].name or products[0].output[0]
+        try:
+            found, covered = _variants(graph, products)
+        except UnmatchedError as problem:
+            if len(products) > 2 or isinstance(problem, AmbiguousError):
+                yield label, problem
+            continue
+        states = {use.value for one in found for use in one.uses}
+        if not states & taken:
+            taken |= covered | states | inside(graph, found[0])
+            yield label, found
+
+
+def repeats(graph: Graph) -> bool:
+    """Return whether products with one matrix depend on one another, as those of written-out steps do."""
+    return any(len(chain) > 2 for chain in _chains(graph))
+
+
+def _chains(graph: Graph) -> list[list[int]]:
+    """Return the products with one stored matrix that depend on one another, the longest chains first."""
+    groups: dict[object, list[int]] = {}
+    for index, node in enumerate(graph.nodes):
+        product = product_of(graph.scope, node)
+        if product is not None:
+            matrix = product.matrix
+            key = (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
+            groups.setdefault(key, []).append(index)
+    found = [chain for group in groups.values() for chain in _chained(graph, group)]
+    return sorted(found, key=len, reverse=True)
+
+
+def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
+    """Return a group as chains in which each product depends on the one before; a product alone is one if its group is."""
+    if len(group) == 1:
+        return [list(group)]
+    chains: list[list[int]] = []
+    behind: dict[str, dict[int, int]] = {}  # how far along each chain a value is
+    members = set(group)
+    for index in range(group[0], group[-1] + 1):
+        node = graph.nodes[index]
+        reached: dict[int, int] = {}
+        for name in node.input:
+            for chain, place in behind.get(name, {}).items():
+                reached[chain] = max(place, reached.get(chain, 0))
+        if len(reached) > _CHAINS:
+            return []
+        if index in members:
+            (chain, place), *others = list(reached.items()) or [(-1, 0)]
+            if others or (chain >= 0 and place != len(chains[chain])):
+                return []
+            if chain < 0:
+                chain = len(chains)
+                chains.append([])
+            chains[chain].append(index)
+            reached = {chain: len(chains[chain])}
+        if reached:
+            for name in node.output:
+                behind[name] = reached
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def _variants(graph: Graph, products: Sequence[onnx.NodeProto]) -> tuple[list[Found], set[str]]:
+    """Return the layer that a chain of products belongs to, in the ways in which it may be one; and its products.
+
+    A first step whose state is stored is often folded, so that it does not look like the others: then the layer may begin
+    with it, from zeros, or with the second one.
+    """
+    problem = UnmatchedError("the products of its chain belong to no cell")
+    covered = {product.output[0] for product in products}
+    for skipped in (0, 1):
+        if len(products) - skipped < 1:
+            continue
+        own = products[skipped:]
+        for before in _states_before(graph, own[0]):
+            try:
+                found = _followed(graph, own, before)
+            except UnmatchedError as error:
+                problem = problem if isinstance(problem, AmbiguousError) else error
+                continue
+            made, partly = [], "a step before its first one is not proved to be of the same cell"
+            if graph.scope.constant(before) is None:
+                try:
+                    made.append(_layer(graph, own, [_first(graph, found), *found], True))
+                except UnmatchedError as error:
+                    partly = str(error)
+            try:
+                rest = _layer(graph, own, found, False)
+                made.append(replace(rest, partly=partly if _continues(graph, found[0]) else ""))
+            except UnmatchedError as error:
+                problem = error
+            if made:
+                return made, covered
+    raise problem
+
+
+def _first(graph: Graph, found: Sequence[_Step]) -> _Step:
+    """Return the step that gives the states with which others begin. Raises UnmatchedError for one that is not of their cell."""
+    step = found[0]
+    ends = [step.before, *([step.old] if step.old else [])]
+    origins = first_step(graph.scope, graph.shapes, step.match, step.piece, step.weights.origins, ends)
+    made = Weights(step.weights.arrays, origins)
+    return replace(step, before="", after=step.before, old="", new=step.old, weights=made)
+
+
+def _continues(graph: Graph, step: _Step) -> bool:
+    """Return whether the state before a step is computed with its own matrices, so that it goes on what a step before it did."""
+    matrices = [array for (part, _), array in step.weights.arrays.items() if part == "input"]
+    for index in inside_of(graph, [step.before]):
+        product = product_of(graph.scope, graph.nodes[index])
+        if product is not None and any(np.may_share_memory(product.matrix, one) for one in matrices):
+            return True
+    return False
+
+
+def _states_before(graph: Graph, product: onnx.NodeProto) -> list[str]:
+    """Return what a product may take as its state: what it is multiplied with, or a part of that."""
+    name = product.input[0]
+    producer = graph.scope.producer(name)
+    if producer is not None and producer[0].op_type == "Concat":
+        return list(reversed(producer[0].input))
+    if producer is not None and producer[0].op_type in ("Cast", "Identity", "Squeeze", "Reshape"):
+        return [name, producer[0].input[0]]
+    return [name]
+
+
+def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> list[_Step]:
+    """Return the steps from a state on, one for each product of a chain."""
+    found: list[_Step] = []
+    places = [graph.places[product.output[0]] for product in products]
+    if len(products) == 1 and not given_at_run_time(graph.scope, before):
+        raise UnmatchedError("one step from a stored state")
+    for number in range(len(products)):
+        last = number == len(products) - 1
+        limit = len(graph.nodes) if last else places[number + 1]
+        nodes = [graph.nodes[index] for index in graph.after(before, limit)][:STEP]
+        expected = None if last else _states_before(graph, products[number + 1])
+        step = _step(graph, before, expected, nodes, found[0] if found else None)
+        if found and step.old:
+            if not _hands_on(graph, found[-1], step.old):
+                raise UnmatchedError(f"its steps do not hand on their cell state: {_between(graph, step.old)}")
+            found[-1] = replace(found[-1], new=step.old)
+        found.append(step)
+        before = step.after
+    given = {
+        name
+        for index in graph.after(products[0].output[0], len(graph.nodes), len(graph.nodes))
+        for name in graph.nodes[index].output
+    }
+    if any(origin.value in given for step in found for origin in step.weights.origins):
+        raise UnmatchedError("what its steps read depends on what they gave")
+    return found
+
+
+def _hands_on(graph: Graph, step: _Step, name: str) -> bool:
+    """Return whether a value is the cell state that a step leaves."""
+    new = step.match.new
+    if new is None:
+        return False
+    asked = signature(new)[0]
+    names = set(same(graph, name))
+    if step.new in names:
+        return True
+    for each in names:
+        try:
+            pieces = step.tracer.trace(each)
+        except UnmatchedError:
+            continue
+        if len(pieces) == 1 and signature(pieces[0])[0] == asked and _has(step.piece, pieces[0].key):
+            return True
+    return False
+
+
+def _has(piece: Piece, key: object) -> bool:
+    """Return whether a formula has a part."""
+    parts: Sequence[Piece] = piece.operands if isinstance(piece, Each) else ()
+    if isinstance(piece, Linear):
+        parts = [term.operand for term in piece.terms]
+    return piece.key == key or any(_has(one, key) for one in parts)
+
+
+def _between(graph: Graph, name: str) -> str:
+    """Return what gives a value, in words."""
+    producer = graph.scope.producer(name)
+    return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].op_type} makes of it")
+
+
+def _step(
+    graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[onnx.NodeProto], like: _Step | None
+) -> _Step:
+    """Return the step from a state to the next one: the expected one, or the first that is of the same cell."""
+    later = {name for node in nodes for name in node.output if name}
+    tracer = Tracer(graph.scope, graph.shapes, [before], later)
+    near = nodes if like is not None else nodes[:_ALONE]
+    candidates = expected or [node.output[0] for node in near if node.op_type in _ENDS]
+    problem = UnmatchedError("no value behind its last product is a cell's new state")
+    for after in candidates:
+        if after not in later:
+            continue
+        try:
+            pieces = tracer.trace(after)
+            if len(pieces) != 1:
+                raise UnmatchedError("its state is put together from parts")
+            formula, origins = signature(pieces[0])
+            if like is not None and expected and formula == like.formula:
+                names = dict(zip(like.origins, origins, strict=True))
+                made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
+                old = _name(graph, like.tracer, names[like.match.old.origin]) if like.match.old is not None else ""
+                return replace(
+                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="",
+                    origins=origins,
+                )  # fmt: skip
+            found = match(pieces[0], before)
+            made = weights(found, before)
+            alone = expected is None and like is None
+            if alone and found.cell.kind == "lstm" and _symmetric(graph, before, made, pieces[0].width):
+                raise AmbiguousError("which of its inputs is the state cannot be told from one step")
+            if found.cell.kind == "rnn" and expected is None and like is None:
+                raise UnmatchedError("a single step of an RNN cannot be told from two dense layers")
+        except UnmatchedError as error:
+            problem = problem if isinstance(problem, AmbiguousError) else error
+            continue
+        new = ""
+        if found.new is not None:
+            new = next(
+                (n.output[0] for n in nodes if n.output[0] != after and _is(tracer, n.output[0], found.new.key)), ""
+            )
+        old = _name(graph, tracer, found.old.origin) if found.old is not None else ""
+        step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
+        if like is None or _alike(like, step):
+            return step
+        problem = UnmatchedError("its steps are not of one cell")
+    raise problem
+
+
+def _symmetric(graph: Graph, before: str, made: Weights, size: int) -> bool:
+    """Return whether a step's input could be its state: as wide, and neither is plainly what the model is given or is not."""
+    if list(made.origins.values()) != [size] or any(part == "peephole" for part, _ in made.arrays):
+        return False
+    (origin,) = made.origins
+    return not _given(graph, before) or _given(graph, origin.value)
+
+
+_MOVES = ("Slice", "Squeeze", "Split", "Reshape", "Gather", "Unsqueeze", "Transpose", "Identity", "Cast")
+
+
+def _given(graph: Graph, name: str) -> bool:
+    """Return whether a value is an input of the model, or a part of one."""
+    while (producer := graph.scope.producer(name)) is not None:
+        if producer[0].op_type not in _MOVES:
+            return False
+        name = producer[0].input[0]
+    return True
+
+
+def _is(tracer: Tracer, name: str, key: object) -> bool:
+    try:
+        pieces = tracer.trace(name)
+    except UnmatchedError:
+        return False
+    return len(pieces) == 1 and pieces[0].key == key
+
+
+def _alike(one: _Step, other: _Step) -> bool:
+    """Return whether two steps are of one cell with the same numbers."""
+    if one.formula == other.formula:
+        return True
+    if one.match.cell != other.match.cell or one.weights.arrays.keys() != other.weights.arrays.keys():
+        return False
+    if list(one.weights.origins.values()) != list(other.weights.origins.values()):
+        return False
+    pairs = ((one.weights.arrays[key], other.weights.arrays[key]) for key in one.weights.arrays)
+    return all(a is b or (a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
+
+
+def _layer(graph: Graph, products: Sequence[onnx.NodeProto], steps: Sequence[_Step], zero: bool) -> Found:
+    """Return the layer that steps are.
+
+    zero  whether it begins from zeros
+    """
+    ways: set[bool] = set()
+    reads = []
+    for number, width in enumerate(steps[0].weights.origins.values()):
+        origins = [list(step.weights.origins)[number] for step in steps]
+        one, way = read(graph, origins, width)
+        if way is not None:
+            ways.add(way)
+        reads.append(one)
+    if len(ways) > 1 or (True in ways and any(one.steps for one in reads)):
+        raise UnmatchedError("it reads one sequence forward and another one from its end")
+    states = {} if zero else {"h": steps[0].before, **({"c": steps[0].old} if steps[0].old else {})}
+    dims = graph.shapes.dims(graph.scope, steps[-1].after) or graph.shapes.dims(graph.scope, steps[-1].before)
+    rank = len(dims) if dims is not None else 2
+    if rank not in (2, 3):
+        raise UnmatchedError(f"its state has {rank} axes")
+    backward = ways == {True}
+    ends = [(step.after, step.new) for step in steps]
+    count = len(ends)
+    return Found(
+        products[0].name or products[0].output[0], f"{count} written-out step{'s' * (count > 1)}",
+        Direction(steps[0].match.cell, steps[0].weights.arrays, backward), reads, states,
+        uses(graph, ends, rank, backward), rank, False, count,
+    )  # fmt: skip
+
+
+def _name(graph: Graph, tracer: Tracer, origin: Origin) -> str:
+    """Return the name of the value that an origin is, such as that of one element where a sequence holds all states.
+
+    Raises UnmatchedError for an element that no node of the graph takes out.
+    """
+    if origin.axis is None:
+        return origin.value
+    for node in graph.nodes:
+        for name in node.output:
+            scope, sequence, at = tracer.element(graph.scope, name) or (None, "", ())
+            if scope is graph.scope and (sequence, at) == (origin.value, (origin.axis, origin.step)):
+                return str(name)
+    raise UnmatchedError(f"its cell state is step {origin.step} of {origin.value!r}, which no node takes out")

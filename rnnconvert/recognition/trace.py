@@ -1,0 +1,419 @@
+"""The formula of a value, read off the graph that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import onnx
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.products import Product, product_of
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.recognition.conditions import decision
+from rnnconvert.recognition.expression import (
+    ONE,
+    PAIRS,
+    Leaf,
+    Origin,
+    Pieces,
+    Stored,
+    UnmatchedError,
+    alone,
+    product,
+    take,
+    together,
+    width,
+)
+
+_SAME = ("Identity", "Dropout", "Cast")
+_MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")
+_DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
+_DEEPEST = 400
+_MOST = 1 << 24
+
+At = tuple[int, int]
+"""Which element of a sequence: its axis of time, and the step (Origin.step)."""
+
+
+class Tracer:
+    """Reads formulas off a graph, for one step.
+
+    scope    the graph of the step
+    shapes   what is known of the shapes of values
+    states   values that the step before left, by name
+    later    names of the values that depend on a state; all others belong to the input
+    scanned  values of the graph that are elements of a sequence around it: the sequence, its axis, and the step
+    counted  the step for a value that counts steps, or None
+    """
+
+    def __init__(
+        self, scope: Scope, shapes: Shapes, states: Collection[str], later: Collection[str],
+        scanned: dict[str, tuple[str, int, int]] | None = None, counted: Callable[[str], int | None] | None = None,
+    ) -> None:  # fmt: skip
+        self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
+        self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
+        self._known: dict[tuple[int, str, At | None], Pieces] = {}
+        self._widths: dict[tuple[int, str], int] = {}
+        self._depth = 0
+
+    def trace(self, name: str) -> Pieces:
+        """Return the formula of a value of the step. Raises UnmatchedError for what no cell computes."""
+        return self._value(self.scope, name, None)
+
+    def _value(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        scope, name = scope.resolve(name)
+        key = id(scope), name, at
+        if key not in self._known:
+            self._depth += 1
+            try:
+                if self._depth > _DEEPEST:
+                    raise UnmatchedError("a step is deeper than a cell")
+                self._known[key] = self._traced(scope, name, at)
+            finally:
+                self._depth -= 1
+        return self._known[key]
+
+    def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        own = scope is self.scope and at is None
+        if own and name in self.states:
+            return self._leaf(scope, name, Origin(name, state=True))
+        constant = scope.constant(name)
+        if constant is not None:
+            return self._stored(constant, name)
+        depends = own and name in self.later
+        if own and name in self.scanned:
+            outer, axis, step = self.scanned[name]
+            return self._value(*self._as_wide(scope, name, *self._outside(outer)), (axis, step))
+        producer = scope.producer(name)
+        if producer is None:
+            if depends:
+                raise UnmatchedError(f"{name!r} is another state")
+            return self._source(scope, name, at)
+        node, index = producer
+        try:
+            found = self._through(scope, node, index, at, depends)
+        except UnmatchedError:
+            if depends:
+                raise
+            found = None
+        if found is not None:
+            return found
+        if depends:
+            if node.op_type in _MASKS:
+                words = decision(scope, node.input[0] if node.op_type == "Where" else name)
+                raise UnmatchedError(
+                    f"a node {node.op_type} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
+                    "operators of ONNX know lengths of sequences alone"
+                )
+            foreign = node.domain in ("", "ai.onnx") and not onnx.defs.has(node.op_type)
+            left = " and no operator of ONNX's: its exporter left it, and no runtime runs the file" if foreign else ""
+            raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell{left}")
+        return self._source(scope, name, at)
+
+    def _outside(self, name: str) -> tuple[Scope, str]:
+        return (self.scope.outer or self.scope), name
+
+    def _leaf(self, scope: Scope, name: str, origin: Origin) -> Pieces:
+        size = self._width(scope, name)
+        if size is None:
+            raise UnmatchedError(f"the width of {name!r} is not known")
+        return (Leaf(origin, 0, size, size),)
+
+    def _width(self, scope: Scope, name: str) -> int | None:
+        size = self.shapes.width(scope, name)
+        return size if size is not None else self._widths.get((id(scope), name))
+
+    def _as_wide(self, scope: Scope, name: str, other: Scope, source: str) -> tuple[Scope, str]:
+        """Return a value that is as wide as another one, and note that."""
+        size = self._width(scope, name)
+        other, source = other.resolve(source)
+        if size is not None:
+            self._widths.setdefault((id(other), source), size)
+        return other, source
+
+    def _source(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        """Return a value of the input as what it is: an element of a sequence, where it is one."""
+        scope, name = scope.resolve(name)
+        while True:
+            found = self.element(scope, name) if at is None else None
+            if found is not None:
+                scope, name, at = found
+                continue
+            producer = scope.producer(name)
+            if producer is None or producer[0].domain not in ("", "ai.onnx"):
+                break
+            node = producer[0]
+            passed = self._passed(scope, node)
+            if passed:
+                scope, name = self._as_wide(scope, name, scope, passed)
+            elif at is not None and node.op_type == "Transpose":
+                order = list(scope.attributes(node)["perm"].ints) if "perm" in scope.attributes(node) else []
+                if len(order) != 3 or order[2] != 2:
+                    break
+                scope, name = self._as_wide(scope, name, scope, node.input[0])
+                at = (order[at[0]], at[1])
+            else:
+                break
+        if at is None:
+            return self._leaf(scope, name, Origin(name))
+        return self._leaf(scope, name, Origin(name, False, *at))
+
+    def _passed(self, scope: Scope, node: onnx.NodeProto) -> str:
+        """Return what a node gives on as it is, by name; "" for one that does anything."""
+        if node.op_type in ("Identity", "Dropout"):
+            return str(node.input[0])
+        if factor := _times_one(scope, node):
+            return factor
+        chosen = self.shapes.number(scope, node.input[0]) if node.op_type == "Where" else None
+        if chosen is None or not chosen.size or chosen.min() != chosen.max():
+            return ""
+        return str(node.input[1 if chosen.all() else 2])
+
+    def element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
+        """Return the sequence that a value is one element of, with its axis of time and the step."""
+        if scope is self.scope and name in self.scanned:
+            outer, axis, scanned = self.scanned[name]
+            return (*self._as_wide(scope, name, *self._outside(outer)), (axis, scanned))
+        producer = scope.producer(name)
+        if producer is None:
+            return None
+        node, _ = producer
+        if node.domain not in ("", "ai.onnx"):
+            return None
+        attributes = scope.attributes(node)
+        if node.op_type == "Gather":
+            axis = attributes["axis"].i if "axis" in attributes else 0
+            where = scope.constant(node.input[1])
+            step: int | None = self.counted(node.input[1])
+            if where is not None and where.ndim == 0 and where >= 0:
+                step = int(where)
+            if step is None or axis not in (0, 1):
+                return None
+            return (*self._as_wide(scope, name, scope, node.input[0]), (axis, step))
+        if node.op_type in ("Squeeze", "Reshape"):
+            axes = self.shapes.integers(scope, node, "axes", 1) if node.op_type == "Squeeze" else None
+            inner = scope.producer(node.input[0])
+            if inner is None or inner[0].op_type not in ("Slice", "Split"):
+                return None
+            cut = self._cut(scope, *inner)
+            if cut is None or cut[1] != 1 or (axes is not None and list(axes) != [cut[2]]):
+                return None
+            return (*self._as_wide(scope, name, scope, inner[0].input[0]), (cut[2], cut[0]))
+        return None
+
+    def _cut(self, scope: Scope, node: onnx.NodeProto, index: int) -> tuple[int, int, int] | None:
+        """Return what a Slice or Split takes: the first element, how many, and the axis."""
+        dims = self.shapes.dims(scope, node.input[0])
+        attributes = scope.attributes(node)
+        if node.op_type == "Slice":
+            starts, ends = (self.shapes.integers(scope, node, key, i) for key, i in (("starts", 1), ("ends", 2)))
+            axes = self.shapes.integers(scope, node, "axes", 3) or (range(len(starts)) if starts else None)
+            steps = self.shapes.integers(scope, node, "steps", 4) or ([1] * len(starts) if starts else None)
+            if not starts or not ends or axes is None or steps is None or any(step != 1 for step in steps):
+                return None
+            cuts = []
+            for start, end, axis in zip(starts, ends, axes, strict=True):
+                length = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+                if start == 0 and end >= 2**31 - 1:
+                    continue
+                if length is None and (start < 0 or end < 0 or end >= 2**31 - 1):
+                    return None
+                begin, stop, _ = slice(start, end).indices(length if length is not None else max(end, 1))
+                if (begin, stop) != (0, length):
+                    cuts.append((begin, stop - begin, axis))
+            if len(cuts) != 1:
+                return None
+            begin, count, axis = cuts[0]
+        else:
+            axis = attributes["axis"].i if "axis" in attributes else 0
+            parts = self.shapes.integers(scope, node, "split", 1)
+            if parts is None:
+                length = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
+                if length is None and self._last(scope, node.input[0], axis, None):
+                    length = self.shapes.width(scope, node.input[0])
+                if length is None:
+                    return None
+                share = -(-length // len(node.output))
+                parts = [min(share, length - share * number) for number in range(len(node.output))]
+            begin, count = sum(parts[:index]), parts[index]
+        if axis < 0 and dims is not None:
+            axis += len(dims)
+        return begin, count, axis
+
+    def _last(self, scope: Scope, name: str, axis: int, at: At | None) -> bool:
+        """Return whether an axis is the last one of a value."""
+        dims = self.shapes.dims(scope, name)
+        return axis == -1 or (axis == len(dims) - 1 if dims is not None else axis >= (1 if at is None else 2))
+
+    def _stored(self, array: Array, name: str) -> Pieces:
+        """Return stored numbers as they are added to, or multiplied with, the features of each sequence alike."""
+        if array.dtype.kind not in "fV" and array.dtype.kind != "i":
+            raise UnmatchedError(f"{name!r} is not of numbers")
+        if array.ndim == 0:
+            return (Stored(array),)
+        if array.size > _MOST:
+            raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
+        rows = array.reshape(-1, array.shape[-1])
+        if not rows.shape[0] or (rows != rows[:1]).any():
+            raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
+        return (Stored(rows[0]),)
+
+    def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
+        """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
+        where, own = scope.resolve(name)
+        if where is self.scope and at is None and (own in self.later or own in self.states):
+            return self._value(scope, name, at)
+        return self._source(scope, name, at)
+
+    def _through(self, scope: Scope, node: onnx.NodeProto, index: int, at: At | None, depends: bool) -> Pieces | None:
+        """Return what a node gives, or None if it is not part of a formula."""
+        if node.domain not in ("", "ai.onnx"):
+            return None
+        kind = node.op_type
+        attributes: dict[str, Any] = scope.attributes(node)
+        if kind in _SAME:
+            if kind == "Cast" and attributes["to"].i not in (1, 10, 11, 16):
+                return None
+            return self._value(*self._as_wide(scope, node.output[0], scope, node.input[0]), at)
+        if kind == "Where":
+            passed = self._passed(scope, node)
+            return self._value(scope, passed, at) if passed else None
+        factors = product_of(scope, node)
+        if factors is not None:
+            return None if factors.gives_columns else self._product(scope, factors, at)
+        if kind in ("Split", "Slice"):
+            cut = self._cut(scope, node, index)
+            if cut is None or not self._last(scope, node.input[0], cut[2], at):
+                return None
+            return take(self._value(scope, node.input[0], at), cut[0], cut[0] + cut[1])
+        if kind == "Concat" and depends:
+            axis = attributes["axis"].i
+            if not self._last(scope, node.input[0], axis, at):
+                return None
+            parts = [self._operand(scope, name, at) for name in node.input]
+            return tuple(piece for part in parts for piece in part)
+        if not depends and kind not in ("Add", "Sub"):
+            found = self.element(scope, node.output[index]) if at is None else None
+            if found is not None:
+                return self._value(*found)
+        if kind in ("Squeeze", "Unsqueeze", "Reshape") and depends:
+            before = self._value(scope, node.input[0], at)
+            size = self.shapes.width(scope, node.output[0])
+            if size is not None and size != width(before):
+                return None
+            return before
+        if _swaps(scope, node, self.shapes):
+            return self._columns(scope, node.input[0]) if at is None else None
+        if kind == "Transpose":
+            order = list(attributes["perm"].ints) if "perm" in attributes else []
+            if len(order) != 3 or order[2] != 2:
+                return None
+            source = self._as_wide(scope, node.output[0], scope, node.input[0])
+            return self._value(*source, at if at is None else (order[at[0]], at[1]))
+        return self._function(scope, node, attributes, at, depends)
+
+    def _product(self, scope: Scope, factors: Product, at: At | None) -> Pieces | None:
+        if at is not None and (factors.reads_columns or factors.bias):
+            return None
+        read = self._columns(scope, factors.value) if factors.reads_columns else self._operand(scope, factors.value, at)
+        if read is None:
+            return None
+        found = product(read, factors.matrix)
+        if factors.bias:
+            bias = scope.constant(factors.bias)
+            added = (
+                (Stored(_vector(bias, factors.matrix.shape[1])),)
+                if bias is not None
+                else self._value(scope, factors.bias, None)
+            )
+            found = together("Add", found, added)
+        return found
+
+    def _columns(self, scope: Scope, name: str) -> Pieces | None:
+        """Return what a value (features, batch) computes; None for what is not known to be one."""
+        scope, name = scope.resolve(name)
+        producer = scope.producer(name)
+        if producer is None:
+            return None
+        node, index = producer
+        if _swaps(scope, node, self.shapes):
+            return self._operand(scope, node.input[0], None)
+        if node.op_type in _SAME:
+            return self._columns(scope, node.input[0])
+        factors = product_of(scope, node)
+        if factors is not None:
+            return self._product(scope, factors, None) if factors.gives_columns else None
+        if node.op_type in PAIRS and len(node.input) == 2:
+            parts = [self._columns(scope, one) for one in node.input]
+            return None if None in parts else together(node.op_type, *filter(None, parts))
+        cut = self._cut(scope, node, index) if node.op_type in ("Split", "Slice") else None
+        whole = self._columns(scope, node.input[0]) if cut is not None and cut[2] == 0 else None
+        return None if cut is None or whole is None else take(whole, cut[0], cut[0] + cut[1])
+
+    def _function(
+        self, scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any], at: At | None, depends: bool
+    ) -> Pieces | None:
+        kind = node.op_type
+        if kind == "Sum":
+            return reduce(
+                lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.input]
+            )
+        if factor := _times_one(scope, node):
+            return self._value(scope, factor, at)
+        if kind in PAIRS and len(node.input) == 2:
+            if not depends:
+                stored = [scope.constant(name) is not None for name in node.input]
+                if kind not in ("Add", "Sub", "Mul") or not any(stored):
+                    return None  # the input's own business
+            return together(kind, *(self._value(scope, name, at) for name in node.input))
+        if kind not in ONE or not depends:
+            return None
+        constants = _DEFAULTS.get(kind, ())
+        given = {key: float(np.float32(one.f)) for key, one in attributes.items()}
+        names = ("alpha", "beta")[: len(constants)]
+        constants = tuple(given.get(name, default) for name, default in zip(names, constants, strict=True))
+        if kind == "Clip":
+            constants = self._bounds(scope, node, given)
+        return alone(kind, self._value(scope, node.input[0], at), constants)
+
+    def _bounds(self, scope: Scope, node: onnx.NodeProto, given: dict[str, float]) -> tuple[float, ...]:
+        bounds = [given.get("min", -np.inf), given.get("max", np.inf)]
+        for number, name in enumerate(node.input[1:3]):
+            if name:
+                bound = scope.constant(name)
+                if bound is None:
+                    raise UnmatchedError("a bound that is computed")
+                bounds[number] = float(bound.reshape(()))
+        return tuple(bounds)
+
+
+def _times_one(scope: Scope, node: onnx.NodeProto) -> str:
+    """Return what a node multiplies with 1 everywhere, as dropout's mask is where nothing is trained; "" for any other node."""
+    if node.op_type != "Mul":
+        return ""
+    others = [name for name in node.input if everywhere(*scope.resolve(name)) != 1.0]
+    return str(others[0]) if len(others) == 1 else ""
+
+
+def _swaps(scope: Scope, node: onnx.NodeProto, shapes: Shapes) -> bool:
+    """Return whether a node turns a matrix."""
+    if node.op_type != "Transpose":
+        return False
+    attributes = scope.attributes(node)
+    if "perm" in attributes:
+        return list(attributes["perm"].ints) == [1, 0]
+    dims = shapes.dims(scope, node.input[0])
+    return dims is not None and len(dims) == 2
+
+
+def _vector(array: Array, size: int) -> Array:
+    """Return the bias of a Gemm as one vector."""
+    rows = np.broadcast_to(array, np.broadcast_shapes(array.shape, (1, size))).reshape(-1, size)
+    if (rows != rows[:1]).any():
+        raise UnmatchedError("a bias that is another for each sequence of the batch")
+    return array.reshape(-1) if array.size == size else rows[0]

@@ -1,0 +1,185 @@
+"""The main graph with what reads each value, and what of written-out steps is read and used."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import onnx
+
+from rnnconvert.formats.onnx.fuse.graph import free
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.recognition.expression import Origin, UnmatchedError
+from rnnconvert.recognition.recognised import Found, Read, Use
+
+STEP = 400
+"""The most nodes of one step that are looked through."""
+
+
+class Graph:
+    """The main graph, with what reads each value."""
+
+    def __init__(self, scope: Scope, shapes: Shapes) -> None:
+        self.scope, self.shapes = scope, shapes
+        self.nodes = list(scope.nodes)
+        self.readers: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for name in node.input:
+                if name:
+                    self.readers.setdefault(name, []).append(index)
+        self.places = {output: index for index, node in enumerate(self.nodes) for output in node.output if output}
+        self.outputs = {one.name for one in scope.graph.output}
+        self.inner: set[str] = set()
+        for node in self.nodes:
+            for graph in (one.g for one in node.attribute if one.HasField("g")):
+                self.inner |= free(graph)
+
+    def after(self, name: str, limit: int, most: int = 20 * STEP) -> list[int]:
+        """Return the nodes before a place in the file that depend on a value, in the file's order."""
+        found: set[int] = set()
+        waiting = list(self.readers.get(name, ()))
+        while waiting and len(found) < most:
+            index = waiting.pop()
+            if index < limit and index not in found:
+                found.add(index)
+                for output in self.nodes[index].output:
+                    waiting += self.readers.get(output, ())
+        return sorted(found)
+
+
+def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, bool | None]:
+    """Return the sequence whose elements the steps read one after another, or its elements; and whether from its end."""
+    first = origins[0]
+    if first.axis is not None and all(one.value == first.value and one.axis == first.axis for one in origins):
+        numbers = [one.step if one.step is not None else -1 for one in origins]
+        dims = graph.shapes.dims(graph.scope, first.value)
+        length = dims[first.axis] if dims is not None else None
+        up, down = (
+            list(range(numbers[0], numbers[0] + len(numbers))),
+            list(range(numbers[-1], numbers[-1] + len(numbers))),
+        )
+        for way, order in ((False, numbers == up), (True, numbers[::-1] == down and len(numbers) > 1)):
+            if order:
+                low, high = min(numbers), max(numbers) + 1
+                if low < 0 or (length is not None and high > length):
+                    break
+                window = None if (low, high) == (0, length) else (low, high)
+                return Read(first.value, width, first.axis, window=window), way
+    if any(one.axis is not None for one in origins):
+        raise UnmatchedError("its steps read elements of a sequence in another order than that of time")
+    return Read("", width, 0, tuple(one.value for one in origins)), None
+
+
+def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
+    """Return what of the steps is used behind them: the states stacked, single ones, and the last cell state.
+
+    ends  the hidden and the cell state after each step
+    """
+    found: list[Use] = []
+    count = len(ends)
+    inner = inside_of(graph, [name for pair in ends for name in pair if name])
+    stacks, stacked = _stacks(graph, [after for after, _ in ends], rank, backward)
+    found += stacks
+    for number, (after, new) in enumerate(ends):
+        at = count - 1 - number if backward else number
+        for name in same(graph, after):
+            readers = (index for index in graph.readers.get(name, ()) if index not in inner and index not in stacked)
+            if name in graph.outputs or name in graph.inner or any(True for _ in readers):
+                found.append(Use(name, "hidden" if number == count - 1 else "step", step=at, rank=rank))
+        read = new in graph.outputs or any(index not in inner for index in graph.readers.get(new, ()))
+        if read and number < count - 1:
+            raise UnmatchedError(
+                f"the cell state {new!r} of a step in the middle is used, and the operator gives the last alone"
+            )
+        if read:
+            found.append(Use(new, "cell", rank=rank))
+    return found
+
+
+_WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+def same(graph: Graph, name: str) -> Iterator[str]:
+    """Yield the values that a state is, through nodes that change nothing."""
+    while True:
+        yield name
+        index = graph.places.get(name)
+        if index is None:
+            return
+        node = graph.nodes[index]
+        if node.domain not in ("", "ai.onnx"):
+            return
+        widens = node.op_type == "Cast" and graph.scope.attributes(node)["to"].i in _WIDE
+        if widens or node.op_type in ("Identity", "Dropout"):
+            name = node.input[0]
+            continue
+        chosen = graph.shapes.number(graph.scope, node.input[0]) if node.op_type == "Where" else None
+        if chosen is None or not chosen.size or chosen.min() != chosen.max():
+            return
+        name = node.input[1 if chosen.all() else 2]
+
+
+def inside(graph: Graph, found: Found) -> set[str]:
+    """Return the values that only compute a layer's steps."""
+    before = {name for read in found.reads for name in (read.value, *read.steps)} | set(found.states.values())
+    nodes = inside_of(graph, [use.value for use in found.uses], before)
+    return {name for index in nodes for name in graph.nodes[index].output}
+
+
+def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
+    """Return the nodes that values are computed by, up to some other values."""
+    waiting = list(ends)
+    inside: set[int] = set()
+    while waiting:
+        name = waiting.pop()
+        index = graph.places.get(name)
+        if index is not None and index not in inside and name not in before:
+            inside.add(index)
+            waiting += graph.nodes[index].input
+    return inside
+
+
+def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> tuple[list[Use], set[int]]:
+    """Return the sequences of all states in their order, and the nodes that do nothing but put them together."""
+    parts: list[list[tuple[int, str]]] = []
+    for state in states:
+        found = []
+        for index in graph.readers.get(state, ()):
+            node = graph.nodes[index]
+            if node.op_type in ("Unsqueeze", "Reshape"):
+                found.append((index, node.output[0]))
+        parts.append(found)
+    uses: list[Use] = []
+    stacked: set[int] = set()
+    order = [index for index in range(len(states))]
+    if backward:
+        order.reverse()
+    for index, first in parts[order[0]]:
+        for reader in graph.readers.get(first, ()):
+            node = graph.nodes[reader]
+            if node.op_type != "Concat" or len(node.input) != len(states):
+                continue
+            axis = node.attribute[0].i
+            if axis not in (0, 1) or rank != 2 or _axis(graph, index) != axis:
+                continue
+            members = [next((i for i, out in parts[number] if out == given and _axis(graph, i) == axis), None)
+                       for number, given in zip(order, node.input, strict=True)]  # fmt: skip
+            if None in members:
+                continue
+            uses.append(Use(node.output[0], "sequence", axis, rank=rank))
+            for member in members:
+                if member is not None and graph.readers.get(graph.nodes[member].output[0]) == [reader]:
+                    stacked.add(member)
+    return uses, stacked
+
+
+def _axis(graph: Graph, index: int) -> int | None:
+    """Return where a node puts an axis of length 1."""
+    node = graph.nodes[index]
+    if node.op_type == "Unsqueeze":
+        axes = graph.shapes.integers(graph.scope, node, "axes", 1)
+        return axes[0] if axes is not None and len(axes) == 1 else None
+    dims = graph.shapes.number(graph.scope, node.input[1])
+    if dims is None or dims.size != 3:
+        return None
+    return next((axis for axis in (0, 1) if dims.reshape(-1)[axis] == 1), None)
