@@ -313,7 +313,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     ends[f"{seed.kind}: {ended(seed, files, folder)}"] += 1
                 except Exception as error:
                     place = traceback.extract_tb(error.__traceback__)[-1]
-                    what = f"{seed.kind} {seed.entry}: {type(error).__name__}: {str(error)[:80]} at {Path(place.filename).name}:{place.lineno}"
+                    where = f"{Path(place.filename).name}:{place.lineno}"
+                    what = f"{seed.kind} {seed.entry}: {type(error).__name__}: {str(error)[:80]} at {where}"
                     faults[what] += 1
                     if faults[what] == 1:
                         print(what, traceback.format_exc()[-1500:], flush=True)

@@ -195,7 +195,16 @@ def test_a_name_does_not_end_a_command_to_github(name: str) -> None:
     assert re.fullmatch(r"::error (file=[^:,]*,)?title=[^:,]*::.*", line), line
 
 
-CODE = ['evil"""; evil(); """', "evil'); evil(('", "int32); evil(", "evil\nevil()\n", "evil\\", "relu; evil()", "{evil}", "evil"]
+CODE = [
+    'evil"""; evil(); """',
+    "evil'); evil(('",
+    "int32); evil(",
+    "evil\nevil()\n",
+    "evil\\",
+    "relu; evil()",
+    "{evil}",
+    "evil",
+]
 """Texts that would be code in a program of Python, or its names, wherever they stood without a quote or an escape."""
 
 
@@ -216,7 +225,12 @@ def called_of(program: str) -> set[str]:
     """Return the functions and classes that a program calls without having defined or imported them."""
     nodes = [*ast.walk(ast.parse(program))]
     defined = {node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
-    defined |= {alias.asname or alias.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
+    defined |= {
+        alias.asname or alias.name
+        for node in nodes
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
     return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} - defined
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError, UnreadableError, UnreadLayersError
-from rnnconvert.formats.paddle import program
+from rnnconvert.formats.paddle import flow, program
 from tests.damage import endings
 from tests.judging import batch_first
 
@@ -134,3 +135,13 @@ def test_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "MOST", 100)
     with pytest.raises(UnreadableError, match="more than the limit of 100"):
         rc.load(GOLDEN / "old_gru.pdmodel")
+
+
+@pytest.mark.parametrize("value", [10**400, None, "x", [[1], 2], {}, 1e308, float("nan"), True, "2", 3])
+def test_a_constant_is_numbers_or_not_known(value: Any) -> None:
+    """A number of 400 digits ended in a TypeError of numpy's."""
+    filled = flow._filled(program.Operator("pd_op.full", {}, {}, {"value": value}, {}))
+    assert filled is None or filled.dtype in (np.int64, np.float64)
+    assert (filled is not None and filled.dtype == np.int64) == (
+        value in (True, "2", 3) and not isinstance(value, dict)
+    )

@@ -128,8 +128,8 @@ def _add(graph: Graph, operator: Operator, inputs: Mapping[str, Sequence[Key]], 
     if operator.type in _SEVERAL:  # the axis is a constant that Paddle 3 has as a value
         read = [*inputs[first]] if first else []
         said["axis value"] = [_full(graph, one) for parameter in order[1:] for one in inputs[parameter]]
-    if operator.type in _CONSTANTS:
-        graph.constant(outputs[0], _filled(operator))
+    if operator.type in _CONSTANTS and (filled := _filled(operator)) is not None:
+        graph.constant(outputs[0], filled)
     graph.add(operator.type, read, outputs, said, operator.type)
 
 
@@ -138,12 +138,20 @@ def _full(graph: Graph, key: Key) -> Any:
     return found() if callable(found) else found
 
 
-def _filled(operator: Operator) -> Array:
-    """Return the number that an operator spreads, or its numbers; their shape matters to nobody here."""
+def _filled(operator: Operator) -> Array | None:
+    """Return the number that an operator spreads, or its numbers; their shape matters to nobody here. None for what are no numbers."""
     listed = next((operator.lists[key] for key in _LISTED if key in operator.lists), None)
     value = operator.attributes.get("value", operator.attributes.get("str_value", 0)) if listed is None else listed
-    numbers = np.array(float(value or 0) if isinstance(value, str) else value)
-    return numbers.astype(np.int64) if numbers.size and (numbers == np.round(numbers)).all() else numbers
+    try:
+        numbers: Array = np.array(value or 0 if isinstance(value, str) else value, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    whole = numbers.size and (np.abs(numbers) < _LARGEST).all() and (numbers == np.round(numbers)).all()
+    return numbers.astype(np.int64) if whole else numbers
+
+
+_LARGEST = 1 << 62
+"""No axis and no length is larger."""
 
 
 # What operators do ----------------------------------------------------------------------------------------------

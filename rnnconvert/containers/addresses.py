@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -66,6 +65,8 @@ def _place(name: str, state: str) -> Path:
     """
     folder = None
     if state.partition(" ")[2]:
+        import hashlib
+
         key = hashlib.sha256(f"{name} {state}".encode()).hexdigest()[:32]
         with contextlib.suppress(OSError, RuntimeError):  # the second: a user without a home
             (place := _cache() / key).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
-import logging
 import re
 import time
 import zipfile
@@ -182,6 +181,8 @@ def state_of(about: dict[str, Any]) -> str:
 
 def log_nothing() -> None:
     """Print nothing of what stores' packages log in this process: some log each error with its traceback, and all raise it, too."""
+    import logging
+
     logging.getLogger().addHandler(logging.NullHandler())
 
 

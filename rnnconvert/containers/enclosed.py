@@ -6,12 +6,11 @@ before it is checked, and nothing in a pickle is called.
 
 from __future__ import annotations
 
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,9 @@ from rnnconvert.containers.temporary import lasting_folder, room_for
 from rnnconvert.containers.unpacked import MAX_BYTES, MAX_RATIO
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, show_as, shown
+
+if TYPE_CHECKING:
+    import tarfile
 
 MOST = 64
 """The most files that are taken out of one."""
@@ -50,6 +52,8 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
 
     Raises UnreadableError if a name leads outside, or if it holds more than is plausible.
     """
+    import tarfile
+
     with open_regular(path) as file:
         try:
             if zipfile.is_zipfile(file):

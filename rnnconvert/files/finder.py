@@ -30,7 +30,7 @@ from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, func
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import as_wide, fits, misfit, names_of, pattern
+from rnnconvert.language.fitting import as_wide, fits, may_name, misfit, names_of, pattern
 from rnnconvert.language.layout import Cut, Layout
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.language.places import slots
@@ -215,7 +215,10 @@ class ArrayFiles:
 
     def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
         met: dict[str, dict[str, dict[str, str]]] = {}
+        names = "\n".join(full for full in arrays if len(full) <= _LONGEST_NAME)
         for layout in self.shown():
+            if not may_name(layout, names):
+                continue
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
                 match = expression.fullmatch(full) if len(full) <= _LONGEST_NAME else None

@@ -40,6 +40,17 @@ def names_of(layouts: Iterable[Layout]) -> str:
     return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
 
 
+def may_name(layout: Layout, names: str) -> bool:
+    """Return whether the letters that some tensor of a layout has in every name occur in a text; to look is faster than a pattern is made.
+
+    names  all that may be one, in one text
+    """
+    return any(all(part in names for part in _WORD.split(tensor.name)) for tensor in layout.tensors)
+
+
+_WORD = re.compile(r"\{\w+\}")
+
+
 def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Sizes | None:
     """Return the sizes with which these names and shapes are exactly this layout's arrays, or None.
 

@@ -17,7 +17,6 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.pytorch.archives.values import TORCH_BUILDERS, Storage, storage_of
 from rnnconvert.formats.pytorch.archives.walk import flatten
-from rnnconvert.formats.pytorch.torchscript import Constants
 
 
 def is_torch_zip(path: str | os.PathLike[str]) -> bool:
@@ -86,6 +85,8 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
     if order not in (b"little", b"big"):
         raise UnreadableError(archive.path, f"its byte order is neither little nor big: {order[:20]!r}")
     swapped = order.decode() != sys.byteorder
+    from rnnconvert.formats.pytorch.torchscript import Constants  # only archives may hold code
+
     code = Constants(archive, prefix)
     stored = flatten(root, records, archive.path, swapped, code)
     scripted = stored.metadata.pop("scripted")
