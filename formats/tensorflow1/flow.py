@@ -20,8 +20,8 @@ from rnnconvert.containers.graph_def import Node, output
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.tensorflow1.as_onnx import PASSING
 from rnnconvert.formats.tensorflow1.frames import Frames
+from rnnconvert.formats.tensorflow1.operations import PASSING
 from rnnconvert.graphs import (
     SAME,
     Applied,

@@ -6,7 +6,6 @@ The same for a file and for a live object, and for the side that gives and the s
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -330,11 +329,6 @@ def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
     except BaseException:  # an interrupt, too, leaves the object as it was
         undo()
         raise
-
-
-def counted(name: str) -> list[object]:
-    """Return what to sort names by, so that 10 comes after 9."""
-    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:

@@ -15,9 +15,9 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import Steps, steps
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
-from rnnconvert.recognition.expression import UnmatchedError
 from rnnconvert.recognition.recognised import Found, Mask, Read
 
 Made = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]

@@ -1,4 +1,4 @@
-"""What ONNX's operators do to elements, by domain and name. Source: onnx/docs/Operators.md."""
+"""What the common operations do to elements, by domain and name. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.trace import MOST
@@ -90,10 +88,9 @@ def _reverse_sequence(applied: Applied) -> Array:
 
 def _dtype(applied: Applied) -> np.dtype[Any]:
     to = applied.attributes.get("to")
-    number = onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to
-    if number not in DTYPES:
+    if not isinstance(to, np.dtype):
         raise ChangesError("Cast to a type that holds no numbers")
-    return np.dtype(DTYPES[number])
+    return to
 
 
 def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -180,4 +177,4 @@ DIALECT: Dialect = {
     READ: Moves(_read, None),
     GIVE: Moves(_give),
 }
-"""ONNX's own operators by ("", name); those of other domains, and a model's own functions, are not here."""
+"""The common operations by ("", name); those of other domains, and a program's own functions, are not here."""
