@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 _EPILOG = """\b
 Examples:
   rnnconvert batch 'models/**/*.pt' --to onnx --out exported/
-  rnnconvert batch manifest.jsonl --to keras --out s3://bucket/converted --jobs 8
-  rnnconvert batch 's3://bucket/*.safetensors' --to onnx --out exported/ --verify
-  rnnconvert batch manifest.jsonl --to onnx --out /shared/out --on dask://scheduler:8786
+  rnnconvert batch list.jsonl --to keras --out s3://bucket/converted --jobs 8
+  rnnconvert batch 's3://bucket/*.safetensors' --to onnx --out out/ --verify
+  rnnconvert batch list.jsonl --to onnx --out /shared/out --on dask://h:8786
 
 \b
-A manifest is a .txt with a source a line, or a .jsonl with an object a line:
-  {"source": "a.h5", "target": "a.onnx", "set": ["activation=relu"], "layers": ["lstm"]}
+A manifest is a .txt with one source per line, or a .jsonl such as:
+  {"source": "a.h5", "target": "a.onnx", "set": ["activation=relu"]}
 
-\b
-The same command resumes: it converts only what the journal does not name as written, and what changed since. A file without a
-recurrent layer is counted as such; it is a failure only if no file has one. The exit code is that of the worst file, in this order:
-70 a fault or a worker that died, 1 not equal, 74 a target that cannot be written, 3 unreadable, 2 a wrong line, 4 refused, 7 not
-run whole, 5 missing.
+The same command resumes: it converts what the journal does not list as written, and what has changed since. A file without
+a recurrent layer is a failure only if no file has one.
+
+The exit code is that of the worst file, in this order: 70 a crash, 1 not equal, 74 target not writable, 3 unreadable, 2 a wrong
+line, 4 refused, 7 not run whole, 5 missing.
 """
 
 _WORDS = {
@@ -42,32 +42,34 @@ _WORDS = {
 
 @click.command(epilog=_EPILOG)
 @click.argument("sources", metavar="MANIFEST|PATTERN|FILE...", nargs=-1, required=True)
-@format_option("--to", "target_format", "Write this format, or FORMAT.ENDING, as in pytorch.safetensors.")
-@click.option("--out", "folder", required=True, metavar="FOLDER|URL", help="Write each file there, under its own name.")
-@click.option("--jobs", type=click.IntRange(1), metavar="N", help="How many processes; by default one for each core.")
+@format_option("--to", "target_format", "Format of the targets, or FORMAT.ENDING, as in pytorch.safetensors.")
+@click.option("--out", "folder", required=True, metavar="FOLDER", help="Folder or URL for the converted files.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; by default, one per core.")
 @click.option(
     "--on",
     default="",
-    metavar="dask|ray|spark://HOST:PORT",
-    help="Work on a Dask, Ray or Spark cluster, which reaches sources and targets.",
+    metavar="URL",
+    help="Run on a cluster: dask://HOST:PORT, ray://... or spark://...",
 )
-@click.option("--journal", type=click.Path(path_type=Path), help="Where to keep what is done; by default in FOLDER.")
-@click.option("--verify", "verified", is_flag=True, help="Keep each file only if it gives the same as its source.")
-@click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
-@click.option("--assume-defaults", is_flag=True, help="Take the default functions where a file does not state them.")
+@click.option("--journal", type=click.Path(path_type=Path), help="File that records progress; by default, in FOLDER.")
+@click.option("--verify", "verified", is_flag=True, help="Keep each file only if it is equal to its source.")
+@click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
+@click.option(
+    "--assume-defaults", is_flag=True, help="Take the framework's default functions where a file states none."
+)
 @setting
-@click.option("--force", is_flag=True, help="Replace files that are in FOLDER before the first start.")
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write what became of each file.")
-@click.option("--json", "as_json", is_flag=True, help="Print what became of each file for machines, on stdout.")
+@click.option("--force", is_flag=True, help="Replace files that exist before the first run.")
+@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def batch(
     sources: tuple[str, ...], target_format: str | None, folder: str, jobs: int | None, on: str, journal: Path | None,
     verified: bool, strict: bool, assume_defaults: bool,
     settings: tuple[str, ...], force: bool, report: Path | None, as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
-    """Convert many files into FOLDER: those of a manifest, or those that a pattern fits; paths, or URLs as fsspec has them.
+    """Convert many files, given by a manifest, patterns, paths or URLs, into a folder.
 
-    One bad file never stops the others. Of a .safetensors behind a URL only the header and the recurrent arrays are fetched.
+    One bad file never stops the others. From a .safetensors behind a URL, only the header and the recurrent arrays are fetched.
     """
     import json
 

@@ -33,10 +33,8 @@ rnnconvert.toml:
   a = "exported/*.pt"
   b = "exported/*.onnx"
 
-\b
-Every pair is checked, whatever becomes of the others. The exit code is that of the worst, in this order: 1 not equal,
-3 a file that cannot be read, 2 a pair that cannot be compared, 4 refused, 5 a package or an executor is missing, under --strict 7
-layers equal but the source not run whole and 6 equal but for what was left out, 0 equal.
+Every pair is checked. The exit code is that of the worst, in this order: 1 not equal, 3 unreadable, 2 not comparable, 4 refused,
+5 a package or an executor is missing; with --strict 7 not run whole, 6 equal but for what was left out; 0 equal.
 """
 
 WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
@@ -50,17 +48,22 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
     type=click.Path(path_type=Path),
     default=Path("rnnconvert.toml"),
     show_default=True,
-    help="The file that says which models must compute the same.",
+    help="The file that lists the pairs.",
 )
 @click.option(
     "--reports",
     "folder",
     type=click.Path(path_type=Path),
-    help="Write every report into this folder: .json, .xml, .md and .html.",
+    help="Folder for the reports: .json, .xml, .md and .html.",
 )
-@click.option("--sarif", metavar="FILE", type=click.Path(path_type=Path), help="Write what is not equal as SARIF.")
+@click.option(
+    "--sarif",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write what is not equal as SARIF, for code scanning.",
+)
 @proving
-@click.option("--json", "as_json", is_flag=True, help="Print every report for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print all reports as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
 def check(
     files: tuple[Path, ...], config: Path, folder: Path | None, sarif: Path | None, jobs: int | None, cache: str | None,

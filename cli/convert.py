@@ -35,8 +35,8 @@ _EPILOG = """\b
 Examples:
   rnnconvert convert model.h5 model.onnx
   rnnconvert convert model.pt buffer.bin --to cudnn --layer encoder.lstm
-  rnnconvert convert old.h5 new.weights.h5 --set recurrent_activation=hard_sigmoid
-  rnnconvert convert model.h5 model.safetensors --layer lstm_1 --layer lstm_2 --set stack=join
+  rnnconvert convert old.h5 new.h5 --set recurrent_activation=hard_sigmoid
+  rnnconvert convert a.h5 b.pt --layer lstm_1 --layer lstm_2 --set stack=join
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert model.h5 stream.onnx --stateful
@@ -55,14 +55,13 @@ _MOST = 8
     "--out-dir",
     metavar="FOLDER",
     type=click.Path(),
-    help="Write each SOURCE into this folder, under its own name with the ending of --to.",
+    help="Write each SOURCE into this folder, under its own name.",
 )
-@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
+@format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
 @format_option(
     "--to",
     "target_format",
-    "Write this format; by default TARGET's ending decides. Where TARGET has no name: FORMAT.ENDING, as in "
-    "pytorch.safetensors, chooses the kind of file.",
+    "Format of TARGET; by default, its ending decides. FORMAT.ENDING, as in pytorch.safetensors, chooses the kind of file.",
 )
 @click.option(
     "--layer",
@@ -75,46 +74,43 @@ _MOST = 8
 @setting
 @click.option(
     "--dtype",
+    metavar="TYPE",
     type=click.Choice(["float16", "bfloat16", "float32", "float64"]),
-    help="Element type to write; by default the source's own.",
+    help="float16, bfloat16, float32 or float64; by default, SOURCE's.",
 )
-@click.option(
-    "--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs, for one step or a block."
-)
+@click.option("--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs.")
 @click.option(
     "--whole",
     is_flag=True,
-    help="Write the whole Keras model SOURCE, from embeddings to dense layers, as one ONNX graph.",
+    help="Write the whole Keras model, not only its recurrent layers, as ONNX.",
 )
-@click.option("--strict", is_flag=True, help="Refuse whatever is not bit-exact.")
+@click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
 @click.option(
-    "--assume-defaults", is_flag=True, help="Where SOURCE does not state a layer's functions, take its framework's."
+    "--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none."
 )
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
-@click.option(
-    "--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if it gives the same as SOURCE."
-)
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if they are equal.")
 @click.option(
     "--on",
     multiple=True,
     metavar="EXECUTOR",
     shell_complete=completion.executors,
-    help="With --verify: run it on this executor, too. Repeatable.",
+    help="With --verify: also run on this executor. Repeatable.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="With --verify: how long an executor may take to answer.",
+    help="With --verify: time limit of an executor.",
 )
-@click.option("--sync", is_flag=True, help="Wait until the disk has TARGET, so that it survives a power cut.")
+@click.option("--sync", is_flag=True, help="Flush TARGET to the disk before ending.")
 @click.option(
     "--report",
     "reports",
     multiple=True,
     metavar="FILE",
-    help="With --verify: write a .json, .xml (JUnit), .md or .html report. Repeatable.",
+    help="With --verify: write a report (.html, .md, .json, or .xml for JUnit). Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
@@ -142,9 +138,9 @@ def convert(
     quiet: bool,
     verbose: bool,
 ) -> None:
-    """Convert the recurrent layers of SOURCE into TARGET, a file or a folder; with --out-dir, of several files.
+    """Write the recurrent layers of SOURCE as TARGET, a file or a folder.
 
-    Of several files, those that cannot be converted are reported, and the others are written. `-` is stdin or stdout.
+    With --out-dir, convert several files: those that fail are reported, the others written. `-` is stdin or stdout.
     """
     if whole:
         others = (

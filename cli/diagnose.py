@@ -14,8 +14,7 @@ Examples:
   rnnconvert diagnose model.onnx model.pt --lengths 9,4,1 --json
   rnnconvert diagnose model.h5 --io sample.npz
 
-\b
-Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as elsewhere.
+Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as for every command.
 """
 
 
@@ -26,20 +25,25 @@ Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 
     "sample",
     metavar="SAMPLE.npz",
     type=click.Path(),
-    help="In place of B, an input of a layer and what it gave: input and output, and where known h0, c0, h_n, c_n, lengths.",
+    help="In place of B: an input of a layer and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
 )
 @click.option(
     "--seconds",
     default=20.0,
     show_default=True,
     type=click.FloatRange(1),
-    help="With --io, how long the search may take for a layer.",
+    metavar="SECONDS",
+    help="With --io: time limit of the search for each layer.",
 )
-@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Seed of the random inputs.")
-@click.option("--batch", default=4, show_default=True, type=click.IntRange(1), help="Sequences in a batch.")
-@click.option("--time", default=12, show_default=True, type=click.IntRange(3), help="Steps of a sequence.")
 @click.option(
-    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default random ones."
+    "--seed", default=0, show_default=True, type=click.IntRange(0), metavar="N", help="Seed of the random inputs."
+)
+@click.option(
+    "--batch", default=4, show_default=True, type=click.IntRange(1), metavar="N", help="Sequences in a batch."
+)
+@click.option("--time", default=12, show_default=True, type=click.IntRange(3), metavar="N", help="Steps of a sequence.")
+@click.option(
+    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random."
 )
 def diagnose(
     a: str,
@@ -59,14 +63,13 @@ def diagnose(
     time: int,
     lengths: list[int] | None,
 ) -> None:
-    """Find out why the layers of B do not compute the same as those of A.
+    """Find out why the layers of B do not compute what those of A do.
 
-    The reference runs both on random inputs, without any framework. If the outputs differ, the arrays are compared with one
-    another, and the wrong conventions that people ship are planted in A, in each layer, direction, matrix and gate, until
-    one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
+    Both run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
+    until one gives B: gates in another order, a matrix transposed, biases dropped, the reset gate in the wrong place, and so on.
 
-    With --io there is no B: a sample that was recorded from the real model shows whether the layers of A compute it. If they do
-    not, the search of `identify` finds under which convention they do; the difference is named, with what reads A right.
+    With --io and without B, a sample recorded from the real model shows whether A computes it. If not, the search of
+    `identify` finds the convention under which A does.
     """
     from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files

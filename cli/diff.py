@@ -12,8 +12,7 @@ Examples:
   rnnconvert diff before.pt after.pt --layer encoder.lstm
   rnnconvert diff model.pt model.keras --pair encoder=lstm+lstm_1
 
-\b
-Exit codes: 0 equal, or equal but for what is named (rounding), 1 not equal, 2 to 5 as elsewhere.
+Exit codes: 0 equal, or equal but for what is named (rounding); 1 not equal; 2 to 5 as for every command.
 """
 
 
@@ -33,9 +32,8 @@ def diff(
 ) -> None:
     """Compare the weights and the cells of A and B, whatever their formats.
 
-    Both are brought into one form first: each gate by itself, with exact rewrites applied, so that equal functions compare
-    as equal. Where they differ, the wrong convention that turns A's arrays into B's is named. For what a difference does to
-    the outputs, see rnnconvert diagnose.
+    Weights are compared gate by gate, after exact rewrites, so that equal functions are equal. If they differ, the convention
+    that explains it is named. For the effect on outputs, see rnnconvert diagnose.
     """
     from rnnconvert.diagnosis import two_files
 

@@ -13,17 +13,17 @@ Examples:
   rnnconvert executors
   rnnconvert executors --json
   rnnconvert executors add mxnet --python ~/old/bin/python
-  rnnconvert executors add keras-2.15 --python ~/tf215/bin/python --module my_executor.py
-  rnnconvert executors remove keras-2.15
+  rnnconvert executors add mine --python ~/env/bin/python --module mine.py
+  rnnconvert executors remove mine
 """
 
 
 @click.group(invoke_without_command=True, epilog=_EPILOG)
-@click.option("--json", "as_json", is_flag=True, help="Print the list for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="Show which cells and features each runs, too.")
 @click.pass_context
 def executors(context: click.Context, as_json: bool, verbose: bool) -> None:
-    """List what can run models here: its format, device, versions, or why it cannot run."""
+    """List the frameworks that can run models here, with their versions; or why one cannot."""
     if context.invoked_subcommand is not None:
         return
     from rnnconvert.running import registry
@@ -62,12 +62,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print what was don
 @executors.command()
 @click.argument("name")
 @click.option(
-    "--python", required=True, metavar="PATH", help="The interpreter that has the framework, from 3.8 on, with numpy."
+    "--python", required=True, metavar="PATH", help="The Python (3.8 or newer) that has the framework and numpy."
 )
-@click.option(
-    "--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default the one called NAME."
-)
-@click.option("--module", default="", metavar="FILE", help="An executor of your own instead: see docs/equivalence.md.")
+@click.option("--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default, NAME.")
+@click.option("--module", default="", metavar="FILE", help="Your own executor instead (docs/equivalence.md).")
 @_json
 def add(name: str, python: str, like: str, module: str, as_json: bool) -> None:
     """Add an executor under another Python, and remember it."""

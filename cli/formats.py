@@ -20,11 +20,11 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("name", required=False, shell_complete=completion.formats)
-@click.option("--options", "show_options", is_flag=True, help="List the keys of --set instead; with a format, its own.")
+@click.option("--options", "show_options", is_flag=True, help="List the keys of --set, of all formats or of one.")
 @own_layouts
-@click.option("--json", "as_json", is_flag=True, help="Print for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def formats(name: str | None, show_options: bool, as_json: bool) -> None:
-    """List the formats, their files and the cells they hold; all that is known of one; or the options."""
+    """List the formats with their files and cells; or show one format; or list the options."""
     from dataclasses import asdict
 
     from rnnconvert.files.adapter import adapter, adapters

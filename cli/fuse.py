@@ -12,10 +12,9 @@ Examples:
   rnnconvert fuse model.onnx -o fast.onnx --dry-run
   rnnconvert fuse model.onnx -o fast.onnx --force --json
 
-\b
-Exporters write a recurrent layer as a Loop, as a Scan or step by step. A layer is recognized by what its steps compute, and
-replaced once onnxruntime gives the same numbers for both, alone and in the whole model (pip install onnxruntime). What is not
-proved stays unchanged, and the reason is printed. If nothing can be replaced, nothing is written (exit code 4).
+Exporters write a recurrent layer as a Loop, a Scan or step by step. Each is recognized by what it computes, and replaced only if
+onnxruntime gives the same numbers, for the layer and for the whole model. What is not proved stays unchanged, and the reason is
+printed. If nothing can be replaced, nothing is written (exit code 4).
 """
 
 
@@ -25,11 +24,11 @@ proved stays unchanged, and the reason is printed. If nothing can be replaced, n
     "-o", "--output", "target", required=True, type=click.Path(), metavar="FAST.onnx", help="The model to write."
 )
 @click.option("--force", is_flag=True, help="Replace FAST.onnx if it exists.")
-@click.option("--dry-run", is_flag=True, help="Recognize and prove, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--dry-run", is_flag=True, help="Recognize and prove; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def fuse(model: str, target: str, force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
-    """Write the ONNX model MODEL with each recurrent layer as one node RNN, GRU or LSTM."""
+    """Rewrite the ONNX model MODEL with one RNN, GRU or LSTM node for each recurrent layer."""
     from rnnconvert.formats.onnx.fuse.files import fuse as fuse_file
 
     with watching(quiet or as_json) as watch:

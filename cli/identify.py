@@ -24,8 +24,7 @@ Examples:
   rnnconvert identify weights.npz --io sample.npz -o found.toml
   rnnconvert convert weights.npz model.onnx --layout found.toml
 
-\b
-Exit codes: 0 identified, or candidates listed where no sample was given; 1 ambiguous, near or unknown; 2 to 5 as elsewhere.
+Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, near or unknown; 2 to 5 as for every command.
 """
 
 
@@ -36,25 +35,28 @@ Exit codes: 0 identified, or candidates listed where no sample was given; 1 ambi
     "sample",
     metavar="SAMPLE.npz",
     type=click.Path(),
-    help="An input of the layer and what it gave: the arrays x and y, and where known h_0, c_0, h_n, c_n, lengths; or in your "
-    "framework's words: input, output, hidden ...",
+    help="An input of the layer and its output: arrays x and y, optionally h_0, c_0, h_n, c_n, lengths (or input, output, "
+    "hidden ...).",
 )
-@click.option(
-    "-o", "--output", type=click.Path(), metavar="FILE.toml", help="Write the layout that was found, for --layout."
-)
+@click.option("-o", "--output", type=click.Path(), metavar="FILE.toml", help="Save the layout found, for --layout.")
 @click.option(
     "--convert",
     "target",
     type=click.Path(),
     metavar="TARGET",
-    help="Write the layer that was found, and prove it on the sample.",
+    help="Write the layer found, and prove it on the sample.",
 )
-@format_option("--to", "target_format", "With --convert: write this format; by default TARGET's ending decides.")
+@format_option("--to", "target_format", "With --convert: format of TARGET; by default, its ending decides.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option(
-    "--seconds", default=60.0, show_default=True, type=click.FloatRange(1), help="How long the search may take."
+    "--seconds",
+    default=60.0,
+    show_default=True,
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="Time limit of the search.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def identify(
     weights: str,
     sample: str | None,
@@ -65,10 +67,10 @@ def identify(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Find out what the arrays in WEIGHTS are, whatever they are called: which part and gate each is, and what the cell computes.
+    """Find out what unlabelled WEIGHTS are: the part and gate of each array, and the cell.
 
-    With a sample, the conventions of all known layouts and their mixtures are searched for those that give its output. Without
-    one, names, shapes and numbers are weighed, and nothing is decided. WEIGHTS may be a flat buffer (.npy) without sizes.
+    With a sample (--io), the conventions of all known layouts are searched for those that reproduce its output. Without one,
+    candidates are listed by names, shapes and numbers. WEIGHTS may be a flat buffer (.npy).
     """
     from rnnconvert.containers.files import check_target, replacing
     from rnnconvert.core.errors import UsageError

@@ -61,15 +61,15 @@ def _formats(word: str) -> list[str]:
 
 @click.command(cls=_Inspect, epilog=_EPILOG)
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(allow_dash=True))
-@format_option("--from", "format", "Read PATH as this format; by default its content decides.")
+@format_option("--from", "format", "Format of PATH; by default, its content decides.")
 @setting
 @click.option(
     "--targets",
     metavar="[FORMAT,...]",
     shell_complete=completion.targets,
-    help="For every format, or for those named: whether each layer fits exactly, by which rewrite, or why it is refused.",
+    help="Show which formats can hold each layer: exactly, rewritten, or why not.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print everything for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
 def inspect(
     paths: tuple[str, ...],
@@ -79,7 +79,7 @@ def inspect(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Show what each PATH holds: its format and why, each recurrent layer, and what the file leaves open. `-` is stdin."""
+    """Show what each PATH holds: its format, its recurrent layers, and what it leaves open. `-` is stdin."""
     from dataclasses import replace
 
     from rnnconvert.files.options import Options

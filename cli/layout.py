@@ -10,7 +10,7 @@ from rnnconvert.cli.terminal import emit, put
 _EPILOG = """\b
 Examples:
   rnnconvert layout cudnn --cell lstm --input-size 3 --hidden-size 5
-  rnnconvert layout cudnn --cell lstm --num-layers 2 --bidirectional --projection-size 2
+  rnnconvert layout cudnn --cell lstm --num-layers 2 --bidirectional
   rnnconvert layout keras --cell gru --no-reset-after --json
 """
 
@@ -18,21 +18,30 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("format", shell_complete=completion.formats)
 @click.option("--cell", type=click.Choice(["rnn", "gru", "lstm"]), required=True, help="The cell.")
-@click.option("--input-size", default=3, show_default=True, type=click.IntRange(1), help="Width of the input.")
-@click.option("--hidden-size", default=5, show_default=True, type=click.IntRange(1), help="Units.")
-@click.option("--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), help="Layers.")
-@click.option("--bidirectional", is_flag=True, help="Two directions.")
-@click.option("--projection-size", default=0, type=click.IntRange(0), help="Width of the projection; 0 for none.")
+@click.option(
+    "--input-size", default=3, show_default=True, type=click.IntRange(1), metavar="N", help="Size of the input."
+)
+@click.option(
+    "--hidden-size", default=5, show_default=True, type=click.IntRange(1), metavar="N", help="Number of units."
+)
+@click.option(
+    "--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), metavar="N", help="Number of layers."
+)
+@click.option("--bidirectional", is_flag=True, help="Both directions.")
+@click.option(
+    "--projection-size", default=0, type=click.IntRange(0), metavar="N", help="Size of the projection; 0 for none."
+)
 @click.option(
     "--biases",
+    metavar="WHICH",
     type=click.Choice(["both", "input", "recurrent", "none"]),
-    help="Bias vectors; by default those that the format prefers.",
+    help="both, input, recurrent or none; by default, what the format prefers.",
 )
-@click.option("--skip-input", is_flag=True, help="The first layer reads its input unweighted (cuDNN).")
+@click.option("--skip-input", is_flag=True, help="No input weights in the first layer (cuDNN).")
 @click.option("--peepholes", is_flag=True, help="With peepholes.")
-@click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="GRU: place of the reset gate.")
-@click.option("--variant", default="", help="Another layout of the format, by the second half of its name.")
-@click.option("--json", "as_json", is_flag=True, help="Print for machines.")
+@click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="Place of a GRU's reset gate.")
+@click.option("--variant", default="", metavar="NAME", help="Another layout of the format.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def layout(
     format: str,
     cell: str,
@@ -48,7 +57,7 @@ def layout(
     variant: str,
     as_json: bool,
 ) -> None:
-    """Print the offsets table of FORMAT: every array, and where each gate of each part starts in it."""
+    """Print the arrays of FORMAT, and where each gate starts in them."""
     from rnnconvert.core.errors import UsageError
     from rnnconvert.language import registry
     from rnnconvert.language.layout import Sizes

@@ -22,21 +22,14 @@ from rnnconvert.cli.completion import WORDS
 from rnnconvert.cli.terminal import as_document, complain, emit, put_lines, say
 from rnnconvert.cli.verbosity import timed, with_switches
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
-from rnnconvert.core import voice
+from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
-Examples:
-  rnnconvert inspect model.h5
-  rnnconvert convert model.h5 model.onnx --verify
-  rnnconvert convert encoder.ckpt encoder.keras --layer model.lstm
-  rnnconvert transplant model.h5 --into mine.pt -o filled.pt
-  rnnconvert verify model.h5 model.onnx --report report.html
-
-\b
-Exit codes: 0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
-(docs/exit-codes.md has all). A command that fails leaves its target unchanged.
-Completion for bash, zsh, fish: eval "$(_RNNCONVERT_COMPLETE=bash_source rnnconvert)"
+Options     --version, --debug (where an error comes from), -h or --help
+Examples    rnnconvert convert model.h5 model.onnx --verify
+            rnnconvert convert --help
+Exit codes  0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
 """
 
 
@@ -49,35 +42,36 @@ class _Place(NamedTuple):
 
 _SECTIONS = {
     "Every day": {
-        "inspect": _Place("inspect.inspect", "Show the recurrent layers of a file, and what it leaves open"),
-        "convert": _Place("convert.convert", "Write recurrent layers for another framework"),
+        "inspect": _Place("inspect.inspect", "Show the recurrent layers of a file"),
+        "convert": _Place("convert.convert", "Write them for another framework"),
         "batch": _Place("batch.batch", "Convert thousands of files, and resume"),
         "view": _Place("view.view", "Show weights as pictures and figures"),
         "identify": _Place("identify.identify", "Find out what unlabelled weights are"),
     },
     "Whole models": {
-        "transplant": _Place("transplant.transplant", "Fill a model of your own from another framework's file"),
-        "map": _Place("map.map_layers", "Propose which layer fills which"),
-        "scaffold": _Place("scaffold.scaffold", "Write the model around the weights for another framework"),
-        "upgrade": _Place("upgrade.upgrade", "Rewrite a model of Keras 1, Keras 2 or tf.keras for Keras 3"),
-        "fuse": _Place("fuse.fuse", "Write each loop of an ONNX model as one fast node"),
+        "transplant": _Place("transplant.transplant", "Fill your own model from another framework's file"),
+        "scaffold": _Place("scaffold.scaffold", "Write PyTorch code for a Keras model"),
+        "upgrade": _Place("upgrade.upgrade", "Rewrite an old Keras model for Keras 3"),
+        "fuse": _Place("fuse.fuse", "Turn the loops of an ONNX model into fast nodes"),
     },
     "Proof": {
         "verify": _Place("verify.verify", "Prove that two models compute the same"),
         "diff": _Place("diff.diff", "Compare weights without running them"),
         "diagnose": _Place("diagnose.diagnose", "Find the cause of a difference"),
         "check": _Place("check.check", "Verify all pairs of rnnconvert.toml, as CI does"),
-        "run": _Place("verify.run", "Run layers here, to compare them elsewhere"),
-        "report": _Place("report.report", "Write a saved report in another form"),
-    },
-    "Facts": {
-        "formats": _Place("formats.formats", "List formats, their files, cells and options"),
-        "executors": _Place("executors.executors", "List the frameworks that can run models here"),
-        "layout": _Place("layout.layout", "Print where each gate lies in a format's arrays"),
     },
 }
-"""The commands, by what they are for."""
-_COMMANDS = {name: place for section in _SECTIONS.values() for name, place in section.items()}
+"""The commands that people need, by what they are for."""
+_PLUMBING = {
+    "map": "map.map_layers",
+    "run": "verify.run",
+    "report": "report.report",
+    "formats": "formats.formats",
+    "executors": "executors.executors",
+    "layout": "layout.layout",
+}
+"""The others: the help names them alone, to fit a screen."""
+_COMMANDS = {name: place.function for section in _SECTIONS.values() for name, place in section.items()} | _PLUMBING
 
 
 class _Group(click.Group):
@@ -91,17 +85,19 @@ class _Group(click.Group):
         """Return the names of all commands; none is imported."""
         return sorted(_COMMANDS)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what the commands do, by what they are for; none is imported."""
-        width = max(map(len, _COMMANDS))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what the commands do, by what they are for, on one screen of 24 lines; none is imported."""
+        title_width, width = max(map(len, _SECTIONS)), max(map(len, _COMMANDS))
+        formatter.write_paragraph()
         for title, places in _SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(f"{name:{width}}", place.what) for name, place in places.items()])
+            for number, (name, place) in enumerate(places.items()):
+                formatter.write(f"{'' if number else title:{title_width}}  {name:{width}}  {place.what}\n")
+        formatter.write(f"{'Also':{title_width}}  {', '.join(_PLUMBING)}\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command; its module is imported when it is first asked for."""
         if cmd_name in _COMMANDS and cmd_name not in self.commands:
-            module, _, function = _COMMANDS[cmd_name].function.partition(".")
+            module, _, function = _COMMANDS[cmd_name].partition(".")
             command = getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function)
             self.add_command(with_switches(command), cmd_name)
         return self.commands.get(cmd_name)
@@ -129,7 +125,7 @@ class _Group(click.Group):
             # long as one does. Large layers are computed in threads of ours.
             os.environ[_THREADS[0]] = "1"
         try:
-            with voice.of_the_command_line():
+            with remedies.of_the_command_line():
                 return super().main(*args, **extra)
         except SystemExit as end:
             raise SystemExit(_flushed(end.code)) from None
@@ -314,4 +310,4 @@ def _ended_like_interrupted() -> Iterator[None]:
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:
-    """Move trained RNN, GRU and LSTM weights between frameworks, exactly, or learn why it cannot be done."""
+    """Move RNN, GRU and LSTM weights between frameworks, exactly, and prove it."""

@@ -12,21 +12,21 @@ from rnnconvert.cli.terminal import emit, format_option, put_lines, say, setting
 _EPILOG = """\b
 Examples:
   rnnconvert map model.h5 mine.pt
-  rnnconvert map model.h5 mine.pt -o mapping.yaml
+  rnnconvert map model.h5 mine.pt -o m.yaml
   rnnconvert map model.h5 mine.pt --json
-  rnnconvert transplant model.h5 --into mine.pt -o filled.pt --mapping mapping.yaml
+  rnnconvert transplant model.h5 --into mine.pt -o out.pt --mapping m.yaml
 """
 
 
 @click.command("map", epilog=_EPILOG)
 @click.argument("source", type=click.Path(allow_dash=True))
 @click.argument("target", type=click.Path(allow_dash=True))
-@click.option("-o", "--output", type=click.Path(), help="Write the mapping here instead of printing it.")
-@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
-@format_option("--to", "target_format", "Read TARGET as this format; by default its content decides.")
+@click.option("-o", "--output", type=click.Path(), help="Write the mapping to this file.")
+@format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
+@format_option("--to", "target_format", "Format of TARGET; by default, its content decides.")
 @setting
-@click.option("--force", is_flag=True, help="Replace the mapping if it exists; its decisions are kept.")
-@click.option("--json", "as_json", is_flag=True, help="Print the proposal for machines, on stdout.")
+@click.option("--force", is_flag=True, help="Replace the mapping if it exists, but keep its decisions.")
+@click.option("--json", "as_json", is_flag=True, help="Print the mapping as JSON.")
 def map_layers(
     source: str,
     target: str,
@@ -37,10 +37,9 @@ def map_layers(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Propose which layers of SOURCE fill which layers of TARGET, each with its evidence.
+    """Propose which layers of SOURCE fill which layers of TARGET, with the evidence.
 
-    Ambiguous layers are listed for you to choose, never guessed. An existing mapping counts as
-    decided, and the same files give the same text. `-` is stdin.
+    Ambiguous layers are listed for you to choose, never guessed. Decisions of an existing mapping are kept. `-` is stdin.
     """
     from rnnconvert.containers.files import only_replace, replacing
     from rnnconvert.core.text_file import read_text

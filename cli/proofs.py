@@ -10,10 +10,10 @@ import click
 from rnnconvert.cli.terminal import put
 
 _OPTIONS = (
-    click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."),
-    click.option("--no-explain", is_flag=True, help="Leave out the cause of a difference, and what the inputs would show."),
-    click.option("--strict", is_flag=True, help="Fail also where something was left out: exit code 6, or 7 for a source not run whole."),
-    click.option("--cache", metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here, and run only what changed."),
+    click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core."),
+    click.option("--no-explain", is_flag=True, help="Do not search for the cause of a difference."),
+    click.option("--strict", is_flag=True, help="Also fail if something was left out (exit code 6) or not run whole (7)."),
+    click.option("--cache", metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here; run only what has changed."),
 )  # fmt: skip
 
 

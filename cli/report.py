@@ -19,15 +19,15 @@ Examples:
 @click.argument("document", type=click.Path(), required=False)
 @click.option(
     "-o", "--output", "outputs", multiple=True, metavar="FILE", type=click.Path(),
-    help="Write FILE in the form that its ending stands for: .json, .xml (JUnit), .md, .html or .sarif. Repeatable.",
+    help="File to write: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
 )  # fmt: skip
-@click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of a report instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of reports.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as_json: bool, quiet: bool) -> None:
     """Write the JSON report DOCUMENT in other forms; without -o, print it as text.
 
-    The exit code is 0 whatever the verdict: `verify` is the command that judges.
+    The exit code is 0 whatever the verdict.
     """
     from rnnconvert import reports
     from rnnconvert.core.errors import UsageError

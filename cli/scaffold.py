@@ -10,13 +10,11 @@ _EPILOG = """\b
 Examples:
   rnnconvert scaffold model.h5 --to pytorch -o model.py
   rnnconvert scaffold model.keras --to pytorch -o model.py --verify
-  rnnconvert scaffold model.h5 --to pytorch -o model.py --weights model.pt --verify
-  rnnconvert scaffold weights.h5 --config model.json --to pytorch -o model.py
+  rnnconvert scaffold model.h5 -o model.py --weights model.pt --verify
+  rnnconvert scaffold weights.h5 --config model.json -o model.py
 
-\b
-The file has one class a model, a submodule a layer, and load("model.h5"), which fills it. What Keras does otherwise is
-written out: masks, the reset gate before the product, padding, the last steps. A layer that is not known is refused by
-name, and nothing is written.
+The file has a class for the model, a submodule for each layer, and load("model.h5"), which fills it. Where Keras differs from
+PyTorch (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written.
 """
 
 
@@ -28,20 +26,18 @@ name, and nothing is written.
     "--config",
     type=click.Path(),
     metavar="FILE.json",
-    help="The model, as model.to_json wrote it, if SOURCE holds weights alone.",
+    help="If SOURCE has weights alone: its model, as model.to_json wrote it.",
 )
-@click.option(
-    "--weights", type=click.Path(), metavar="MODEL.pt", help="Write the weights as the framework keeps them, too."
-)
-@click.option("--verify", is_flag=True, help="Run both models on random inputs, and keep the files only if they agree.")
+@click.option("--weights", type=click.Path(), metavar="MODEL.pt", help="Also write the weights.")
+@click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def scaffold(
     source: str, to: str, output: str | None, config: str | None, weights: str | None, verify: bool, force: bool, as_json: bool,
     quiet: bool,
 ) -> None:  # fmt: skip
-    """Write the model of SOURCE, a whole Keras model, as a file of Python for another framework."""
+    """Write Python code for SOURCE, a whole Keras model, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
     done = write(source, to, output, config=config, weights=weights, verify=verify, force=force)

@@ -293,13 +293,13 @@ def _with_config(ctx: click.Context, option: click.Parameter, settings: tuple[st
 _set = click.option(
     "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
     callback=_with_config,
-    help="Set an option the file does not state, or accept a difference. Repeatable; `rnnconvert formats --options` lists the keys.",
+    help="State what the file leaves open, or accept a difference (keys: rnnconvert formats --options). Repeatable.",
 )  # fmt: skip
 
 
 _config = click.option(
     "--config", metavar="FILE", type=click.Path(), expose_value=False, callback=_keep_config, is_eager=True,
-    help="The model of weights that are alone, as model.to_json wrote it (.json, .yaml), or a file of the whole model.",
+    help="For a file of weights alone: its model, as model.to_json wrote it, or the file of the whole model.",
 )  # fmt: skip
 
 
@@ -313,7 +313,7 @@ def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) ->
 
 own_layouts = click.option(
     "--layout", multiple=True, metavar="FILE.toml", expose_value=False, callback=_add, is_eager=True,
-    help="Add the layouts that this file describes (docs/layouts.md). Repeatable.",
+    help="Add layouts of your own (docs/layouts.md). Repeatable.",
 )  # fmt: skip
 
 

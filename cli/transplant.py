@@ -13,15 +13,14 @@ from rnnconvert.core.errors import UsageError
 _EPILOG = """\b
 Examples:
   rnnconvert transplant model.h5 --into mine.pt -o filled.pt
-  rnnconvert transplant model.onnx --into mine.keras -o filled.keras --mapping mapping.yaml
-  rnnconvert transplant old.h5 --into mine.safetensors -o filled.safetensors --flatten target=channels_first
-  rnnconvert transplant model.pt --into mine.keras -o filled.keras --accept epsilon --dry-run
-  rnnconvert transplant old.h5 --into mine.keras -o filled.keras --verify inputs.npy
+  rnnconvert transplant a.onnx --into b.keras -o c.keras --mapping map.yaml
+  rnnconvert transplant a.h5 --into b.pt -o c.pt --flatten target=none
+  rnnconvert transplant a.pt --into b.keras -o c.keras --accept epsilon
+  rnnconvert transplant old.h5 --into b.keras -o c.keras --verify inputs.npy
   rnnconvert transplant - --into mine.pt -o - < model.h5 > filled.pt
 
-\b
-Everything that does not fit is reported at once, and nothing is written: another size, a layer without a
-counterpart, layers that fit in several ways, another epsilon. See rnnconvert map for a mapping.
+Unless everything fits, nothing is written, and all problems are listed at once: a size, a layer without a counterpart, layers
+that fit in several ways, an epsilon. To decide what fills what, see rnnconvert map.
 """
 
 
@@ -31,30 +30,30 @@ counterpart, layers that fit in several ways, another epsilon. See rnnconvert ma
 @click.option(
     "-o", "--output", type=click.Path(allow_dash=True), required=True, help="The file to write, like the target."
 )
-@click.option("--mapping", type=click.Path(), help="Which layer fills which: a file as rnnconvert map writes it.")
-@format_option("--from", "source_format", "Read SOURCE as this format; by default its content decides.")
-@format_option("--to", "target_format", "Read the target as this format; by default its content decides.")
+@click.option("--mapping", type=click.Path(), help="What fills what: a file that rnnconvert map wrote.")
+@format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
+@format_option("--to", "target_format", "Format of the target; by default, its content decides.")
 @setting
-@click.option("--accept", multiple=True, metavar="OPTION", help="A difference that you take over. Repeatable.")
+@click.option("--accept", multiple=True, metavar="OPTION", help="A difference that your code handles. Repeatable.")
 @click.option(
     "--flatten",
     multiple=True,
     metavar="SIDE=ORDER",
-    help="How a model that does not show it flattens a convolution's output: target=channels_first, source=channels_last"
-    " ...; none if nothing is flattened. Repeatable.",
+    help="How a model flattens a convolution's output, if its file does not show it: target=channels_first, "
+    "source=channels_last, target=none ... Repeatable.",
 )
-@click.option("--trust-order", is_flag=True, help="Pair layers that fit in several ways in order.")
+@click.option("--trust-order", is_flag=True, help="Where layers fit in several ways, pair them in order.")
 @click.option("--partial", is_flag=True, help="Fill what fits, and leave the rest unchanged.")
 @click.option(
     "--verify",
     "inputs",
     type=click.Path(),
     metavar="INPUTS.npy",
-    help="Run both whole models on these inputs (several in an .npz), and keep the output only if they agree.",
+    help="Run both models on these inputs (several: .npz), and keep the output only if they agree.",
 )
 @click.option("--force", is_flag=True, help="Replace the output if it exists.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def transplant(
     source: str,
@@ -74,7 +73,7 @@ def transplant(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Write a file like the target, with the weights of SOURCE in all its layers. `-` is stdin or stdout."""
+    """Fill a model of your own with the weights of SOURCE, and write it as a file. `-` is stdin or stdout."""
     from rnnconvert.models.load import transplant_file
 
     if as_json and output == STREAM and not dry_run:

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from rnnconvert.diagnosis.two_files import Comparison, Findings
 
 _OPTIONS = (
-    format_option("--from-a", "from_a", "Read A as this format; by default its content decides."),
-    format_option("--from-b", "from_b", "Read B as this format; by default its content decides."),
+    format_option("--from-a", "from_a", "Format of A; by default, its content decides."),
+    format_option("--from-b", "from_b", "Format of B; by default, its content decides."),
     click.option(
         "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
         help="Only this layer of A. Repeatable.",
     ),
     click.option(
         "--pair", "pairs", multiple=True, metavar="A=B",
-        help="Pair a layer of A with one of B; A=B1+B2 where B has it in pieces. Repeatable.",
+        help="Pair a layer of A with one of B, or with several: A=B1+B2. Repeatable.",
     ),
     setting,
     click.option(
@@ -35,7 +35,7 @@ _OPTIONS = (
         "--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
         help="Like --set, for B only.",
     ),
-    click.option("--json", "as_json", is_flag=True, help="Print everything for machines."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON."),
 )  # fmt: skip
 
 

@@ -13,9 +13,8 @@ Examples:
   rnnconvert upgrade weights.h5 new.keras --config model.json
   rnnconvert upgrade old.h5 new.keras --dry-run --json
 
-\b
-NEW opens with keras.saving.load_model, in safe mode and without custom objects. A layer, or a setting that changes what
-a layer computes, without an equivalent in Keras 3 is refused by name; what only training needs is named as left out.
+NEW opens with keras.saving.load_model, in safe mode and without custom objects. A layer or setting without an equivalent in
+Keras 3 is refused by name; what only training needs is left out, and named.
 """
 
 
@@ -26,17 +25,17 @@ a layer computes, without an equivalent in Keras 3 is refused by name; what only
     "--config",
     type=click.Path(),
     metavar="FILE.json",
-    help="The model, as model.to_json wrote it, if OLD holds weights alone.",
+    help="If OLD has weights alone: its model, as model.to_json wrote it.",
 )
-@click.option("--verify", is_flag=True, help="Run OLD in tf_keras and NEW in Keras, and keep NEW only if they agree.")
+@click.option("--verify", is_flag=True, help="Run OLD in tf_keras, NEW in Keras; keep NEW only if they agree.")
 @click.option("--force", is_flag=True, help="Replace NEW if it exists.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def upgrade(
     old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Write OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
+    """Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
     from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 
     done = upgrade_file(old, new, config=config, force=force, dry_run=dry_run, verify=verify)

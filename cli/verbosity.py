@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-QUIET = "Print only errors and the result: of a comparison, its verdict."
-VERBOSE = "Print details, too, and how long it took."
+QUIET = "Print only errors and the verdict."
+VERBOSE = "Print more details, and the time taken."
 _QUIET, _VERBOSE = "rnnconvert.quiet", "rnnconvert.verbose"
 
 

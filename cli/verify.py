@@ -18,7 +18,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 _VERIFY = """\b
 Examples:
   rnnconvert verify model.h5 model.onnx
-  rnnconvert verify model.pt model.onnx --report report.html --report report.xml
+  rnnconvert verify model.pt model.onnx --report report.html
   rnnconvert verify model.keras --on all --gradients
   rnnconvert verify a.pt b.onnx --pair encoder=rnn_1 --atol y:1e-4
   rnnconvert verify results-from-the-gpu.safetensors model.onnx
@@ -28,8 +28,8 @@ Examples:
 _RUN = """\b
 Examples:
   rnnconvert run model.pt --on torch-cuda --save results.safetensors
-  rnnconvert run model.onnx --on onnxruntime-cpu --gradients --save results.safetensors
-  rnnconvert run model.pt --on torch-cpu --load-inputs results.safetensors --save more.safetensors
+  rnnconvert run model.onnx --gradients --save a.safetensors
+  rnnconvert run model.pt --load-inputs a.safetensors --save b.safetensors
 """
 
 Command = Callable[..., Any]
@@ -37,21 +37,21 @@ Command = Callable[..., Any]
 
 _SHARED: list[Callable[[Command], Command]] = [
     click.option("--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors,
-                 help="Run it on this executor, or on all that are here. Repeatable."),
+                 help="Run on this executor, or on all. Repeatable."),
     click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
                  help="Only this layer. Repeatable."),
     click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
-                 help="Run this case, or all. Repeatable; by default the usual six."),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in); h_0, c_0 and lengths are optional."),
-    click.option("--load-inputs", metavar="FILE", help="The inputs of saved results, in place of random ones."),
-    click.option("--save-inputs", metavar="FILE", help="Keep the inputs, for another machine."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the random inputs, states and lengths."),
-    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, help="How many sequences."),
-    click.option("--time", type=click.IntRange(1), default=12, show_default=True, help="How many steps."),
-    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="The sequences' lengths, instead of random ones."),
+                 help="Run this case, or all; by default, the usual six. Repeatable."),
+    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."),
+    click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
+    click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."),
+    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."),
+    click.option("--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."),
+    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."),
     click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-                 help="How long an executor may take to answer; by default ten minutes, and more for large files."),
-    click.option("--gradients", is_flag=True, help="Compare gradients of weights, inputs and initial states, too (needs torch)."),
+                 help="Time limit of an executor; by default, 600 and more for large files."),
+    click.option("--gradients", is_flag=True, help="Also compare gradients (needs torch)."),
     setting,
 ]  # fmt: skip
 
@@ -97,19 +97,17 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.command(epilog=_RUN)
 @click.argument("model", type=click.Path())
 @_shared
-@format_option("--from", "format_a", "Read MODEL as this format; by default its content decides.")
+@format_option("--from", "format_a", "Format of MODEL; by default, its content decides.")
 @click.option(
     "--save",
     metavar="FILE.safetensors",
-    help="Keep inputs, outputs, gradients, versions, device and a hash of the weights.",
+    help="Save inputs, outputs, gradients and versions.",
 )
-@click.option(
-    "--jobs", type=click.IntRange(1), metavar="N", help="Executors at the same time; by default as many as processors."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print what ran for machines, on stdout.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core.")
+@click.option("--json", "as_json", is_flag=True, help="Print what ran as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
-    """Run the recurrent layers of MODEL and keep their outputs, to compare them later or elsewhere."""
+    """Run the recurrent layers of MODEL and save their outputs, to compare them elsewhere."""
     from dataclasses import asdict
 
     from rnnconvert.verification import verify as equivalence
@@ -159,34 +157,37 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     "pairs",
     multiple=True,
     metavar="A=B",
-    help="Pair a layer of A with one of B, where it is not clear. Repeatable.",
+    help="Pair a layer of A with one of B. Repeatable.",
 )
-@format_option("--from-a", "format_a", "Read A as this format; by default its content decides.")
-@format_option("--from-b", "format_b", "Read B as this format; by default its content decides.")
+@format_option("--from-a", "format_a", "Format of A; by default, its content decides.")
+@format_option("--from-b", "format_b", "Format of B; by default, its content decides.")
 @click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only.")
 @click.option(
-    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance, in place of what rounding explains."
+    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance; by default, what rounding explains."
 )
-@click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance, likewise.")
+@click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance.")
 @click.option(
     "--report",
     "reports",
     multiple=True,
     metavar="FILE",
-    help="Write a .json, .xml (JUnit), .md, .html or .sarif report. Repeatable.",
+    help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
 )
 @click.option("--sarif", metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
-@click.option("--save-outputs", metavar="FILE", help="Keep everything that ran, to be judged again.")
+@click.option("--save-outputs", metavar="FILE", help="Save what ran, to judge it again.")
 @proving
-@click.option("--json", "as_json", is_flag=True, help="Print the report for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
 def verify(
     a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
     reports: tuple[str, ...], sarif: str | None, save_outputs: str | None, jobs: int | None, cache: str | None,
     strict: bool, no_explain: bool, as_json: bool, quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
-    """Prove that A and B compute the same, or A the same everywhere: model files, or results that `run` kept."""
+    """Prove that A and B compute the same; or A, in every framework.
+
+    Both are model files, or results that `run` saved.
+    """
     from rnnconvert import reports as forms
     from rnnconvert.verification import verify as equivalence
 

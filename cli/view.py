@@ -17,7 +17,6 @@ Examples:
   rnnconvert view before.pt after.pt -o changes.html
   rnnconvert view model.pt --layer encoder.lstm -o gates.svg
 
-\b
 Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 """
 
@@ -27,10 +26,10 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 @click.argument("other", metavar="[OTHER]", required=False, type=click.Path())
 @click.option(
     "-o", "--output", type=click.Path(), metavar="PAGE",
-    help="Where to write: .html, .svg, .png or .pdf; by default FILE's name with .html, in this folder.",
+    help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf.",
 )  # fmt: skip
-@format_option("--from", "format", "Read FILE as this format; by default its content decides.")
-@format_option("--from-other", "other_format", "Read OTHER as this format; by default its content decides.")
+@format_option("--from", "format", "Format of FILE; by default, its content decides.")
+@format_option("--from-other", "other_format", "Format of OTHER; by default, its content decides.")
 @setting
 @click.option(
     "--layer",
@@ -44,7 +43,7 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
     "--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of FILE with one of OTHER. Repeatable."
 )
 @click.option("--force", is_flag=True, help="Replace an existing page.")
-@click.option("--json", "as_json", is_flag=True, help="Print the path of the page for machines.")
+@click.option("--json", "as_json", is_flag=True, help="Print the path of the page as JSON.")
 def view(
     path: str,
     other: str | None,
@@ -57,9 +56,9 @@ def view(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show what the weights of FILE look like: a page with every layer's gates as heat maps, histograms and figures.
+    """Show the weights of FILE as a page: each gate as heat map, histogram and figures.
 
-    With OTHER, both are shown side by side with their differences. The page loads nothing from outside.
+    With OTHER, show both side by side, with their differences. The page loads nothing from outside.
     """
     from rnnconvert import views
     from rnnconvert.cli.terminal import emit

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnnconvert.core import errors
+from rnnconvert.core import errors, remedies
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -220,10 +220,25 @@ def words(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"([\\*_<\[\]|`])", r"\\\1", re.sub(r"\s+", " ", node.value))
     if isinstance(node, ast.JoinedStr):
-        parts = ("…" if isinstance(one, ast.FormattedValue) else one.value for one in node.values)
+        parts = (remedy(one.value) if isinstance(one, ast.FormattedValue) else one.value for one in node.values)
         return words(ast.Constant("".join(map(str, parts))))
     if isinstance(node, ast.IfExp):
         return " *or* ".join(filter(None, (words(node.body), words(node.orelse))))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return f"{words(node.left)}{words(node.right)}"
     return "…"
+
+
+def remedy(node: ast.expr) -> str:
+    """Return a remedy in the words of the command line, with … for values in it; … for any other value of a text."""
+    if not (isinstance(node, ast.Call) and called(node) in REMEDIES):
+        return "…"
+    plain = [one.value if isinstance(one, ast.Constant) else "…" for one in node.args]
+    named = {
+        one.arg: one.value.value if isinstance(one.value, ast.Constant) else "…" for one in node.keywords if one.arg
+    }
+    named |= {"…": "…"} if any(one.arg is None for one in node.keywords) else {}
+    return REMEDIES[called(node)](*plain, **named).flags.replace("'…'", "…")
+
+
+REMEDIES = {kind.__name__: kind for kind in remedies.Remedy.__subclasses__()}

@@ -12,8 +12,8 @@ SYSTEM = System(
     "source: read only in its source; the buffer of its cuDNN backend is cuDNN's own",
     ("a plain RNN of its own kernels reads its input unweighted, and has no bias: others are refused there",
      "a skip connection (skipConnectionScale) is refused when you state it: weights do not show it, and no other framework has it",
-     "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it with --from "
-     "persistent_rnn, and `--set layout=rnn` for its own kernels"),
+     "weights are memory of a program: an archive with one vector `weights`, whose sizes are asked for; read it as "
+     "persistent_rnn, and with `layout=rnn` for its own kernels"),
     (".npz", ".safetensors", ".h5"),
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "input_mode"), ""),
     family="libraries",

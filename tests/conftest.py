@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from rnnconvert.containers import apart
-from rnnconvert.core.voice import of_the_command_line
+from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.verification import lanes
 from tests import drawn, ready, requirements, workers
 

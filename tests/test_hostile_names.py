@@ -67,6 +67,24 @@ def test_a_name_is_a_name_in_every_file_and_recipe(format: str, tmp_path: Path) 
             assert tags[0] == tags[1], name
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_name_of_any_length_is_written_or_refused(format: str, tmp_path: Path) -> None:
+    """Containers state the length of a name in two bytes: a zip archive's entry, an attribute of HDF5."""
+    kind = next(layout.kind for layout in adapter(format).layouts(Options()))
+    for ending in registry.cards()[format].written:
+        for name in ("a" * 70_000, "a." * 35_000 + "a"):
+            layers = source(kind, "b").layers | source(kind, name).layers
+            around = {name: np.ones((2, 2), np.float32)}
+            for checkpoint in (rc.Checkpoint("memory", "canonical", layers), source(kind, "b").replace(tensors=around)):
+                path = tmp_path / f"m{ending}"
+                try:
+                    rc.save(checkpoint, path, format)
+                    path.unlink(missing_ok=True)
+                except (rc.RefusedError, rc.UsageError) as error:
+                    assert error.exit_code in (2, 4), (ending, error)
+                    assert not path.exists()
+
+
 def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
     """A compiler finds in a header what is in that of a plain name."""
     need("gcc", "" if shutil.which("gcc") else "no C compiler")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.core import voice
+from rnnconvert.core import remedies
+from rnnconvert.core.remedies import Command, Flag, FlattenAs, Remedy, Setting
 from tests.test_floors import FILES, ROOT
 
 LAYER = {
@@ -193,54 +195,108 @@ def test_what_is_not_proved_is_an_error_with_its_report_and_no_file(file: Path, 
 # How its errors speak ----------------------------------------------------------------------------------
 
 
-def texts() -> Iterator[str]:
-    """Every text of the program outside its docstrings and its command line, with X in place of what is filled in."""
+SPELLS_FLAGS = ("rnnconvert/core/remedies.py", "rnnconvert/running/", "rnnconvert/views/page.py", "formats/c_header/run.py",
+                "rnnconvert/verification/verify.py")  # fmt: skip
+"""Modules with words of a shell in them: options of executors' processes, variables of CSS, the command that repeats a report."""
+
+
+def flags() -> Iterator[str]:
+    """Yield every text outside of docstrings and of the command line that spells a flag, where it is."""
     for path in FILES:
-        if path.relative_to(ROOT).parts[0] == "cli" or path.name == "voice.py":
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(("cli/", *SPELLS_FLAGS)):
             continue
         tree = ast.parse(path.read_text())
-        inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        documented = ast.Module | ast.ClassDef | ast.FunctionDef
-        docstrings = {
-            id(node.body[0].value)
-            for node in ast.walk(tree)
-            if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
-        }
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            if id(node) in inner or id(node) in docstrings:
-                continue
-            if isinstance(node, ast.JoinedStr):
-                parts = [part.value if isinstance(part, ast.Constant) else "x" for part in node.values]
-                yield "".join(map(str, parts))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                yield node.value
+            text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None
+            if isinstance(text, str) and re.search(r"--[a-z]", text):
+                yield f"{name}: {text}"
 
 
-def test_no_text_speaks_of_a_flag_in_python() -> None:
-    found = [text for text in texts() if re.search(r"--[a-z]", text)]
-    assert len(found) > 80
-    assert not [text for text in found if re.search(r"--[a-z]", voice.in_python(text))]
+def test_no_text_spells_a_flag_but_by_a_remedy_which_python_spells_too() -> None:
+    assert not [*flags()]
 
 
 @pytest.mark.parametrize(
-    ("said", "spoken"),
+    ("remedy", "on_the_command_line", "in_python"),
     [
-        ("Use --force to replace it", "Use force=True to replace it"),
-        ("confirm with --set clip=none.", "confirm with clip='none'."),
-        ("with --set go_backwards=true|false; without --strict, x", "with go_backwards=True or False; without strict=True, x"),
-        ("--set encoder:activation=relu,tanh names two", "settings=['encoder:activation=relu,tanh'] names two"),
-        ("use --set opset=22, or --dtype float32.", "use opset=22, or dtype='float32'."),
-        ("choose it with --from. Arrays", "choose it with source_format=. Arrays"),
-        ("use --to keras", "use target_format='keras'"),
-        ("give --to with one of x", "give target_format= with one of x"),
-        ("--flatten target=a --flatten source=b", "flatten={'target': 'a', 'source': 'b'}"),
-        ("use --partial, which", "use strict=False, which"),
-        ("--accept batch_first, if", "accept=['batch_first'], if"),
-        ("(a clip: --set-a clip=none)", "(a clip: settings_a=['clip=none'])"),
+        (Flag("force"), "--force", "force=True"),
+        (Flag("partial"), "--partial", "strict=False"),
+        (Flag("dtype", "float32"), "--dtype float32", "dtype='float32'"),
+        (Flag("from"), "--from", "source_format="),
+        (Flag("to", "keras"), "--to keras", "target_format='keras'"),
+        (Flag("layer"), "--layer", "layers=[...]"),
+        (Flag("accept", "batch_first"), "--accept batch_first", "accept=['batch_first']"),
+        (Flag("pair", "a b=c"), "--pair 'a b=c'", "pairs=['a b=c']"),
+        (Flag("layout", "mine.toml"), "--layout mine.toml", "rnnconvert.add_layouts('mine.toml')"),
+        (Setting("clip", "none"), "--set clip=none", "clip='none'"),
+        (Setting("opset", 22), "--set opset=22", "opset=22"),
+        (Setting("cell", "..."), "--set cell=...", "cell=..."),
+        (Setting("go_backwards", "true|false"), "--set go_backwards=true|false", "go_backwards=True or False"),
+        (Setting("cell", "lstm", "gru", "x"), "--set cell=lstm, gru or x", "cell='lstm', 'gru' or 'x'"),
+        (Setting("clip", "none", side="a"), "--set-a clip=none", "settings_a=['clip=none']"),
+        (Setting("fc", "--to b", layer="a --to b"), "--set a --to b:fc=--to b", "settings=['a --to b:fc=--to b']"),
+        (FlattenAs(target="a", source="b"), "--flatten target=a --flatten source=b", "flatten={'target': 'a', 'source': 'b'}"),
+        (Command("diagnose", "exp--lr.pt", io="s t.npz"), "rnnconvert diagnose exp--lr.pt --io 's t.npz'",
+         "rnnconvert.diagnose('exp--lr.pt', io='s t.npz')"),
+        (Command("convert", "a", "b", force=True), "rnnconvert convert a b --force", "rnnconvert.convert('a', 'b', force=True)"),
     ],
 )  # fmt: skip
-def test_flags_become_keywords(said: str, spoken: str) -> None:
-    assert voice.in_python(said) == spoken
+def test_a_remedy_is_spelled_for_the_command_line_and_for_python(
+    remedy: Remedy, on_the_command_line: str, in_python: str
+) -> None:
+    assert str(remedy) == remedy.keywords == in_python
+    with remedies.of_the_command_line():
+        assert str(remedy) == remedy.flags == on_the_command_line
+
+
+HOSTILE = (
+    "exp--lr.pt",
+    "--set",
+    "a --to b",
+    "--set clip=none",
+    "x--force",
+    "--flatten target=a",
+    "--layer encoder.npz",
+    "a=--pair b",
+)
+"""Names of files and layers that read like options."""
+
+
+def failing(folder: Path, name: str) -> Iterator[Callable[[], object]]:
+    """Yield calls that fail with an error that names a file or a layer so, each another error."""
+
+    def arrays(**more: Any) -> Mapping[str, Any]:
+        return {**{f"{name}.{key}": array for key, array in LAYER.items()}, **more}
+
+    (folder / name).write_bytes(b"neither this nor that")
+    absent, broken, there = folder / f"absent {name}", folder / name, folder / f"{name}.npz"
+    np.savez(there, **arrays())  # type: ignore[arg-type]
+    layers = rc.load(arrays(), "pytorch")
+    yield lambda: rc.load(absent)
+    yield lambda: rc.load(broken)
+    yield lambda: rc.inspect(broken)
+    yield lambda: rc.convert(there, folder / f"{name} in" / "no folder.onnx", source_format="pytorch")
+    yield lambda: rc.save(layers, there, "pytorch")
+    yield lambda: rc.save(layers, folder / f"{name}.unknown")
+    yield lambda: rc.save(layers, folder / "out.pt", "pytorch", layers=[f"{name} absent"])
+    if "=" not in name:  # a setting ends its key there
+        yield lambda: rc.load(there, "pytorch", settings=[f"{name}:clip=none"])
+    yield lambda: rc.diff(there, broken, format_a="pytorch")
+    yield lambda: rc.verify(there, absent, format_a="pytorch")
+    yield lambda: rc.verify(there, there, format_a="pytorch", format_b="pytorch", pairs=[f"{name}=absent"])
+    yield lambda: layers.layers[f"{name} absent"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("voice", [contextlib.nullcontext, remedies.of_the_command_line])
+def test_errors_hold_the_names_of_files_and_layers_unchanged(tmp_path: Path, name: str, voice: Any) -> None:
+    with voice():
+        for call in failing(tmp_path, name):
+            with pytest.raises(rc.RnnConvertError) as caught:
+                call()
+            assert name in str(caught.value)
 
 
 def test_the_same_error_speaks_the_words_of_its_caller(file: Path) -> None:

@@ -17,6 +17,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, Doubt
@@ -99,7 +100,7 @@ class ChainerFiles(ArrayFiles):
             elif sizes is not None:
                 doubts.append(
                     f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
-                    f"it does, confirm with --set {above}:layout={layout.name}"
+                    f"it does, confirm with {Setting('layout', layout.name, layer=above)}"
                 )
         return found, doubts
 

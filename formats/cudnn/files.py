@@ -26,6 +26,7 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -180,7 +181,7 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
             raise RefusedError(
                 "a GRU with a single recurrent bias", "the canonical form",
                 "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name "
-                "inside, r * (R h + b)", "Choose what your weights mean with --set single_rec=inside or outside.", name,
+                "inside, r * (R h + b)", f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.", name,
             )  # fmt: skip
         found = unpack(layout, sizes, {"params": buffer})
         outside = {
@@ -296,9 +297,10 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
     found["input_mode"] = options.peek("input_mode") or "linear"
     missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
     if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
+        wanted = ", ".join(str(Setting(key, "...")) for key in missing)
         raise UsageError(
             f"{path}: a raw buffer does not describe itself, and the file {_beside(path).name} is missing. "
-            f"Give {', '.join(f'--set {key}=...' for key in missing)}, and num_layers, bidirectional, bias_mode, "
+            f"Give {wanted}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
     absent = {
@@ -383,7 +385,7 @@ def write(path: Path, job: Job) -> list[str]:
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
-            "Choose one with --layer NAME, or write a .safetensors with --to cudnn."
+            f"Choose one with {Flag('layer', 'NAME')}, or write a .safetensors with {Flag('to', 'cudnn')}."
         )
     notes = [f"described by {_beside(path).name}"]
     if job.dry_run:

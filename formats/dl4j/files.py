@@ -15,6 +15,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -48,7 +49,7 @@ def layouts(options: Options) -> list[Layout]:
 def write(path: Path, job: Job) -> list[str]:
     """Raise UsageError: these models are only read, not written."""
     raise UsageError(
-        f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use --to keras"
+        f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}"
     )
 
 

@@ -13,9 +13,9 @@ SYSTEM = System(
     "corpus: the models of RTNeural's own tests with the outputs that torch gave; torch runs the weights that are read and written. The "
     "plug-ins themselves have not run here",
     ("one direction, with both biases",
-     "numbers are float32: others are refused until --dtype float32 is given",
+     "numbers are float32: others are refused until you ask for float32",
      "model_data and the layers around stay where such a file is written again; from another format a bare state dictionary is written: "
-     "GuitarML's plug-ins want `rec` (--set prefix=rec), a dense layer `lin` and model_data, too",
+     "GuitarML's plug-ins want `rec` (the option prefix=rec), a dense layer `lin` and model_data, too",
      "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files"),
     separator=".",
     family="audio",

@@ -25,6 +25,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, pieces
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.names import first_twice
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.version import requirement
 from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
 
@@ -290,7 +291,9 @@ def _counted(value: dict[str, Any]) -> dict[str, Any]:
 def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
     kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
-        raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use --dtype float32")
+        raise UsageError(
+            f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}"
+        )
     element = _type("Core", kind, [])
     size = [bson.Int64(length) for length in value.shape]
     data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")

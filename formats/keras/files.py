@@ -11,7 +11,8 @@ from typing import Any
 from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.errors import UnreadableError, shown
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.remedies import Command
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
@@ -95,7 +96,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         raise UnreadableError(
             path,
             "it is the architecture of a Keras model, without weights",
-            f"Give the file of the weights, and this one with it: rnnconvert convert WEIGHTS.h5 TARGET --config {shown(str(path))}.",
+            f"Give the file of the weights, and this one with it: {Command('convert', 'WEIGHTS.h5', 'TARGET', config=path)}.",
         )
     stored = stored_in(path)
     return Reader(path, stored, options, outside.of(path, stored, options)).read()

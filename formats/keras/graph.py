@@ -17,6 +17,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.language import registry
@@ -206,7 +207,7 @@ class _Chain:
         if BFLOAT16 in found and self.graph.legacy:
             raise RefusedError(
                 "bfloat16", "a legacy HDF5 model of Keras", "Keras cannot read it there",
-                "Write a .keras or .weights.h5 file, or use --dtype float32.", self.stack.name,
+                f"Write a .keras or .weights.h5 file, or use {Flag('dtype', 'float32')}.", self.stack.name,
             )  # fmt: skip
         if len(found) == 1:
             return str(found.pop())
@@ -239,7 +240,7 @@ class _Chain:
             raise RefusedError(
                 f"directions of {sizes[0]} and {sizes[1]} units with a layer after them", "Keras",
                 "keras.layers.Bidirectional computes its output shape as if both were as wide as the forward one",
-                "Write the directions as layers: --set directions=split.", self.stack.name,
+                f"Write the directions as layers: {Setting('directions', 'split')}.", self.stack.name,
             )  # fmt: skip
         return_state = last and self.job.options.true("return_state", self.stack.name)
         node = self._recurrent(piece, layer, merge, return_state)
@@ -283,12 +284,12 @@ class _Chain:
             raise RefusedError(
                 "the final states of two directions that differ", "Keras",
                 "keras.layers.Bidirectional assumes that the backward states are like the forward ones",
-                "Leave out --set return_state=true.", self.stack.name,
+                f"Leave out {Setting('return_state', 'true')}.", self.stack.name,
             )  # fmt: skip
         if forward.reverse or not backward.reverse:
             raise RefusedError(
                 "two directions that read the same way", "Keras", "keras.layers.Bidirectional reads forward and backward",
-                "Write the directions as layers: --set directions=split.", self.stack.name,
+                f"Write the directions as layers: {Setting('directions', 'split')}.", self.stack.name,
             )  # fmt: skip
         sides = {"layer": (f"forward_{name}", forward, False), "backward_layer": (f"backward_{name}", backward, True)}
         config = {"trainable": True, "dtype": self._dtype(layer.directions), "merge_mode": merge}

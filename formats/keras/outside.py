@@ -19,6 +19,7 @@ from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, cells, config
@@ -80,15 +81,15 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
     fitting = [one for one in candidates if not one.contradicted]
     if not fitting:
         why = "; ".join(f"{one.name}, next to it, {one.contradicted}" for one in candidates)
-        return Outside(hint=f". {why}. If it belongs to these weights, name it with --config" if why else "")
+        return Outside(hint=f". {why}. If it belongs to these weights, name it with {Flag('config')}" if why else "")
     read = {one.name: architecture.stated(companion(path, one.name))[0] for one in fitting if one.config}
     first = fitting[0]
     if len({one.settings for one in fitting}) == 1 and first.config and read[first.name] == first.config:
-        warning = f"the configuration is read from {first.name} next to it; name another with --config"
+        warning = f"the configuration is read from {first.name} next to it; name another with {Flag('config')}"
         return Outside(first.config, first.version, companion(path, first.name), warning)
     names = " and ".join(one.name for one in fitting)
     different = "state different settings" if len(fitting) > 1 else "is too large to be read as an architecture"
-    return Outside(hint=f". {names}, next to it, {different}: choose with --config")
+    return Outside(hint=f". {names}, next to it, {different}: choose with {Flag('config')}")
 
 
 def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:

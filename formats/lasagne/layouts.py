@@ -12,7 +12,7 @@ SYSTEM = System(
     "lasagne", "Lasagne (Theano)",
     "0.1, and its master (0.2.dev1); 0.1 adds the peephole of an LSTM's output gate behind that gate's function",
     "golden: lasagne 0.1 on Theano 1.0.5; LSTMs with peepholes with the one line moved that its master has moved",
-    ("the LSTM with peepholes of 0.1 is refused where it is said to be one (--set release=0.1), since nothing else computes it",
+    ("the LSTM with peepholes of 0.1 is refused where it is said to be one (release=0.1), since nothing else computes it",
      "files hold the numbers in order without names: where these fit two readings, you are asked",
      "a file states neither which layers read from the end nor a RecurrentLayer's function",
      "gates with functions of their own look like all others: you are asked for one function of all gates"),

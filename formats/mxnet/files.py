@@ -265,7 +265,7 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mappi
         word = options.stated("nonlinearity", name, step["activation"], "the graph", ("activation",))
         return Cell(kind, activation=Activation(word))
     if function:
-        function = options.stated("nonlinearity", name, function, "the graph" if mode else "--set cell")
+        function = options.stated("nonlinearity", name, function, "the graph" if mode else "the option cell")
     else:
         usual = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
         why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"

@@ -14,6 +14,7 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Input, Key
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -136,7 +137,7 @@ def write(path: Path, job: Job) -> list[str]:
     if len(job.parts) != 1:
         names = ", ".join(part.stack.name for part in job.parts)
         raise UsageError(
-            f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with --layer"
+            f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with {Flag('layer')}"
         )
     (part,) = job.parts
     stack = each(part.stack, _with_states)

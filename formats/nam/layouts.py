@@ -15,7 +15,7 @@ SYSTEM = System(
      "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
      "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "
      "is silent until you put your own there",
-     "numbers are float32: others are refused until --dtype float32 is given"),
+     "numbers are float32: others are refused until you ask for float32"),
     family="audio",
 )  # fmt: skip
 

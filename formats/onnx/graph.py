@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, Source
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.formats.onnx.proto.file import DTYPES
@@ -49,7 +50,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     if BFLOAT16 in dtypes and opset < 22:
         raise RefusedError(
             "bfloat16", f"ONNX opset {opset}", "its recurrent operators support it from opset 22 on",
-            "Use --set opset=22, or --dtype float32.",
+            f"Use {Setting('opset', '22')}, or {Flag('dtype', 'float32')}.",
         )  # fmt: skip
     graph = _Graph(opset)
     notes = []
@@ -62,7 +63,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     if lacking:
         notes.append(
             f"onnxruntime has no recurrent operators for {' and '.join(lacking)}. To run this model there, write it with "
-            "--dtype float32"
+            f"{Flag('dtype', 'float32')}"
         )
     made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
     model = helper.make_model(
@@ -213,7 +214,7 @@ class _Stack:
             raise RefusedError(
                 "a learned initial state", f"ONNX with states={how}",
                 "every call would give other initial states, so the learned ones would be lost",
-                f"Leave out states={how} to keep them as constants; or add --set initial_state=call, and pass them at every "
+                f"Leave out states={how} to keep them as constants; or add {Setting('initial_state', 'call')}, and pass them at every "
                 "call.", self.stack.name,
             )  # fmt: skip
         return asked or passed or self.left_to_caller
@@ -250,7 +251,7 @@ class _Stack:
                 if self.graph.opset < _SPREAD_STATES:
                     raise RefusedError(
                         "a learned initial state", f"ONNX opset {self.graph.opset}",
-                        "spreading it over the batch needs Expand, which came with opset 8", "Use --set opset=8 or more.",
+                        "spreading it over the batch needs Expand, which came with opset 8", f"Use {Setting('opset', 8)} or more.",
                         self.stack.name,
                     )  # fmt: skip
                 if not batch:
@@ -349,7 +350,7 @@ class _Stack:
             raise RefusedError(
                 "outputs in processing order (go_backwards)", f"ONNX opset {self.graph.opset}",
                 "reversing them needs Slice with a step, of opset 10, and sequences of equal length",
-                "Use --set opset=10 or more, without sequence_lens.", self.stack.name,
+                f"Use {Setting('opset', 10)} or more, without sequence_lens.", self.stack.name,
             )  # fmt: skip
         ends = self.graph.constant("before_first", np.array([np.iinfo(np.int64).min + 1], np.int64))
         inputs = [value, self.graph.index(-1), ends, self.graph.index(0), self.graph.index(-1)]

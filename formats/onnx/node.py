@@ -13,6 +13,7 @@ import onnx
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
@@ -258,7 +259,7 @@ class Node:
                 raise RefusedError(
                     f"a clip of {bound:g}", "the canonical form",
                     "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
-                    "If nothing is clipped, confirm with --set clip=none.", self.name,
+                    f"If nothing is clipped, confirm with {Setting('clip', 'none')}.", self.name,
                 )  # fmt: skip
             clips = (Clip("gates", -bound, bound),)
         cells = []

@@ -150,7 +150,9 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
             feeds.update(_zero_feeds(inputs, name, np.shape(request["x"])[1]))
     if request.get("lengths") is not None:
         if "sequence_lens" not in inputs:
-            raise NotImplementedError("the model has no input sequence_lens. Write it with --set sequence_lens=true")
+            raise NotImplementedError(
+                "the model has no input sequence_lens. Write it with the option sequence_lens=true"
+            )
         feeds["sequence_lens"] = np.asarray(request["lengths"], np.int32)
     elif "sequence_lens" in inputs:
         feeds["sequence_lens"] = np.full(np.shape(request["x"])[1], len(request["x"]), np.int32)
@@ -179,7 +181,7 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
     if not values and name == "initial_c":
         return {}  # a cell without cell states
     if not values:
-        raise NotImplementedError("the model has no inputs for initial states. Write it with --set states=input")
+        raise NotImplementedError("the model has no inputs for initial states. Write it with the option states=input")
     rows = [int(value.shape[0]) for value in values]
     if sum(rows) != len(states):
         raise NotImplementedError(f"the model has {sum(rows)} {key} states, but {len(states)} were given")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.recognition.computed import Looked
 from rnnconvert.recognition.suspects import LAYERS, carried, gates, unrolled
 
 _BEFORE_QUANTISED = "Read the model as it was before it was quantized."
-_FROM_SOURCE = (
-    "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
-    "--layout."
-)
+
+
+def _from_source() -> str:
+    return (
+        "Read the file of the framework that the model was exported from, or hand its weights as .npz or .safetensors with "
+        f"{Flag('layout')}."
+    )
 
 
 def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -> list[str]:
@@ -35,7 +39,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -
             where = f"the node {node.label!r} of {scope.path}"
             if any(word in node.kind for word in LAYERS):
                 domain = f" of the domain {node.domain!r}" if node.domain else ""
-                way = _BEFORE_QUANTISED if "Quant" in node.kind or "Q" in node.kind[:1] else _FROM_SOURCE
+                way = _BEFORE_QUANTISED if "Quant" in node.kind or "Q" in node.kind[:1] else _from_source()
                 found.append(f"{where} is a {node.kind}{domain}, which cannot be read. {way}")
             elif node.kind in ("Loop", "Scan"):
                 convolves = carried(node)
@@ -44,7 +48,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -
                     why = looked.reasons.get(node.label, "") if scope is looked.scope else ""
                     found.append(
                         f"{where} is a {node.kind} that computes {what} step by step, which cannot be read"
-                        f"{': ' + why if why else ''}. {_FROM_SOURCE}"
+                        f"{': ' + why if why else ''}. {_from_source()}"
                     )
         found += _written_out(scope, looked)
     return found
@@ -64,13 +68,13 @@ def _written_out(scope: Scope, looked: Looked) -> list[str]:
         weight, times = repeated
         found.append(
             f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
-            f"recurrent layer that is written out step by step, which cannot be read{why}. {_FROM_SOURCE}"
+            f"recurrent layer that is written out step by step, which cannot be read{why}. {_from_source()}"
         )
     else:
         split = gates(scope, nodes)
         if split:
             found.append(
                 f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
-                f"which cannot be read{why}. {_FROM_SOURCE}"
+                f"which cannot be read{why}. {_from_source()}"
             )
     return found

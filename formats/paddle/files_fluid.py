@@ -16,6 +16,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -71,7 +72,7 @@ def layouts(options: Options) -> list[Layout]:
 def write(path: Path, job: Job) -> list[str]:
     """Raise UsageError: Fluid's parameters are only read, not written."""
     raise UsageError(
-        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use --to paddle"
+        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}"
     )
 
 
@@ -203,7 +204,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     if program.operator is not None and options.peek("fc", name) is None:
         what = f"{program.fc!r}, whose width does not fit" if program.fc else "something other than an fc alone"
         raise NotALayerError(
-            f"{program.where} gives it the output of {what}. Choose with --set {name}:fc=NAME if it is an fc anyway",
+            f"{program.where} gives it the output of {what}. Choose with {Setting('fc', 'NAME', layer=name)} if it is an fc anyway",
         )
     said = options.get("fc", name)
     if said is not None:
@@ -216,7 +217,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     alike = f"fc_{name.rpartition('_')[2]}"
     if alike not in fitting:
         raise NotALayerError(
-            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with --set {name}:fc=NAME"
+            f"the fc before it is unknown ({', '.join(fitting) or 'none fits'}). Choose with {Setting('fc', 'NAME', layer=name)}"
         )
     why = "several fc are as wide as this layer needs; one has its number"
     return options.ask("fc", name, assumed=alike, why=why, choices=fitting)

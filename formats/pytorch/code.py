@@ -9,6 +9,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
 from rnnconvert.language.layout import Sizes
 
@@ -84,7 +85,7 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
         raise RefusedError(
             f"an RNN that computes {' and '.join(sorted(functions))}", "the canonical form",
             f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under "
-            f"{prefix!r}", "Save the module's state_dict, and convert that with --set nonlinearity=...",
+            f"{prefix!r}", f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
         )  # fmt: skip
     return Said(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
 

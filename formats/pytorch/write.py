@@ -13,6 +13,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import RELU
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, put, variables
 from rnnconvert.files.checkpoint import Checkpoint
@@ -137,7 +138,7 @@ def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
     raise RefusedError(
         "layers that change their form",
         f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} as well", why,
-        "Write only the layers with --layer, or write a .safetensors, which holds only tensors.", layer,
+        f"Write only the layers with {Flag('layer')}, or write a .safetensors, which holds only tensors.", layer,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files.adapter import Job, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
@@ -161,7 +162,7 @@ class RtNeural(ArrayFiles):
         if len(job.parts) > 1 and not whole:
             raise UsageError(
                 f"{path}: the layers of this format read one another, and {', '.join(part.stack.name for part in job.parts)} may not. "
-                "Choose one with --layer, or join those that do with --set stack=join"
+                f"Choose one with {Flag('layer')}, or join those that do with {Setting('stack', 'join')}"
             )
         document = _filled(job.source.metadata, arrays) if whole else _row(job, names, arrays)
         if not whole:

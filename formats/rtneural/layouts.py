@@ -14,7 +14,7 @@ SYSTEM = System(
     "and written. RTNeural itself, which no registry has as a package, was not run",
     ("one direction; a stack is written as layers that read one another",
      "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
-     "numbers are float32, as RTNeural takes them: others are refused until --dtype float32 is given",
+     "numbers are float32, as RTNeural takes them: others are refused until you ask for float32",
      "the layers around stay where a file of RTNeural is written again; a file from another format holds its recurrent layers only",
      "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files"),
     separator="/",

@@ -23,6 +23,7 @@ from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.names import natural
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, unique
@@ -246,7 +247,7 @@ class _Reader:
             why = self.looked.reasons.get(loop.node, "") or self.looked.reasons.get("", "")
             self._leave(
                 f"{loop.name}: {loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
-                "made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with --layout"
+                f"made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with {Flag('layout')}"
             )
 
     def add_steps(self) -> None:
@@ -300,7 +301,7 @@ class _Reader:
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
                 self._leave(
                     f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, confirm with "
-                    "--set initial_state=call"
+                    f"{Setting('initial_state', 'call')}"
                 )
                 return
             notes += [
@@ -424,7 +425,8 @@ class _Reader:
         ]  # fmt: skip
         if self.options.peek("cell", name) is None and (not possible or any(map(known_other, scopes))):
             raise NotALayerError(
-                f"{why}. If they are those of a class of tf.nn.rnn_cell, choose it with --set {name}:cell=lstm, gru or rnn_tanh"
+                f"{why}. If they are those of a class of tf.nn.rnn_cell, choose it with "
+                f"{Setting('cell', 'lstm', 'gru', 'rnn_tanh', layer=name)}"
             )
         why += f"; by their names and shapes they may be {' or '.join(possible)} of tf.nn.rnn_cell"
         return self.options.ask(
@@ -459,7 +461,7 @@ class _Reader:
         if member.known in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
             return TANH
         if self.options.peek("cell", name) == "rnn_relu":
-            return Activation(self.options.stated("activation", name, "relu", "--set cell", ("nonlinearity",)))
+            return Activation(self.options.stated("activation", name, "relu", "the option cell", ("nonlinearity",)))
         why, also = self._silent("function"), ("nonlinearity",)
         return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
 

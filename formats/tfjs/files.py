@@ -15,6 +15,7 @@ from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, outputs_turned, unique
 from rnnconvert.files.checkpoint import Checkpoint
@@ -213,8 +214,9 @@ def write(path: Path, job: Job) -> list[str]:
     if len(job.parts) > 1:
         named = ", ".join(part.stack.name for part in job.parts)
         raise UsageError(
-            f"{path}: the layers of a model read one another, and {named} may not. Choose one with --layer, or join those that do with "
-            "--set stack=join"
+            f"{path}: the layers of a model read one another, and {named} may not. Choose one with {Flag('layer')}, or "
+            "join those that do with "
+            f"{Setting('stack', 'join')}"
         )
     ((part),) = job.parts
     turned = outputs_turned(part.stack, NAME, f"after {part.stack.name} comes tf.reverse(y, 1)")

@@ -14,7 +14,7 @@ SYSTEM = System(
      "a GRU with reset_after is refused: tfjs-layers throws where it is true",
      "hard_sigmoid means 0.2 x + 0.5 here, as in Keras 2, and recurrent_activation is hard_sigmoid where a file does not state it",
      "graph models (converted for inference without layers) hold no recurrent layer, and are not read",
-     "numbers are float32: others are refused until --dtype float32 is given"),
+     "numbers are float32: others are refused until you ask for float32"),
     separator="/", speaking=True, functions={"Keras 2's hard_sigmoid": HARD_SIGMOID_KERAS_2},
     family="deployment",
 )  # fmt: skip

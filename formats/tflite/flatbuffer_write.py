@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.core.arrays import Pieced, nbytes
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag
 
 LARGEST = (1 << 31) - 1
 """Places are counted in 32 bits, and runtimes take them for signed ones."""
@@ -41,7 +42,7 @@ def write(path: Path, identifier: bytes, root: Fields, dry_run: bool = False) ->
     if laid.size > LARGEST:
         raise RefusedError(
             f"{laid.size} bytes of weights", "this format", "its places are counted in 31 bits, so that a file ends at 2 GiB",
-            "Take one layer with --layer, or another format.",
+            f"Take one layer with {Flag('layer')}, or another format.",
         )  # fmt: skip
     if not dry_run:
         with replacing(path) as file:

@@ -17,7 +17,7 @@ SYSTEM = System(
      "layer normalization, the bias of a projection and a diagonal recurrence are not read: no other system here computes them",
      "loops (WHILE) and written-out steps, to which converters lower what has no operator, are read as layers once that is proved on "
      "random inputs, those over TensorFlow's lists (Select TF operators) among them; steps that compute in integers are not",
-     "numbers are float32: others are refused until --dtype float32 is given"),
+     "numbers are float32: others are refused until you ask for float32"),
     speaking=True,
     family="deployment",
 )  # fmt: skip

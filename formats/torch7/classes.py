@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, TANH, Activation
 from rnnconvert.core.errors import NotALayerError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language.layout import Sizes
@@ -116,7 +117,7 @@ def found(made: Object, asked: str = "") -> ClassArrays:
     if flat:
         raise NotALayerError(
             f"an {made.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
-            "--set layout=torch7.seq_gru"
+            f"{Setting('layout', 'torch7.seq_gru')}"
         )
     if "recurrentModule" not in made.fields:
         raise NotALayerError(f"an {made.name} without weights or modules")

@@ -9,6 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UsageError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.checkpoint import Checkpoint
@@ -175,7 +176,7 @@ def write(path: Path, job: Job) -> list[str]:
             name = stack.name if name is None or len(stacks) > 1 else name
             if name in made:
                 raise UsageError(
-                    f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=..."
+                    f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}"
                 )
             made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
             notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")

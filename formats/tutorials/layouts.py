@@ -14,8 +14,8 @@ SYSTEM = System(
     "tutorials", "Tutorials", "the code that tutorials print, and people copy",
     "source: each computes what its code, written out in NumPy, computes",
     ("of tanh and sigmoid, one direction, as in the tutorials",
-     "layers around lie under names of their own: confirm with `--set layout=...` that the layer computes the same",
-     "whether the state or the input comes first in one matrix, no file says: `--set layout=` decides it"),
+     "layers around lie under names of their own: confirm with the option `layout` that the layer computes the same",
+     "whether the state or the input comes first in one matrix, no file says: the option `layout` decides it"),
     (".npz",), separator="_",
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from rnnconvert.batch.manifest import Item
 from rnnconvert.core.errors import OutputError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 
 VERSION = 1
 _LONGEST = 1 << 24
@@ -99,7 +100,7 @@ class Journal:
             raise UnreadableError(
                 self.path,
                 f"it is not a journal of this version (at byte {at})",
-                "Choose another with --journal, or remove it.",
+                f"Choose another with {Flag('journal')}, or remove it.",
             ) from None
 
     def add(self, *entries: Entry) -> None:
@@ -142,5 +143,5 @@ def _alone(file: Any, path: Path) -> None:
     except OSError:
         file.close()
         raise UsageError(
-            f"{path}: another run writes this journal. Wait for it, or choose another with --journal"
+            f"{path}: another run writes this journal. Wait for it, or choose another with {Flag('journal')}"
         ) from None

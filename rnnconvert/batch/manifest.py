@@ -12,6 +12,7 @@ from typing import Any
 from rnnconvert.batch import stores
 from rnnconvert.containers.asking import is_url
 from rnnconvert.core.errors import MissingFileError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.text_file import read_text
 from rnnconvert.files import detect
 from rnnconvert.files.targets import files_of
@@ -86,7 +87,7 @@ def check_targets(items: Sequence[Item]) -> None:
     there = [target for target in here if Path(target).exists()]
     if there:
         more = f", and {len(there) - 1:,} more of the targets" if len(there) > 1 else ""
-        raise UsageError(f"{there[0]} already exists{more}. Use --force to replace what is there")
+        raise UsageError(f"{there[0]} already exists{more}. Use {Flag('force')} to replace what is there")
 
 
 def check_others(items: Sequence[Item], written: Mapping[str, Sequence[str]]) -> None:
@@ -100,7 +101,8 @@ def check_others(items: Sequence[Item], written: Mapping[str, Sequence[str]]) ->
             owner = owners.get(_place(file), item.target)
             if _place(owner) != _place(item.target):
                 raise UsageError(
-                    f"{item.source}: {file} would be replaced, which belongs to {owner}. Choose another folder with --out, or use --force"
+                    f"{item.source}: {file} would be replaced, which belongs to {owner}. Choose another folder with "
+                    f"{Flag('out')}, or use {Flag('force')}"
                 )
 
 
@@ -138,7 +140,7 @@ def _apart(found: Sequence[Item]) -> list[Item]:
         for place in places:
             if place in sources:
                 raise UsageError(
-                    f"{item.source} would be written over the source {sources[place]}. Choose another folder with --out"
+                    f"{item.source} would be written over the source {sources[place]}. Choose another folder with {Flag('out')}"
                 )
         shared = next((place for place in places if place in met), None)
         other = item if shared is None else met[shared]

@@ -19,7 +19,7 @@ from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Workers
 from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import new_folder, sweep
-from rnnconvert.core import voice
+from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLayersError
 from rnnconvert.verification.convert import convert
 
@@ -252,7 +252,7 @@ class _Pace:
 
 def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
     """Convert some files, one after another, and speak of flags as the command does that a worker works for."""
-    with voice.of_the_command_line():
+    with remedies.of_the_command_line():
         return [contextvars.Context().run(work, item, options) for item in items]
 
 

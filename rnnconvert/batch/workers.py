@@ -17,6 +17,7 @@ from typing import Any
 
 from rnnconvert.containers.asking import log_nothing
 from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.remedies import Flag
 
 _PATIENCE = 20
 """How many seconds a cluster has to answer."""
@@ -61,7 +62,7 @@ class Workers:
         kind, _, place = self.on.partition("://")
         if kind not in _CLUSTERS or not place:
             raise UsageError(
-                f"--on {self.on}: expected the address of a scheduler, dask://, ray:// or spark://HOST:PORT"
+                f"{Flag('on', self.on)}: expected the address of a scheduler, dask://, ray:// or spark://HOST:PORT"
             )
         with _CLUSTERS[kind](place) as pool:
             yield pool
@@ -178,7 +179,7 @@ def _package(name: str, cluster: str) -> Any:
 
 
 def _unreachable(address: str, error: Exception) -> UsageError:
-    return UsageError(f"--on {address}: no scheduler answers there: {error}")
+    return UsageError(f"{Flag('on', address)}: no scheduler answers there: {error}")
 
 
 def _remembered(width: Callable[[], int]) -> Callable[[], int]:

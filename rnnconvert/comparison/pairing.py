@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from rnnconvert.comparison.pieces import DIRECTION, Unit, joined, units, ways_as
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 
@@ -99,12 +100,12 @@ class _Work:
                 try:
                     self.add(joined(left, self.left_a), joined(right, self.left_b), "chosen")
                 except ValueError as error:
-                    raise UsageError(f"--pair {text}: these layers cannot be one: {error}") from None
+                    raise UsageError(f"{Flag('pair', text)}: these layers cannot be one: {error}") from None
                 return
         if "=" not in text:
-            raise UsageError(f"--pair {text}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
+            raise UsageError(f"{Flag('pair', text)}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
         again = " (each layer is in one pair only)" if self.found else ""
-        raise UsageError(f"--pair {text}: no such layers{again}. Choose from these:", details=self.both())
+        raise UsageError(f"{Flag('pair', text)}: no such layers{again}. Choose from these:", details=self.both())
 
     def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
@@ -145,9 +146,9 @@ class _Work:
         example = ""
         if self.left_a and self.left_b:
             shown = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
-            example = f" Choose the pairs, as in --pair {_quoted(shown)}"
+            example = f" Choose the pairs, as in {Flag('pair', shown)}"
             example += "; several pieces of one layer are written NAME=PIECE+PIECE."
-        choice = "" if selected else " To compare only some layers, use --layer."
+        choice = "" if selected else f" To compare only some layers, use {Flag('layer')}."
         raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}", details=self.both())
 
     def both(self) -> list[str]:
@@ -261,7 +262,3 @@ def _said(one: Unit, other: Unit, evidence: str) -> str:
 
 def _list(names: Sequence[str] | dict[str, Recurrent]) -> str:
     return ", ".join(map(quoted, names))
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if re.search(r"[^\w./=+:-]", text) else text

@@ -26,6 +26,7 @@ from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError, unwritable
+from rnnconvert.core.remedies import Flag
 
 
 def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any], path: object, name: str) -> Array:
@@ -75,7 +76,7 @@ def lowered(path: str | os.PathLike[str]) -> Path:
 def only_replace(path: Path, force: bool) -> None:
     """Raise UsageError if the file exists and the caller did not allow replacing it."""
     if os.path.lexists(path) and not force:
-        raise UsageError(f"{path} already exists. Use --force to replace it")
+        raise UsageError(f"{path} already exists. Use {Flag('force')} to replace it")
 
 
 def check_target(path: Path, force: bool) -> None:

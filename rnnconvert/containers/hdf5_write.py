@@ -89,6 +89,12 @@ def _set_attribute(holder: h5py.Group | h5py.Dataset, key: str, value: Any) -> N
         holder.attrs[key] = value
         return
     names = np.array([each.encode() for each in value])
+    if names.itemsize > ATTRIBUTE_BYTES:
+        longest = max(value, key=lambda name: len(name.encode()))
+        raise ValueError(
+            f"the name {longest[:60]!r}... has {names.itemsize:,} bytes, and an attribute holds {ATTRIBUTE_BYTES:,}. "
+            "Choose a shorter name, or another format"
+        )
     parts = [names]
     while len(parts) < len(names) and any(part.nbytes > ATTRIBUTE_BYTES for part in parts):
         parts = np.array_split(names, len(parts) + 1)

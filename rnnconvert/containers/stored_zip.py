@@ -14,11 +14,15 @@ import numpy as np
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.writing import write_pieces
 from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.errors import UsageError
 
 ALIGNMENT = 64
 """Each entry begins at a multiple of this, as in PyTorch's own files, so that it can be mapped."""
 ZIP64_FROM = 0xFFFFFFFF
 """From this size or offset on, zip64's 8-byte fields are used."""
+
+LONGEST_NAME = 0xFFFF
+"""The bytes that the name of an entry may have."""
 
 _UTF8 = 0x0800
 _DATE = 0x21  # the first day of 1980: equal content gives equal bytes
@@ -44,9 +48,14 @@ class StoredZip:
     def add_filled(self, name: str, size: int, fill: Fill) -> None:
         """Write an entry whose bytes a function writes; its checksum is put into its header afterwards.
 
-        Raises ValueError if these are not as many as was said.
+        Raises UsageError for a name that no zip archive holds, ValueError if the bytes are not as many as was said.
         """
         label = name.encode()
+        if len(label) > LONGEST_NAME:
+            raise UsageError(
+                f"{name[:60]!r}... has {len(label):,} bytes. A zip archive holds names of {LONGEST_NAME:,}. "
+                "Choose a shorter name, or another format"
+            )
         wide = struct.pack("<2H2Q", 1, 16, size, size) if size >= ZIP64_FROM else b""
         header = self._at
         data = header + 30 + len(label) + len(wide) + 4

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.voice import spoken
+from rnnconvert.core.remedies import Flag
 
 _SHOWN: dict[str, str] = {}
 
@@ -45,7 +45,7 @@ def shown(text: str) -> str:
     """
     for path, users in _SHOWN.items():
         text = text.replace(path, users)
-    return spoken(without_secrets(text))
+    return without_secrets(text)
 
 
 class RnnConvertError(ValueError):
@@ -138,7 +138,7 @@ def not_written(target: object, report: Any) -> str:
         return f"{target} was not written: its outputs are {report.verdict} to the source's"
     return (
         f"{target} was not written: its layers are equal one by one, but what lies between those that were joined was not run. "
-        "Convert without --verify, and compare the outputs of both whole models"
+        f"Convert without {Flag('verify')}, and compare the outputs of both whole models"
     )
 
 
@@ -240,7 +240,7 @@ class UndecidedError(RefusedError):
         self.options = tuple(options)
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
         self.reason = shown("; ".join(questions))
-        self.remedy = shown("Decide it as the model was trained, or take the defaults with --assume-defaults.")
+        self.remedy = shown(f"Decide it as the model was trained, or take the defaults with {Flag('assume-defaults')}.")
         text = f"{path}: it does not state what its layers compute. {self.remedy}"
         RnnConvertError.__init__(self, text, details=[*questions, *hints])
 
@@ -256,7 +256,7 @@ class UnreadLayersError(RefusedError):
         self.feature, self.target, self.layer = "recurrent layers that could not be read", str(path), ""
         more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
         self.reason = "; ".join(one.rstrip(".") for one in reasons[:5]) + more
-        self.remedy = f"Convert the others with --layer: {', '.join(map(repr, others))}." if others else ""
+        self.remedy = f"Convert the others with {Flag('layer')}: {', '.join(map(repr, others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())
         self.reason, self.remedy = shown(self.reason), shown(self.remedy)

@@ -18,6 +18,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, gates_of
 from rnnconvert.diagnosis import by_arrays, search
 from rnnconvert.diagnosis.by_arrays import Explained, Way
@@ -156,7 +157,7 @@ class _Layer:
         said = [
             "neither another reading of the arrays nor a known wrong convention gives the sample",
             f"searched: {'; '.join(found.searched)}"
-            + ("" if found.complete else "; the time ran out (--seconds gives more)"),
+            + ("" if found.complete else f"; the time ran out ({Flag('seconds')} gives more)"),
         ]
         if error <= _NEAR:
             said.insert(
@@ -247,19 +248,23 @@ class _Layer:
             for end in ("", "!"):
                 settings = [f"{prefix}{key}={value}{end}" for key, value in chosen]
                 if self._reads(read, settings, own.format, wanted):
-                    return " ".join(f"--set {one}" for one in settings), ""
+                    return " ".join(str(Flag("set", entry)) for entry in settings), ""
         if function is None:
             return "", ""
         for name in dict.fromkeys(name.partition(".")[0] for name in function.names):
             if name != own.format and self._reads(read, (), name, wanted):
-                return f"--from {name}", ""
+                return str(Flag("from", name)), ""
         if function.layout and len(own.layers) == 1:
             settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
             parsed = layout_file.parsed(function.layout, Path("found.toml"))
             with contextlib.suppress(UsageError), registry.added_for_now(parsed):
                 if self._reads(read, settings, "found", wanted):
-                    words = ["--layout found.toml", *(f"--set {one}" for one in settings), "--from found"]
-                    return " ".join(words), function.layout
+                    words = [
+                        Flag("layout", "found.toml"),
+                        *(Flag("set", entry) for entry in settings),
+                        Flag("from", "found"),
+                    ]
+                    return " ".join(map(str, words)), function.layout
         return "", ""
 
     def _reads(self, read: Read, settings: Sequence[str], source_format: str | None, wanted: Recurrent) -> bool:

@@ -36,6 +36,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened, Seen
@@ -99,7 +100,9 @@ class Job:
 def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
     """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
     if name in arrays:
-        raise UsageError(f"two layers would both be written as {name!r}. Give one of them --set LAYER:prefix=...")
+        raise UsageError(
+            f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}"
+        )
     arrays[name] = array
 
 
@@ -166,7 +169,7 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
         raise RefusedError(
             "layers above or below one that reads from the end", format,
             "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            f"Write each layer on its own: --set stack=split and --layer{otherwise}.", stack.name,
+            f"Write each layer on its own: {Setting('stack', 'split')} and {Flag('layer')}{otherwise}.", stack.name,
         )  # fmt: skip
     return [] if stack.output_order == "processing" else [after]
 

@@ -12,6 +12,7 @@ from rnnconvert.core.errors import (
 )
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent, Unknown
 from rnnconvert.files.adapter import Adapter
 from rnnconvert.files.checkpoint import Checkpoint
@@ -40,13 +41,13 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
             if (found := between(below, above)) is not None:
                 raise RefusedError(
                     "layers with something between them", "one stack", str(found),
-                    "Convert them separately, without --set stack=join.",
+                    f"Convert them separately, without {Setting('stack', 'join')}.",
                 )  # fmt: skip
             if isinstance(above.reads, Unknown):
                 why = f"{above.reads.why}: that it reads {quoted(below.name)} directly is taken for granted"
                 options.ask("between", above.name, assumed="nothing", why=why)
         if (obstacle := rewrites.JOIN_STACK.applies(stacks)) is not None:
-            raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with --layer.")
+            raise UsageError(f"these layers cannot be joined: {obstacle}. Choose and order them with {Flag('layer')}.")
         joined = rewrites.join_stack(stacks)
         steps.append(Step(rewrites.JOIN_STACK.name, joined.name, f"{len(stacks)} layers joined into one stack", True))
         stacks = [joined]
@@ -62,7 +63,7 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     names = [stack.name for stack in stacks]
     twice = first_twice(names)
     if twice is not None:
-        raise UsageError(f"two layers would both be written as {twice!r}. Convert them one by one with --layer")
+        raise UsageError(f"two layers would both be written as {twice!r}. Convert them one by one with {Flag('layer')}")
     return stacks, steps
 
 

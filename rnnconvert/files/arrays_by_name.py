@@ -166,7 +166,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
         try:
             layout, sizes = files_flat.sizes(Path("the vector"), flat, name, vector.size, {}, options)
         except NotALayerError as error:
-            raise UsageError(str(error).replace("--set ", "")) from None
+            raise UsageError(str(error)) from None
         return FoundLayer(name, layout, sizes, names, cell)
     if options.peek("cell", name) is not None:
         raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")

@@ -27,6 +27,7 @@ from rnnconvert.core.errors import (
     shown,
 )
 from rnnconvert.core.printable import called
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
@@ -211,7 +212,7 @@ def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
     if dtype not in part.layout.holds.dtypes:
         raise RefusedError(
             f"the element type {dtype}", part.layout.class_name, f"the target has {', '.join(part.layout.holds.dtypes)}",
-            "Choose another with --dtype.", part.stack.name,
+            f"Choose another with {Flag('dtype')}.", part.stack.name,
         )  # fmt: skip
     exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
     return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
@@ -221,8 +222,8 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
     for step in steps:
         if not step.exact:
             raise RefusedError(
-                step.rewrite, f"{target} with --strict", f"{step.detail}: exact, but not bit for bit",
-                "Leave out --strict to allow rounding.", step.layer,
+                step.rewrite, f"{target} with {Flag('strict')}", f"{step.detail}: exact, but not bit for bit",
+                f"Leave out {Flag('strict')} to allow rounding.", step.layer,
             )  # fmt: skip
 
 
@@ -233,8 +234,8 @@ def _nothing_open(checkpoint: Checkpoint) -> None:
         alike = [one.layer for one in checkpoint.questions if (one.option, one.why) == (question.option, question.why)]
         several = f", for {len(alike)} layers: {', '.join(map(repr, alike[:8]))}" if len(alike) > 1 else ""
         raise RefusedError(
-            f"an open question ({question.option})", "--strict", f"{question.why}{several}",
-            f"Decide it with --set {question.option}={choices}; without --strict, {question.assumed} is assumed.",
+            f"an open question ({question.option})", f"{Flag('strict')}", f"{question.why}{several}",
+            f"Decide it with {Setting(question.option, choices)}; without {Flag('strict')}, {question.assumed} is assumed.",
             "" if several else question.layer,
         )  # fmt: skip
 
@@ -271,7 +272,7 @@ def check_functions(checkpoint: Checkpoint) -> None:
 def _as_question(question: Question, layers: Sequence[str]) -> str:
     named = ", ".join(map(called, layers[:8])) + (f" and {len(layers) - 8} more" if len(layers) > 8 else "")
     choices = "|".join(question.choices) or "..."
-    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: --set {question.option}={choices}"
+    return f"{question.option} of {named}: {question.why}. {question.assumed} is the default: {Setting(question.option, choices)}"
 
 
 @dataclass(frozen=True)

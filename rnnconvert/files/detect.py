@@ -11,6 +11,7 @@ from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arguments import nearest
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
 from rnnconvert.language import registry
@@ -106,10 +107,13 @@ def _of_arrays(file: Opened) -> str:
     """Return what reads arrays of any origin, in a sentence."""
     if file.archive or "npy" in file.kinds:
         return (
-            f"With one input and what the model gave for it, `rnnconvert identify {file.path} --io sample.npz` finds out what these "
-            "arrays are; --layout describes those that are known."
+            f"With one input and what the model gave for it, `{Command('identify', file.path, io='sample.npz')}` finds out what these "
+            f"arrays are; {Flag('layout')} describes those that are known."
         )
-    return "Arrays from anywhere else are read from an .npz, a .safetensors, a pickle or tables of C, with --layout to describe them."
+    return (
+        "Arrays from anywhere else are read from an .npz, a .safetensors, a pickle or tables of C, with "
+        f"{Flag('layout')} to describe them."
+    )
 
 
 def _by_name(file: Opened) -> str:
@@ -122,7 +126,7 @@ def _by_name(file: Opened) -> str:
     ]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
-    return f"By its name it would be {' or '.join(fitting)}: --from {fitting[0]} reads it as that. "
+    return f"By its name it would be {' or '.join(fitting)}: {Flag('from', fitting[0])} reads it as that. "
 
 
 _GUESSES = 2
@@ -236,8 +240,8 @@ def target(path: Path, format: str | None = None) -> Adapter:
         if name.endswith(end):
             if len(formats) > 1:
                 raise UsageError(
-                    f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with --to."
+                    f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with {Flag('to')}."
                 )
             return adapter(formats[0])
     hint = nearest(path.suffix, table.written, "ending")
-    raise UsageError(f"{path}: cannot infer the format from the file name; with --to any name will do. {hint}")
+    raise UsageError(f"{path}: cannot infer the format from the file name; with {Flag('to')} any name will do. {hint}")

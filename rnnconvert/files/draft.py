@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import in_toml
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.language import layout_file
 from rnnconvert.language.fitting import fits
 from rnnconvert.language.layout import Layout, Shape
@@ -74,9 +75,10 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
             texts.append(text)
     if not texts:
         return []
-    several = " --set layout=NAME, one after the other" if len(texts) > 1 else ""
+    several = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
     return [
-        f"its shapes suggest this layout: check it against your code, save it as layout.toml, and give --layout layout.toml{several}",
+        "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
+        f"{Flag('layout', 'layout.toml')}{several}",
         *itertools.chain.from_iterable(texts),
     ]
 

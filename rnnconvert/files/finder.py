@@ -17,6 +17,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
 from rnnconvert.files.adapter import Job, loading, put
@@ -263,10 +264,12 @@ class ArrayFiles:
         fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with --set layout=NAME", taken=most)
+            return Doubt(
+                f"its arrays may belong to {' or '.join(layouts)}. Choose with {Setting('layout', 'NAME')}", taken=most
+            )
         if len(fitting) > 1:
             return Doubt(
-                "it may be layers of one direction, or one of two. Choose with --set bidirectional=true or false"
+                f"it may be layers of one direction, or one of two. Choose with {Setting('bidirectional', 'true', 'false')}"
             )
         (group,) = fitting
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
@@ -393,7 +396,7 @@ def _plus(group: FoundLayer, extra: str) -> Doubt:
     called = class_in_words(group.layout)
     return Doubt(
         f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
-        f"computes the same, confirm with --set layout={group.layout.name}",
+        f"computes the same, confirm with {Setting('layout', group.layout.name)}",
         extra=extra,
         taken=len(group.names),
     )

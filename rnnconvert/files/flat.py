@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Layout, Sizes
@@ -40,8 +41,8 @@ def sizes(
     mode, hidden = (told.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
     if not mode or not hidden:
         raise NotALayerError(
-            "a flat vector does not describe its sizes, and no description was found. Give --set cell=... and --set "
-            "hidden_size=..., and num_layers, bidirectional or projection_size where they are not 1, false and 0"
+            f"a flat vector does not describe its sizes, and no description was found. Give {Setting('cell', '...')} and "
+            f"{Setting('hidden_size', '...')}, and num_layers, bidirectional or projection_size where they are not 1, false and 0"
         )
     asked = any(options.peek(key, name) is not None for key in _KEYS)
     problem: Callable[[str], RnnConvertError] = UsageError if asked else lambda text: UnreadableError(path, text)

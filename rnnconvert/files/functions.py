@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
+from rnnconvert.core.remedies import Setting
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.options import Options
@@ -75,7 +76,11 @@ def why_clips_are_open(group: FoundLayer, options: Options) -> str:
             continue
         return (
             f"{class_in_words(group.layout)} may have a clip of its {kind}, but its arrays do not show the bounds; "
-            + (f"give --set {option}=NUMBER, or none" if option else "give --set clip=none if there is none")
+            + (
+                f"give {Setting(option, 'NUMBER', 'none')}"
+                if option
+                else f"give {Setting('clip', 'none')} if there is none"
+            )
             + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
         )
     return ""

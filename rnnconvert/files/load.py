@@ -22,6 +22,7 @@ from rnnconvert.core.errors import (
 )
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import called, quoted
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
 from rnnconvert.files.checkpoint import Checkpoint, suspects
@@ -129,7 +130,7 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
         if outside == given or packed is not None
         else [f"{given.name} is one of several shards: {path.name} is read"]
     )
-    close += [f"it may also be {other} ({why}). If it is, use --from {other}" for other, why in others]
+    close += [f"it may also be {other} ({why}). If it is, use {Flag('from', other)}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     check_names(checkpoint, options)
     checkpoint = checkpoint.replace(
@@ -209,7 +210,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
             "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
-            ".safetensors or tables of C with --layout",
+            f".safetensors or tables of C with {Flag('layout')}",
             details=[*checkpoint.warnings[:5], *draft.lines(checkpoint.tensors)],
         )
     if not checkpoint.layers:

@@ -16,6 +16,7 @@ from typing import Any
 
 from rnnconvert.core.arguments import nearest, unknown
 from rnnconvert.core.errors import AssumptionWarning, UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.catalogue import OPTIONS, asked_by
 from rnnconvert.files.conservation import Facts
@@ -59,10 +60,9 @@ def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3
 
 
 _MEANT = {
-    "format": "--from (of a file that is read) or --to (of one that is written)", "to": "--to", "from_": "--from", "layer": "--layer",
-    "overwrite": "--force", "float_type": "--dtype",
+    "format": ("from", "to"), "to": ("to",), "from_": ("from",), "layer": ("layer",), "overwrite": ("force",), "float_type": ("dtype",),
 }  # fmt: skip
-"""What people try first, and the flag that they mean."""
+"""What people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
 
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
@@ -100,7 +100,7 @@ class Options:
         for setting in settings:
             key, equals, value = setting.partition("=")
             if not equals:
-                raise UsageError(f"--set {setting}: expected KEY=VALUE, as in --set nonlinearity=relu")
+                raise UsageError(f"{Flag('set', setting)}: expected KEY=VALUE, as in {Setting('nonlinearity', 'relu')}")
             layer, _, name = key.rpartition(":")
             self._add(layer, name, value)
 
@@ -108,7 +108,9 @@ class Options:
         option = OPTIONS.get(key)
         if option is None:
             if key in _MEANT:
-                raise UsageError(f"Unknown option {key!r}. Did you mean {_MEANT[key]}?")
+                raise UsageError(
+                    f"Unknown option {key!r}. Did you mean {' or '.join(str(Flag(name)) for name in _MEANT[key])}?"
+                )
             raise unknown("option", key, OPTIONS)
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
@@ -228,8 +230,8 @@ class Options:
             name = layer or "the file itself"
             if given not in self._insisted:
                 raise UsageError(
-                    f"--set {one}={wanted} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
-                    f"the file is wrong, insist with --set {one}={wanted}!"
+                    f"{Setting(one, wanted)} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
+                    f"the file is wrong, insist with {Setting(one, wanted + '!')}"
                 )
             self._notes.append(f"{name}: {one}={wanted} was taken as you insist; {where} states {value}")
             return wanted
@@ -261,8 +263,8 @@ class Options:
         if count != 2:
             why = "has one direction" if count == 1 else "is read with one function for both directions"
             raise UsageError(
-                f"--set {key}={value} names two functions, forward and backward, but {layer or 'the file itself'} {why}. "
-                f"Name one, as in --set {key}={parts[0]}"
+                f"{Setting(key, value)} names two functions, forward and backward, but {layer or 'the file itself'} {why}. "
+                f"Name one, as in {Setting(key, parts[0])}"
             )
         return parts[number]
 
@@ -314,7 +316,7 @@ class Options:
         for layer, key in self.unused(*sides):
             if (layer, key) in but:
                 continue
-            said = f"--set {layer + ':' if layer else ''}{key}={self._values[layer, key]}"
+            said = str(Setting(key, self._values[layer, key], layer=layer))
             asked = [one or "the file itself" for one in self._asked.get(key, {})]
             if (layer, key) in self._unfit:
                 raise UsageError(
@@ -343,7 +345,7 @@ def assumptions(questions: Iterable[Question]) -> Iterator[str]:
         key = (question.option, question.assumed, question.why, "|".join(question.choices) or "...")
         layers.setdefault(key, []).append(question.layer or "every layer")
     for (option, assumed, why, choices), names in layers.items():
-        yield f"{option}={assumed} for {', '.join(names)}: {why} (--set {option}={choices})"
+        yield f"{option}={assumed} for {', '.join(names)}: {why} ({Setting(option, choices)})"
 
 
 def _asking(key: str) -> str:

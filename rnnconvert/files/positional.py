@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
 from rnnconvert.language.fitting import fits
@@ -81,7 +82,8 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
     """
     if len(found) > MOST:
         return [], [
-            f"its {len(found)} arrays are more than can be searched ({MOST}). Give the places of layers with --set arrays=LAYOUT@PLACE"
+            f"its {len(found)} arrays are more than can be searched ({MOST}). Give the places of layers with "
+            f"{Setting('arrays', 'LAYOUT@PLACE')}"
         ]
     every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
     longest = [0] * len(found)
@@ -97,7 +99,7 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
         more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
         shown = " or ".join([*others, *more])
-        doubts.append(f"arrays may be {first} or {shown}. Choose with --set arrays={choice}")
+        doubts.append(f"arrays may be {first} or {shown}. Choose with {Setting('arrays', choice)}")
     return clear, doubts
 
 
@@ -152,7 +154,7 @@ def check_places(path: Path, home: Home, starts: Sequence[int | None], others: C
         )
         raise UsageError(
             f"{path}: its arrays have no names, and the order of {len(others)} others is unknown: {why}. Convert only the layers "
-            "with --layer, or write a file of arrays by name"
+            f"with {Flag('layer')}, or write a file of arrays by name"
         )
 
 

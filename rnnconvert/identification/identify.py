@@ -18,6 +18,7 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import finite
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
@@ -133,16 +134,18 @@ class Identification:
             if self.verdict == "near":
                 yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
         if len(self.functions) > _SHOWN:
-            yield f"  and {len(self.functions) - _SHOWN} more (--json lists all)"
+            yield f"  and {len(self.functions) - _SHOWN} more ({Flag('json')} lists all)"
         for number, one in enumerate(self.candidates[:_SHOWN]):
             known = ", ".join(one.names[:4]) + (f" and {len(one.names) - 4} more" if len(one.names) > 4 else "")
             yield f"  {number + 1}. {known}: {one.sizes} (score {one.score:g})"
             yield from (f"     for it: {text}" for text in one.evidence)
             yield from (f"     against it: {text}" for text in one.against)
         if len(self.candidates) > _SHOWN:
-            yield f"  and {len(self.candidates) - _SHOWN} more (--json lists all)"
+            yield f"  and {len(self.candidates) - _SHOWN} more ({Flag('json')} lists all)"
         if self.verdict != "candidates":
-            more = "" if self.complete else "; the time ran out before all of it was tried (--seconds gives more)"
+            more = (
+                "" if self.complete else f"; the time ran out before all of it was tried ({Flag('seconds')} gives more)"
+            )
             yield f"  searched: {'; '.join(self.searched)} ({self.tried:,} readings){more}"
         yield from (f"  to decide: {question}" for question in self.questions)
 
@@ -337,7 +340,7 @@ def _left_open(
     if unseen:
         yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
     if verdict == "ambiguous" and not found.complete:
-        yield "more time: --seconds"
+        yield f"more time: {Flag('seconds')}"
     if verdict == "ambiguous" and (unseen or found.complete):
         if len(first.x) < 3:
             yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
@@ -349,13 +352,13 @@ def _left_open(
     elif verdict == "unknown":
         yield "the output of the recurrent layer itself, before any dense layer, and the input as that layer receives it"
         if not found.complete:
-            yield "more time: --seconds"
+            yield f"more time: {Flag('seconds')}"
         yield "fewer arrays: only those of the layer"
 
 
 def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield what would decide between candidates."""
-    yield "one input and what the layer gave for it: --io sample.npz with the arrays x and y"
+    yield f"one input and what the layer gave for it: {Flag('io', 'sample.npz')} with the arrays x and y"
     kinds = {name.partition(".")[2] for one in candidates for name in one.names}
     if any("gru" in kind for kind in kinds):
         yield "of a GRU: whether its reset gate stands before or after the recurrent product"

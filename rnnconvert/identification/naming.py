@@ -13,6 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.printable import in_toml
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.structures import Structure
@@ -163,7 +164,7 @@ def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "foun
     holds += [f'merges = ["{reading.merge}"]'] if reading.merge != "concat" else []
     lines = []
     if reading.reverse:
-        lines.append("# The layer reads from the end: add --set go_backwards=true")
+        lines.append(f"# The layer reads from the end: add {Setting('go_backwards', 'true')}")
     lines += ["[[layout]]", f'name = "{layout.name}"', f'kind = "{layout.kind}"', f'gates = "{layout.gates}"']
     lines += [f"reset_after = {str(cell.reset_after).lower()}"] if cell.kind == "gru" else []
     lines += [f'coupled = "{layout.coupled}"'] if layout.coupled else []

@@ -21,6 +21,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Outputs, Reading, Reference
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.rewrites import each
 
@@ -351,7 +352,7 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
     if needed > _memory():
         raise UsageError(
             f"{time} steps of {batch} sequences would take about {needed / 1e9:,.0f} GB for {quoted(stack.name)}, but this machine has "
-            f"{_memory() / 1e9:,.0f}. Ask for fewer with --time and --batch"
+            f"{_memory() / 1e9:,.0f}. Ask for fewer with {Flag('time')} and {Flag('batch')}"
         )
     strange = [name for name in names if name not in CASES]
     if strange:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.printable import called
+from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.language.layout import System
 from rnnconvert.models.model import Model, Unit, weight_shape
@@ -81,7 +82,7 @@ def _unsaid(one: Pair) -> Iterator[Difference]:
                 continue
             fix = (
                 f"the {side} does not state it, and {usual:g} is the default of such a layer; if they are in fact "
-                f"the same, confirm with --accept {option}"
+                f"the same, confirm with {Flag('accept', option)}"
             )
             yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
             return
@@ -154,13 +155,13 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
         return f"for the same training make the layer with momentum={1 - value:.6g}"
     if option == "batch_first":
         return (
-            f"make the layer with batch_first={value}, or accept the difference, --accept batch_first, if your own code "
+            f"make the layer with batch_first={value}, or accept the difference, {Flag('accept', 'batch_first')}, if your own code "
             "swaps the axes"
         )
     if option == "padding":
-        return f"pad as the source does ({value}), or accept the difference, --accept padding, if your own code pads"
+        return f"pad as the source does ({value}), or accept the difference, {Flag('accept', 'padding')}, if your own code pads"
     if option in _ELSEWHERE:
-        return f"make the layer with {word}={value!r}, or accept the difference, --accept {option}, if your own code does it"
+        return f"make the layer with {word}={value!r}, or accept the difference, {Flag('accept', option)}, if your own code does it"
     verb = "for the same training make" if option in _TRAINING else "make"
     shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
     return f"{verb} the layer with {word}={shown}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +11,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import accepting
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import pattern
@@ -54,21 +54,18 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
     for one in pairs:
         try:
             if one.target.stack is not None:
-                _recurrent(filling, one, target, tuple(accepted), orders)
+                with accepting(ACCEPTS):  # what a conversion is told by a setting, a transplant is told by accept
+                    _recurrent(filling, one, target, tuple(accepted), orders)
             elif one.kind == "array":
                 _array(filling, one, target, source)
             else:
                 _plain(filling, one, target, source, orders)
         except (RnnConvertError, _Misfit) as error:
-            filling.problems.append(_TAKE_OVER.sub(r"--accept \1", str(error.args[0])) + _other_way(error, target))
+            filling.problems.append(str(error.args[0]) + _other_way(error, target))
     _ties(filling, target)
     if target.hinders is not None:
         filling.problems += target.hinders(filling.arrays)
     return filling
-
-
-# What a conversion is told with --set, a transplant is told with accept.
-_TAKE_OVER = re.compile(rf"--set ({'|'.join(ACCEPTS)})=\w+")
 
 
 def _other_way(error: Exception, target: Model) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag, FlattenAs
 from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
 from rnnconvert.models.pairing import Pair
@@ -49,8 +50,8 @@ def orders(flatten: Flatten) -> dict[str, str]:
     for side, order in found.items():
         if side in ORDERS and not order and isinstance(flatten, str):
             raise UsageError(
-                f"{side!r} does not name a side. Use --flatten target={side} for the model that is filled, "
-                f"--flatten source={side} for the one that fills it, or both"
+                f"{side!r} does not name a side. Use {FlattenAs(target=side)} for the model that is filled, "
+                f"{FlattenAs(source=side)} for the one that fills it, or both"
             )
         if side not in SIDES or order not in ORDERS:
             raise UsageError(
@@ -144,8 +145,10 @@ class Flattening:
             if self.nothing and (ours or theirs):
                 shows = self.target.title if ours else self.source.title
                 raise UsageError(
-                    f"--flatten none says that nothing is flattened, but {shows} shows that what {quoted(one.target.name)} reads or "
-                    f"gives is. Say how the other flattens: --flatten {'source' if ours else 'target'}=channels_first or channels_last"
+                    f"{Flag('flatten', 'none')} says that nothing is flattened, but {shows} shows that what "
+                    f"{quoted(one.target.name)} reads or "
+                    "gives is. Say how the other flattens: "
+                    f"{FlattenAs(**{'source' if ours else 'target': 'channels_first'})} or channels_last"
                 )
             if self.nothing:
                 return None
@@ -156,7 +159,7 @@ class Flattening:
             raise UsageError(
                 f"{quoted(one.target.name)} reads values of a flattened convolution together with others, {_said(theirs)} in the "
                 f"source and {_said(ours)} in the target, which cannot be reordered here. Flatten {_said(theirs)} in the "
-                f"target, and confirm with --flatten target={theirs}"
+                f"target, and confirm with {FlattenAs(target=theirs)}"
             )
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
@@ -221,12 +224,12 @@ class Flattening:
             seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
                 "gives {} values that seem to be cut into {}"
             )  # fmt: skip
-            said = " ".join(f"--flatten {side}=channels_first" for side, _ in hidden)
+            said = FlattenAs(**{side: "channels_first" for side, _ in hidden})
             raise UsageError(
                 f"{quoted(one.target.name)} {seem.format(width, channels)} channels, and {side} "
                 f"in which order. Give it with {said} (all places of one channel, then the next: "
                 f"{_with('channels_first')}) or channels_last (all channels of one place: {_with('channels_last')}), or "
-                "--flatten none if nothing is flattened there"
+                f"{Flag('flatten', 'none')} if nothing is flattened there"
             )
         self._used |= {side for side, _, order in sides if not order}
         return ours or self.told["target"], theirs or self.told["source"]

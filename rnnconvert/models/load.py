@@ -20,6 +20,7 @@ from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array, byte_bounds
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag, FlattenAs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
@@ -151,7 +152,9 @@ def transplant_file(
     """
     only_replace(Path(output), force or dry_run)
     if dry_run and inputs is not None:
-        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+        raise UsageError(
+            f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}"
+        )
     watch(f"reading {source}")
     giving = model_of(source, source_format, tuple(settings), **options)
     watch(f"reading {into}")
@@ -269,9 +272,9 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Differe
         if name not in (*met, ALL):
             near = difflib.get_close_matches(name, met, 1)
             hint = f"Did you mean {near[0]!r}? " if near else f"These differ: {', '.join(sorted(met))}. " if met else ""
-            raise UsageError(f"--accept {name} decides nothing: no layer differs in it. {hint}Leave it out.")
+            raise UsageError(f"{Flag('accept', name)} decides nothing: no layer differs in it. {hint}Leave it out.")
     for side in flattening.unused():
-        said = "--flatten " + (NONE if side == NONE else f"{side}={flattening.told[side]}")
+        said = Flag("flatten", NONE) if side == NONE else FlattenAs(**{side: flattening.told[side]})
         raise UsageError(
             f"{said} decides nothing: no layer reads or gives the values of a flattened convolution"
             f"{'' if side == NONE else f' whose order in the {side} is asked for'}. Leave it out."
@@ -315,7 +318,7 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
     ]
     problems += [
         f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}); to leave it out, "
-        "use --partial, which leaves out what does not fit"
+        f"use {Flag('partial')}, which leaves out what does not fit"
         for unit in found.unused
         if not source.memory(unit.arrays) <= used
     ]
@@ -325,9 +328,9 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
 def _or_in_order(target: Model, source: Model) -> str:
     model = target if target.alphabet else source if source.alphabet else None
     if model is None:
-        return "or use --trust-order to take them in order"
+        return f"or use {Flag('trust-order')} to take them in order"
     return (
-        f"or use --trust-order to take them in order, which in {model.title} is alphabetical and does not show "
+        f"or use {Flag('trust-order')} to take them in order, which in {model.title} is alphabetical and does not show "
         "the model's own order"
     )
 

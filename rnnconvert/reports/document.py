@@ -10,12 +10,16 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import json_of
+from rnnconvert.core.remedies import Command
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL, Verdict
 from rnnconvert.reports.schema import NAME, ordered, problems
 from rnnconvert.reports.words import DIFFERENT, Document, blocks, every_run, tally
 
 _CONSTANTS = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}
-_REMEDY = "Give the JSON report that `rnnconvert verify --report FILE.json` wrote."
+
+
+def _remedy() -> str:
+    return f"Give the JSON report that `{Command('verify', report='FILE.json')}` wrote."
 
 
 def to_json(document: Document) -> str:
@@ -36,12 +40,12 @@ def read(path: str | os.PathLike[str]) -> Document:
     except UnreadableError:
         raise
     except ValueError as error:
-        raise UnreadableError(path, f"it is not JSON: {error}", _REMEDY) from None
+        raise UnreadableError(path, f"it is not JSON: {error}", _remedy()) from None
     if not isinstance(document, dict) or document.get("schema") != NAME:
         found = document.get("schema") if isinstance(document, dict) else None
-        raise UnreadableError(path, f"it is not a report: its schema is {found!r}, expected {NAME!r}", _REMEDY)
+        raise UnreadableError(path, f"it is not a report: its schema is {found!r}, expected {NAME!r}", _remedy())
     for problem in problems(document):
-        raise UnreadableError(path, f"it is not a report: {problem}", _REMEDY)
+        raise UnreadableError(path, f"it is not a report: {problem}", _remedy())
     contradiction = _contradiction(document)
     if contradiction:
         raise UnreadableError(path, f"it contradicts itself: {contradiction}", "It was changed after it was written.")

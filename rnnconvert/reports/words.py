@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core import verdict as verdicts
 from rnnconvert.core.printable import abridged
+from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED, Verdict
 
 Document = dict[str, Any]
@@ -351,7 +351,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     if named and named[0]["kind"] == "run":
         return "The weights are right. Change how the model is run.", ""
     if named and str(named[0].get("fault", "")).startswith(ROUNDED):
-        return "If that is meant, allow what it costs: --atol and --rtol.", ""
+        return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
     if named and named[0].get("fault") == OTHER_NUMBERS:
         return "No layout is wrong: make sure that both files are of one training.", ""
     if (
@@ -359,7 +359,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
         and "B" in paths
         and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"])
     ):
-        return "To fix", shlex.join(["rnnconvert", "convert", paths["A"], paths["B"], "--force"])
+        return "To fix", Command("convert", paths["A"], paths["B"], force=True).flags
     return "", ""
 
 

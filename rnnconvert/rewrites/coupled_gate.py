@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.core.arrays import Source
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import GATE_PARTS, Direction, Key
 from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import deferred
@@ -27,7 +28,7 @@ def _obstacle(direction: Direction) -> Obstacle | None:
         return Obstacle(
             "coupled gates",
             f"1 - act(clip(a)) = act(clip(-a)) holds for symmetric bounds, not for {uneven[0]}",
-            "If your activations never reach the bound, confirm with --set clip=none.",
+            f"If your activations never reach the bound, confirm with {Setting('clip', 'none')}.",
         )
     return None
 

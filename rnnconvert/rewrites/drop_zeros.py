@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, Direction
 from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import drop
@@ -32,13 +33,13 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
         return Obstacle(
             "biases",
             f"it adds none, but {part} of gate {gate} is as large as {value:.6g}",
-            "Convert to a format that has them, or choose another mode of biases (--set bias_mode=double).",
+            f"Convert to a format that has them, or choose another mode of biases ({Setting('bias_mode', 'double')}).",
         )
     if part in _DROPPED:
         return Obstacle(
             "a learned initial state",
             f"{part} is as large as {value:.6g}, but the target starts from zero unless the call gives a state",
-            "Pass it at every call, and confirm with --set initial_state=call.",
+            f"Pass it at every call, and confirm with {Setting('initial_state', 'call')}.",
         )
     return Obstacle(part, "a matrix that is left out does not count as zeros")
 

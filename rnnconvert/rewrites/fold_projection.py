@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.rewrites.arrays import mixed
@@ -40,14 +41,14 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
             return Obstacle(
                 "a projection with a learned initial state",
                 "folding needs an m_0 with P m_0 = h_0, which may not exist",
-                f"Convert to {_projecting()}, whose LSTM has projections, with --set initial_state=call.",
+                f"Convert to {_projecting()}, whose LSTM has projections, with {Setting('initial_state', 'call')}.",
             )
         for clip in direction.cell.clips:
             if clip.kind == "projection" and np.isfinite([clip.low, clip.high]).any():
                 return Obstacle(
                     f"a clip ({clip})",
                     "it computes h' = clip(P m), and a bound on P m is not a bound on m",
-                    "If your activations never reach the bound, confirm with --set clip=none.",
+                    f"If your activations never reach the bound, confirm with {Setting('clip', 'none')}.",
                 )
     below = [layer for layer in stack.layers[:-1] if stack.join == "layer" and len(layer.directions) == 2]
     for layer in below:
@@ -55,13 +56,13 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
             return Obstacle(
                 "projected directions joined by mul",
                 "a product of projections is not a matrix times a product, as folding into the layer above requires",
-                "Split the stack into layers: --set stack=split.",
+                f"Split the stack into layers: {Setting('stack', 'split')}.",
             )
         if layer.merge in ("sum", "ave"):
             return Obstacle(
                 f"projected directions joined by {layer.merge}",
                 "folding needs the layer above to read them side by side",
-                "Split the stack into layers: --set stack=split.",
+                f"Split the stack into layers: {Setting('stack', 'split')}.",
             )
     return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.running import child
 from rnnconvert.running.registry import Executor
 
@@ -66,7 +67,8 @@ class Process:
         if answer is None and self._late:
             self._child.wait()
             raise ExecutorError(
-                self.executor.name, f"it did not answer within {self._late:g} s. Give it more with --timeout SECONDS"
+                self.executor.name,
+                f"it did not answer within {self._late:g} s. Give it more with {Flag('timeout')} SECONDS",
             )
         if answer is None:
             raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())

@@ -20,6 +20,7 @@ from typing import Any
 from rnnconvert.containers.files import replacing
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable, unwritable
+from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.running import child
 
@@ -185,13 +186,13 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
     if module:
         variants = _variants(module)
         if not like and len(variants) != 1:
-            raise UsageError(f"{module} has several variants: {', '.join(variants)}. Choose one with --like")
+            raise UsageError(f"{module} has several variants: {', '.join(variants)}. Choose one with {Flag('like')}")
         made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
     else:
         original = built_in().get(like or name)
         if original is None:
             raise UsageError(
-                f"Unknown built-in executor {like or name!r} for {python}. Choose one with --like: "
+                f"Unknown built-in executor {like or name!r} for {python}. Choose one with {Flag('like')}: "
                 f"{', '.join(built_in())}"
             )
         made = Executor(name, original.module, original.variant, python)

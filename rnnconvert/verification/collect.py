@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
-import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from rnnconvert.comparison.stating import unshared
 from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.core.verdict import Limit, not_chosen
 from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
@@ -207,7 +207,7 @@ def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
         except ValueError as error:
             raise UsageError(
                 f"{model.path} has the layers {', '.join(pieces)}, but the results have one, {name!r}: they cannot be joined "
-                f"({error}). Choose one with --layer."
+                f"({error}). Choose one with {Flag('layer')}."
             ) from None
         return
     for name, stack in model.layers.items():
@@ -219,7 +219,7 @@ def _assumed(models: Iterable[Checkpoint]) -> Iterator[str]:
         for question in model.questions:
             yield (
                 f"{model.path} does not state {question.option}: {question.assumed} was assumed for "
-                f"{question.layer or 'every layer'} (--set {question.option}=...)"
+                f"{question.layer or 'every layer'} ({Setting(question.option, '...')})"
             )
 
 
@@ -301,7 +301,7 @@ def _unused(plan: Plan) -> Iterator[str]:
             if names:
                 yield (
                     f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "
-                    f"compared with recorded outputs by rnnconvert diagnose FILE --io {shlex.quote(plan.inputs)}"
+                    f"compared with recorded outputs by {Command('diagnose', 'FILE', io=plan.inputs)}"
                 )
 
 

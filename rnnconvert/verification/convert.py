@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import NotEqualError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.convert import Target, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.options import Options, as_settings
@@ -53,7 +54,9 @@ def convert(
     if verify is False:
         return convert_file(source, source_format, written, Options(options, settings))
     if dry_run:
-        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+        raise UsageError(
+            f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}"
+        )
     from rnnconvert.verification.proved import convert_verified
 
     words, plan = (*as_settings(options), *settings), None if verify is True else verify

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.convert import Target
 from rnnconvert.files.summary import Summary
 from rnnconvert.identification import sample
@@ -39,7 +40,8 @@ def convert_identified(
     function = found.functions[0]
     if not function.layout:
         raise UsageError(
-            "no layout describes these arrays, whose layer reads its input unweighted. Read them with --from; they have the layout "
+            f"no layout describes these arrays, whose layer reads its input unweighted. Read them with {Flag('from')}; "
+            "they have the layout "
             f"{' or '.join(function.names[:3]) or 'of no known format'}"
         )
     described = layout_file.parsed(function.layout, Path("found.toml"))

@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
 from rnnconvert.verification.results import LayerResults, Model, Results
@@ -42,7 +43,7 @@ def merged(one: Results, other: Results) -> Results:
         met.add(beside.name)
         if not _same_cases(layer.cases, beside.cases):
             raise UsageError(
-                f"{name!r} had different inputs in the two results. Run one with --load-inputs of the other"
+                f"{name!r} had different inputs in the two results. Run one with {Flag('load-inputs')} of the other"
             )
         if same:
             _same_truth(layer, beside)
@@ -68,7 +69,7 @@ def merged(one: Results, other: Results) -> Results:
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
         raise UsageError(
-            f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with --layer"
+            f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with {Flag('layer')}"
         )
     return found
 

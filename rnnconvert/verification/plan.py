@@ -8,6 +8,7 @@ from typing import Any
 
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.judging.cases import USUAL
 from rnnconvert.verification.results import Results
 
@@ -81,12 +82,12 @@ class Plan:
 
 
 FLAGS = {
-    "cases": "--case", "batch": "--batch", "time": "--time", "lengths": "--lengths", "seed": "--seed",
-    "gradients": "--gradients", "inputs": "--inputs", "given": "--load-inputs", "pairs": "--pair", "layers": "--layer",
-    "on": "--on", "settings": "--set", "settings_a": "--set-a", "settings_b": "--set-b", "format_a": "--from-a",
-    "format_b": "--from-b", "timeout": "--timeout",
+    "cases": "case", "batch": "batch", "time": "time", "lengths": "lengths", "seed": "seed",
+    "gradients": "gradients", "inputs": "inputs", "given": "load-inputs", "pairs": "pair", "layers": "layer",
+    "on": "on", "settings": "set", "settings_a": "set-a", "settings_b": "set-b", "format_a": "from-a",
+    "format_b": "from-b", "timeout": "timeout",
 }  # fmt: skip
-"""The fields of a plan that decide what is run, and how the command line spells them."""
+"""The fields of a plan that decide what is run, and the options of the command line that set them."""
 
 
 def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
@@ -102,7 +103,7 @@ def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
             and (not isinstance(said, Sequence) or list(said) != list(default or ()))
             and said != default
         ):
-            raise UsageError(f"{name} ({FLAGS[name]}) decides nothing: {why}. Leave it out.")
+            raise UsageError(f"{name} ({Flag(FLAGS[name])}) decides nothing: {why}. Leave it out.")
 
 
 def check(plan: Plan, models: int) -> None:

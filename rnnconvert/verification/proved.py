@@ -10,6 +10,7 @@ from pathlib import Path
 from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, show_as, shown, unwritable
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
@@ -105,8 +106,8 @@ def _nothing_taken_over(settings: Sequence[str]) -> None:
     for name, (value, meaning) in ACCEPTS.items():
         if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.layers()):
             raise UsageError(
-                f"--set {name}={value} means that {meaning}: the file by itself does not compute what the source does, "
-                f"and cannot be verified against it. Convert without --verify."
+                f"{Setting(name, value)} means that {meaning}: the file by itself does not compute what the source does, "
+                f"and cannot be verified against it. Convert without {Flag('verify')}."
             )
 
 
@@ -116,7 +117,7 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
     if folded:
         raise UsageError(
             f"{path} was not written: the projection of {folded[0] or 'its layer'} is folded there, and a matrix follows the "
-            "layer, which a comparison of layers does not include. Convert without --verify, and compare both models' outputs; "
+            f"layer, which a comparison of layers does not include. Convert without {Flag('verify')}, and compare both models' outputs; "
             f"or choose {registry.holding(lambda layout: 'projection' in layout.part_names)}, whose LSTM has projections."
         )
 

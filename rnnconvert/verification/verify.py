@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import diagnosis, mutations
@@ -186,7 +187,8 @@ def command_of(
         elif one is not None:
             words.append(os.fspath(one))
     usual = Plan()
-    for name, flag in FLAGS.items():
+    for name, option in FLAGS.items():
+        flag = f"--{option}"
         given: Any = getattr(plan, name)
         if name == "given" or given is None or given == getattr(usual, name):
             continue
@@ -341,7 +343,7 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
             cases = [case for case in kept.cases if case.name in _compared(layer)]
             said = "" if not found or shows(a, b, cases) else (
                 f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
-                "called equal. If it never matters, remove it from one of them (a clip: --set-a clip=none)"
+                f"called equal. If it never matters, remove it from one of them (a clip: {Setting('clip', 'none', side='a')})"
             )  # fmt: skip
         if said:
             document["verdict"] = NOT_COMPARED

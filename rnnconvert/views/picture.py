@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.printable import called, printable
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.version import requirement
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.views.measured import Histogram, Part, Way, measured
@@ -44,7 +45,7 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
         raise UsageError(f"{title}: there are no recurrent layers to draw")
     if count > _ROWS:
         raise UsageError(
-            f"{title}: a picture shows up to {_ROWS} directions of layers, and there are {count}. Choose layers with --layer, or "
+            f"{title}: a picture shows up to {_ROWS} directions of layers, and there are {count}. Choose layers with {Flag('layer')}, or "
             "write a page: -o view.html"
         )
     work = Work()

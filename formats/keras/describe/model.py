@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.export.calls import Call
@@ -297,7 +298,7 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
         return chosen.path, (chosen.warning,) if chosen.warning else ()
     if not is_architecture(architecture.stated(path)[0]):
         raise UsageError(
-            f"{path} holds weights without a model. Hand in the model as model.to_json wrote it, with --config{chosen.hint}"
+            f"{path} holds weights without a model. Hand in the model as model.to_json wrote it, with {Flag('config')}{chosen.hint}"
         )
     return None, ()
 

@@ -20,6 +20,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
@@ -166,7 +167,7 @@ def read(path: Path, beside: Path | None = None) -> Old:
         arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without --whole"
+            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without {Flag('whole')}"
         )
     top = tree(config)
     if not top.is_model or not top.entry.own:

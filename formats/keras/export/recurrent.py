@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import helper
 
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.export.layers import Builder, EmitAll, Facts, Value, refuse
@@ -77,7 +78,8 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
         facts.get(key)
     if facts.get("stateful", False):
         raise refuse(facts.name, "stateful = True", "its states last from one call to the next, and the graph keeps none",
-                     "Convert the layer alone, with its states as inputs and outputs (--stateful), or build it without.")  # fmt: skip
+                     f"Convert the layer alone, with its states as inputs and outputs ({Flag('stateful')}), or build it "
+                     "without.")  # fmt: skip
     facts.need("time_major", False)
     facts.need("num_constants", None)
     old, name = facts.old, facts.name

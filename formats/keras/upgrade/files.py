@@ -18,6 +18,7 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade.compile import compiled
@@ -208,14 +209,15 @@ def _config(
 ) -> Mapping[str, Any]:
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
     if config is not None and beside is not None:
-        raise UsageError(f"{source} holds its model's configuration. Leave out --config")
+        raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if beside is not None:
         source = beside
         config, version = architecture.stated(beside)
         config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
     if config is None and beside is None:
         raise UsageError(
-            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with --config, or convert the weights: "
+            f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with "
+            f"{Flag('config')}, or convert the weights: "
             "rnnconvert convert OLD NEW.weights.h5"
         )
     if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):

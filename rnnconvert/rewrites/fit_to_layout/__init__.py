@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step
@@ -49,7 +50,7 @@ def fit_to_layout(
         raise RefusedError(
             "two directions or layers of different kinds", layouts[0].framework,
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
-            "Split them: --set directions=split or --set stack=split.", stack.name,
+            f"Split them: {Setting('directions', 'split')} or {Setting('stack', 'split')}.", stack.name,
         )  # fmt: skip
     work = Work(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)
     settled = mixed and work.layout.holds.mixed_directions

@@ -8,6 +8,7 @@ import numpy as np
 
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -163,7 +164,7 @@ def _check_clip(work: Work, clip: Clip) -> None:
     holds = work.layout.holds
     if clip in holds.fixed_clips or not np.isfinite([clip.low, clip.high]).any():
         return
-    remedy = "If your activations never reach the bound, confirm with --set clip=none."
+    remedy = f"If your activations never reach the bound, confirm with {Setting('clip', 'none')}."
     if clip.kind not in holds.open_clips:
         always = [str(one) for one in holds.fixed_clips if one.kind == clip.kind]
         kinds = (*holds.open_clips, *(one.kind for one in holds.fixed_clips))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
 from rnnconvert.rewrites.fit_to_layout.work import Work
@@ -28,7 +29,7 @@ def unconvertible(work: Work) -> None:
     for one in work.stack.unconvertible:
         value, meaning = ACCEPTS[one.option]
         if one.option not in work.accepted:
-            remedy = f"Take it over with --set {one.option}={value}: {meaning}."
+            remedy = f"Take it over with {Setting(one.option, value)}: {meaning}."
             raise work.refuse(one.feature, one.reason, remedy)
         work.steps.append(Step(one.option, work.stack.name, f"{one.feature} left to the caller", True))
     work.stack = work.stack.replace(unconvertible=())
@@ -38,8 +39,10 @@ def directions(work: Work) -> None:
     """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
-        flip = "" if holds.reverse else ", and flip what the backward one reads: --set reverse=flipped"
-        raise work.refuse("two directions", "the target reads one way", f"Split them: --set directions=split{flip}.")
+        flip = "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}"
+        raise work.refuse(
+            "two directions", "the target reads one way", f"Split them: {Setting('directions', 'split')}{flip}."
+        )
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     usual = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
@@ -64,7 +67,7 @@ def directions(work: Work) -> None:
 def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) -> None:
     """Return the stack as one that reads forward, if the caller flips its sequences."""
     if option not in work.accepted:
-        raise work.refuse(feature, reason, f"{remedy}, and confirm with --set {option}={ACCEPTS[option][0]}.")
+        raise work.refuse(feature, reason, f"{remedy}, and confirm with {Setting(option, ACCEPTS[option][0])}.")
     work.stack = flipped(work.stack)
     work.steps.append(Step(option, work.stack.name, "direction left to the caller: flip the sequences", True))
 
@@ -78,7 +81,7 @@ def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
     return work.refuse(
         feature, f"{reason}, but these read {ways}",
         f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every "
-        "direction reads its own way; or split the stack: --set stack=split.",
+        f"direction reads its own way; or split the stack: {Setting('stack', 'split')}.",
     )  # fmt: skip
 
 
@@ -101,8 +104,8 @@ def joins(work: Work) -> None:
             raise work.refuse(
                 f"directions joined by {layer.merge}",
                 f"layer {index} gives {_MERGES[layer.merge]}, but the target concatenates",
-                "Join the halves of the output yourself and confirm with --set merge=concat." if last else
-                "Split the stack into layers: --set stack=split.",
+                f"Join the halves of the output yourself and confirm with {Setting('merge', 'concat')}." if last else
+                f"Split the stack into layers: {Setting('stack', 'split')}.",
             )  # fmt: skip
         work.steps.append(Step("merge", stack.name, f"joining by {layer.merge} left to the caller", True))
         work.stack = side_by_side(work.stack)
@@ -117,12 +120,14 @@ def alike(work: Work) -> None:
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)) if not work.retyped else ():
         raise work.refuse(
-            f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", "Choose one with --dtype."
+            f"the element type {dtype}",
+            f"the target has {', '.join(holds.dtypes)}",
+            f"Choose one with {Flag('dtype')}.",
         )
     if len(dtypes) > 1:
         raise work.refuse(
             "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, but the target computes in one",
-            "Split them: --set stack=split or --set directions=split; or convert one at a time with --layer.",
+            f"Split them: {Setting('stack', 'split')} or {Setting('directions', 'split')}; or convert one at a time with {Flag('layer')}.",
         )  # fmt: skip
     if holds.mixed_directions or stack.uniform:
         return
@@ -131,7 +136,7 @@ def alike(work: Work) -> None:
     raise work.refuse(
         f"{layers} that differ" + (f" in {', '.join(unlike)}" if unlike else ""),
         "; ".join(sorted({repr(d)[11:-1] for d in work.every(lambda d: True)})) + " cannot share one set of arrays",
-        "Split them: --set stack=split or --set directions=split.",
+        f"Split them: {Setting('stack', 'split')} or {Setting('directions', 'split')}.",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Layer
 from rnnconvert.language import registry
 from rnnconvert.rewrites import (
@@ -165,7 +166,7 @@ def _bias_mode(work: Work) -> None:
     if wanted not in ("both", "input"):
         raise work.refuse(
             "these biases", f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
-            "Ask for two: --set bias_mode=double.",
+            f"Ask for two: {Setting('bias_mode', 'double')}.",
         )  # fmt: skip
     if wanted == "input":
         _one_bias(work)
