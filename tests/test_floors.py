@@ -41,7 +41,12 @@ DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnn
 """What layouts may import: they are data."""
 NEIGHBOURS = {
     **dict.fromkeys(  # whole Keras models, and our torch modules, are written as ONNX files
-        ("formats.keras.export.files", "formats.keras.export.recurrent", "formats.pytorch.module_onnx"),
+        (
+            "formats.keras.export.files",
+            "formats.keras.export.layers",
+            "formats.keras.export.recurrent",
+            "formats.pytorch.module_onnx",
+        ),
         "rnnconvert.formats.onnx",
     ),
 }

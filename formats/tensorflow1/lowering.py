@@ -19,7 +19,8 @@ from rnnconvert.containers.graph_def import Function, Graph, Node
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.operations import DOMAIN, PASSING, Step
+from rnnconvert.formats.tensorflow1.operations import DOMAIN, Step
+from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import OPSET, Block, Loop, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 

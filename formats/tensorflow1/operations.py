@@ -12,14 +12,10 @@ import numpy as np
 from rnnconvert.containers.graph_def import Node
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import INTEGER, Block, Rule
 
 DOMAIN = "tensorflow"
-PASSING = (
-    "Identity", "StopGradient", "Snapshot", "EnsureShape", "PreventGradient", "CheckNumerics", "ReadVariableOp",
-    "TensorListFromTensor", "PlaceholderWithDefault",
-)  # fmt: skip
-"""Operations whose output is their first input."""
 _SAME = {
     **dict.fromkeys(PASSING, "Identity"),
     "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Relu": "Relu", "Elu": "Elu", "Selu": "Selu", "Softsign": "Softsign",

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.kinds import COMPARED
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.graphs.program.rules import COMPARED
 from rnnconvert.graphs.program.scopes import Scope
 
 _SPECIAL: Mapping[str, tuple[float, ...]] = {

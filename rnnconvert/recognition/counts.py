@@ -9,23 +9,16 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError
+from rnnconvert.graphs.program.kinds import ALIKE, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
-from rnnconvert.graphs.program.scopes import SHAPES, Scope, behind
+from rnnconvert.graphs.program.scopes import Scope, behind
 from rnnconvert.graphs.program.shapes import Shapes
 
 _FOLLOWED = 500
 _NODES = 200
 OTHERS = (1009, 1)
 """Lengths of an axis that has nothing to do with the layer: longer than any trial, and as short as can be."""
-_SAME = (
-    "Identity", "Cast", "Dropout", "Relu", "Tanh", "Sigmoid", "Neg", "Exp", "Abs", "Sqrt", "Elu", "LeakyRelu", "Selu", "Softmax", "Clip",
-    "Softplus", "Softsign", "HardSigmoid", "LogSoftmax", "Erf", "Gelu", "LayerNormalization", "BatchNormalization", "ReverseSequence",
-    "QuantizeLinear", "DequantizeLinear", "Reciprocal", "Log", "Not", "Floor", "Ceil", "Round", "PRelu",
-)  # fmt: skip
-"""Operators that give a value of the shape of their first one."""
-_SPREAD = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where", "Equal", "Less", "Greater", "And", "Or")
-
 Place: TypeAlias = "tuple[Scope, str, int]"
 """An axis of a value: its graph, its name, and the axis."""
 
@@ -54,12 +47,12 @@ def _before(
     if node.domain or not node.inputs:
         return None
     kind, attributes, first = node.kind, scope.attributes(node), node.inputs[0]
-    if kind in _SAME:
+    if kind in ALIKE:
         return (first, axis) if index == 0 else None
     if kind == "Transpose":
         order = attributes.get("perm", [])
         return (first, order[axis]) if axis < len(order) else None
-    if kind in _SPREAD:
+    if kind in SPREAD:
         return _spread(scope, shapes, node, axis, shapes.dims(scope, name))
     if kind == "MatMul":
         matrix, dims = shapes.dims(scope, node.inputs[1]), shapes.dims(scope, name)
@@ -148,7 +141,7 @@ def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int
     for count, (own, node) in enumerate(behind(scope, name), 1):
         if node is None or count > _NODES:
             raise UnmatchedError(f"{own!r}, an input of the model, decides when it ends")
-        if node.kind in SHAPES:
+        if node.kind in MEASURING:
             given[own] = _sizes(scope, shapes, node, lengths, other)
         else:
             kept.add(node)

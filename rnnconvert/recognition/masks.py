@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import REPEATING
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.expression import FORWARD
 from rnnconvert.recognition.recognised import Mask
 
-_WIDENING = ("Identity", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape")
+_WIDENING = ("Identity", *REPEATING, "Unsqueeze", "Squeeze", "Reshape")
 _COMPARING: Mapping[tuple[str, int], bool] = {
     ("Less", 0): False, ("Greater", 1): False, ("GreaterOrEqual", 0): True, ("LessOrEqual", 1): True,
 }  # fmt: skip

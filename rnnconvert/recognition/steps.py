@@ -9,6 +9,7 @@ import numpy as np
 
 from rnnconvert.core.weights import Direction
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import CUTTING
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
@@ -307,7 +308,7 @@ def _symmetric(graph: Graph, before: str, made: Weights, size: int) -> bool:
     return not _given(graph, before) or _given(graph, origin.value)
 
 
-_MOVES = ("Slice", "Squeeze", "Split", "Reshape", "Gather", "Unsqueeze", "Transpose", "Identity", "Cast")
+_MOVES = (*CUTTING, "Split", "Reshape", "Identity", "Cast")
 
 
 def _given(graph: Graph, name: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import COMPARED, SAME
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.products import Product, product_of
 from rnnconvert.graphs.program.scopes import Scope
@@ -31,8 +32,8 @@ from rnnconvert.recognition.expression import (
 )
 
 _FLOATS = tuple(FLOATS.values())
-_SAME = ("Identity", "Dropout", "Cast")
-_MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")
+_SAME = (*SAME, "Cast")
+_MASKS = ("Where", *COMPARED, "Not", "And", "Or")
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
 _DEEPEST = 400
 _MOST = 1 << 24
@@ -164,7 +165,7 @@ class Tracer:
 
     def _passed(self, scope: Scope, node: Operation) -> str:
         """Return what a node gives on as it is, by name; "" for one that does anything."""
-        if node.kind in ("Identity", "Dropout"):
+        if node.kind in SAME:
             return str(node.inputs[0])
         if factor := _times_one(scope, node):
             return factor

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError
+from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 
 _TURNING = ("Slice", "ReverseSequence", "Gather", "ReverseV2")
-_PASSING = ("Identity", "Cast", "Dropout", "Transpose")
+_PASSING = (*SAME, "Cast", "Transpose")
 _FOLLOWED = 20
 _TRIED = ((5, 3), (2, 4), (100_003, 2), (2, 100_003))
 """Lengths that are tried for axes that a graph leaves open."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 import numpy as np
 
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.expression import Origin
@@ -110,7 +111,7 @@ def same(graph: Graph, name: str) -> Iterator[str]:
         if node.domain:
             return
         widens = node.kind == "Cast" and graph.scope.attributes(node)["to"] in _WIDE
-        if widens or node.kind in ("Identity", "Dropout"):
+        if widens or node.kind in SAME:
             name = node.inputs[0]
             continue
         chosen = graph.shapes.number(graph.scope, node.inputs[0]) if node.kind == "Where" else None

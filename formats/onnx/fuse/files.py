@@ -30,6 +30,7 @@ from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
+from rnnconvert.formats.onnx.proto.nodes import initializer
 from rnnconvert.formats.onnx.proto.program import program as as_program
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope, walk
@@ -276,8 +277,7 @@ class _Work:
         known = {one.name for one in model.graph.initializer}
         for name, array in arrays.items():
             if name not in known:
-                code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
-                model.graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
+                model.graph.initializer.append(initializer(name, array))
         return Graph(model, arrays)
 
 

@@ -12,6 +12,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.onnx.fuse.graph import made, reads
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair
 from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.formats.onnx.proto.nodes import code_of, initializer
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
@@ -47,20 +48,15 @@ def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known:
     return found
 
 
-def _code(dtype: np.dtype) -> int:
-    """Return the number of an element type."""
-    return next(code for code, known in DTYPES.items() if known == dtype.newbyteorder("="))
-
-
 def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> onnx.ValueInfoProto:
     dtypes = {"condition": np.dtype(np.bool_), "count": np.dtype(np.int64)}
     if found.mask is not None:
         dtypes["mask"] = np.dtype(np.int32 if found.mask.rank == 1 else np.bool_)
     stated = shapes.kind(scope, name)
-    code = _code(stated if stated is not None else dtypes.get(kind, found.direction.dtype))
+    code = code_of(stated if stated is not None else dtypes.get(kind, found.direction.dtype))
     known = shapes.number(scope, name) if kind == "known" else None
     if known is not None:
-        return helper.make_tensor_value_info(name, _code(known.dtype), known.shape)
+        return helper.make_tensor_value_info(name, code_of(known.dtype), known.shape)
     if kind == "mask" and found.mask is not None:
         dims = shapes.dims(scope, name)
         return helper.make_tensor_value_info(name, code, list(dims) if dims is not None else [None] * found.mask.rank)
@@ -90,7 +86,7 @@ def _model(
     for name, array in arrays.items():
         if name in used:
             kept[name] = array
-            graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=_code(array.dtype)))
+            graph.initializer.append(initializer(name, array))
     model = onnx.ModelProto(ir_version=max(4, like.ir_version))
     model.opset_import.extend(like.opset_import)
     model.graph.CopyFrom(graph)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnconvert.formats.onnx.whole_model.nodes import read_by
+from rnnconvert.graphs.program.kinds import EACH, SAME
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat
 
-_PLACELESS = (
-    "Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Softplus", "Softsign",
-    "Gelu", "Mish", "Swish", "ThresholdedRelu", "Clip", "Dropout", "Identity", "Cast", "PRelu",
-)  # fmt: skip
+_PLACELESS = (*SAME, "Cast", *EACH)
 _CHANNELS_SECOND = (
     "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
     "InstanceNormalization", "GroupNormalization",

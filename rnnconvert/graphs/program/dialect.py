@@ -11,6 +11,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
 from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
@@ -125,28 +126,13 @@ def _give(applied: Applied) -> Array:
     return np.moveaxis(states[:, None] if use.rank == 3 else states, 0, use.axis)
 
 
-_MOVING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split", "Gather", "Expand")
 _OF_NUMBERS = ("Add", "Sub", "Mul", "Div", "Neg", "Where", "ConstantOfShape", "Constant")
-_OF_ELEMENTS = (
-    "Relu",
-    "Tanh",
-    "Sigmoid",
-    "Exp",
-    "Log",
-    "Sqrt",
-    "Pow",
-    "Abs",
-    "Clip",
-    "Erf",
-    "LeakyRelu",
-    "Elu",
-    "Sign",
-    "Floor",
-    "Ceil",
-)
-"""Operators that are named so that the shape of what they give is known."""
+_FOLDED = (*CUTTING, *RESHAPING, "Expand")
 
 _OPERATORS: Dialect = {
+    **dict.fromkeys((*EACH, "Pow"), Computes()),
+    **dict.fromkeys(_FOLDED, Moves(_fold)),
+    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
     "Identity": SAME,
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
@@ -167,9 +153,6 @@ _OPERATORS: Dialect = {
     "ReduceProd": Computes(
         lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))
     ),
-    **dict.fromkeys(_MOVING, Moves(_fold)),
-    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
-    **dict.fromkeys(_OF_ELEMENTS, Computes()),
 }
 
 DIALECT: Dialect = {

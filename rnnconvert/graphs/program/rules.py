@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.kinds import ALIKE, SPREAD
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
@@ -15,37 +16,6 @@ if TYPE_CHECKING:
     from rnnconvert.graphs.program.shapes import Shapes
 
 Dims = Sequence["int | None"]
-
-COMPARED = {
-    "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal,
-    "Equal": np.equal,
-}  # fmt: skip
-"""Operators that compare."""
-ALIKE = (
-    "Identity", "Cast", "Dropout", "Tanh", "Sigmoid", "Relu", "HardSigmoid", "Softsign", "Softplus", "Elu", "LeakyRelu", "Selu",
-    "ThresholdedRelu", "Exp", "Neg", "Abs", "Sqrt", "Reciprocal", "Clip", "Softmax", "LogSoftmax", "LayerNormalization", "Not",
-    "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "ReverseV2", "PRelu", "Sign",
-    "Affine",
-)  # fmt: skip
-"""Operators whose (first) output has the shape of their first input."""
-SPREAD = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "Min",
-    "Max",
-    "Sum",
-    "Mean",
-    "And",
-    "Or",
-    "Xor",
-    "Mod",
-    "Where",
-    *COMPARED,
-)
-"""Operators whose inputs are spread over one another."""
 
 
 def part(scope: Scope, node: Operation, whole: Array) -> Array:

@@ -10,6 +10,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import MEASURING, MOVING
 from rnnconvert.graphs.program.operations import Body, Operation, Program, Reference, Stored
 
 SCOPES = 10_000
@@ -17,9 +18,6 @@ SCOPES = 10_000
 
 DEPTH = 100
 FOLD_DEPTH = 120
-
-_MOVING = ("Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Concat")
-"""The operations that move numbers without changing any."""
 
 
 class _Model:
@@ -197,7 +195,7 @@ class Scope:
 
     def moves(self, node: Operation, index: int) -> bool:
         """Return whether a node moves the numbers of one of its inputs without changing any."""
-        return not node.domain and node.kind in _MOVING and (index == 0 or node.kind == "Concat")
+        return not node.domain and node.kind in MOVING and (index == 0 or node.kind == "Concat")
 
     def moved(self, name: str, numbers: Callable[[Stored], Array]) -> Array | None:
         """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers
@@ -333,10 +331,6 @@ def walk(program: Program) -> Iterator[Scope]:
             waiting.append(Scope(model, f"{domain}::{name}()", function, None, function.opsets))
 
 
-SHAPES = ("Shape", "Size")
-"""Operators whose numbers are those of a shape."""
-
-
 def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
     """Yield the values that a value is computed from, itself the first, each with the node that gives it.
 
@@ -351,5 +345,5 @@ def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
         producer = scope.producer(own)
         node = None if producer is None else producer[0]
         yield own, node
-        if node is not None and node.kind not in SHAPES:
+        if node is not None and node.kind not in MEASURING:
             waiting += node.inputs

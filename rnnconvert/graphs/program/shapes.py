@@ -11,9 +11,10 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import ALIKE, COMPARED, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Body, Operation, Program, Stored, bodies
 from rnnconvert.graphs.program.products import product_of
-from rnnconvert.graphs.program.rules import ALIKE, COMPARED, SPREAD, Dims, Rule, part
+from rnnconvert.graphs.program.rules import Dims, Rule, part
 from rnnconvert.graphs.program.scopes import Scope
 
 _DEEPEST = 40
@@ -127,7 +128,7 @@ class Shapes:
             node = producer[0]
             kind = node.kind
             attributes = scope.attributes(node)
-            if kind in ("Shape", "Size"):
+            if kind in MEASURING:
                 return np.dtype(np.int64)
             if kind in COMPARED or kind in ("Not", "And", "Or", "Xor"):
                 return np.dtype(np.bool_)

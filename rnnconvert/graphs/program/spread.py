@@ -6,11 +6,11 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import CUTTING, REPEATING
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
-_REPEATING = ("Expand", "Tile")
-_CUTTING = ("Slice", "Gather", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
+_CUTTING = (*CUTTING, "Identity", "Cast")
 _RESHAPING = ("Reshape", "Split")
 """What matters to one number everywhere as little as the others."""
 _SPREAD = 100
@@ -48,14 +48,14 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
         return np.zeros(()) if everywhere(scope, node.inputs[0]) == 0 else None
     if node.kind == "Mul" and any(_integer_zeros(scope, given) for given in node.inputs):
         return np.zeros(())
-    if node.kind not in (*_REPEATING, *_CUTTING, *_RESHAPING) or not node.inputs:
+    if node.kind not in (*REPEATING, *_CUTTING, *_RESHAPING) or not node.inputs:
         return None
     value = spread(scope, node.inputs[0], depth + 1)
     if value is None or (not value.ndim and node.kind != "Cast"):
         return value
     if node.kind in _RESHAPING:
         return None
-    return _repeated(scope, node, value) if node.kind in _REPEATING else _cut(scope, node, value)
+    return _repeated(scope, node, value) if node.kind in REPEATING else _cut(scope, node, value)
 
 
 def _integer_zeros(scope: Scope, name: str) -> bool:
