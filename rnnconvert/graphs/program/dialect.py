@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.operators import Function
+from rnnconvert.graphs.program.computing import reverse_sequence, tile
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
 from rnnconvert.graphs.trace import MOST
@@ -22,12 +24,17 @@ READ, GIVE = "what a layer reads", "what a layer gives"
 
 
 def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
+    call = _call(applied, inputs)
+    results = fold(call)
+    if results is None:
+        raise UnfitError(f"{call.operator} does not take this")
+    return results
+
+
+def _call(applied: Applied, inputs: Sequence[Array | None]) -> Call:
     attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
     operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
-    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded))
-    if results is None:
-        raise UnfitError(f"{operator} does not take this")
-    return results
+    return Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded)
 
 
 def _bounded(size: int) -> None:
@@ -69,22 +76,14 @@ def _listed(applied: Applied, name: str, place: int) -> list[int]:
     return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
 
 
-def _tile(applied: Applied) -> Array:
-    data, repeats = applied.input(0), applied.integers(1)
-    if len(repeats) != data.ndim or min(repeats, default=1) < 0 or data.size * math.prod(repeats) > 1 << 25:
-        raise UnfitError("Tile of another shape")
-    return np.tile(data, repeats)
+def _with(operator: Callable[[Call], Array]) -> Function:
+    """Return a computing operation as one that moves elements."""
 
+    def run(applied: Applied) -> Array:
+        call = _call(applied, applied.inputs)
+        return operator(replace(call, charge=lambda numbers: _bounded(8 * numbers)))
 
-def _reverse_sequence(applied: Applied) -> Array:
-    data, lengths = applied.input(0), applied.integers(1)
-    time, batch = applied.attributes.get("time_axis", 0), applied.attributes.get("batch_axis", 1)
-    if (time, batch) not in ((0, 1), (1, 0)) or data.ndim < 2 or len(lengths) != data.shape[batch]:
-        raise UnfitError("ReverseSequence of other axes")
-    moved = np.moveaxis(data, time, 0).copy()
-    for number, length in enumerate(lengths):
-        moved[:length, number] = moved[:length, number][::-1]
-    return np.moveaxis(moved, 0, time)
+    return run
 
 
 def _dtype(applied: Applied) -> np.dtype[Any]:
@@ -136,8 +135,8 @@ _OPERATORS: Dialect = {
     "Identity": SAME,
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
-    "Tile": Moves(_tile),
-    "ReverseSequence": Moves(_reverse_sequence),
+    "Tile": Moves(_with(tile)),
+    "ReverseSequence": Moves(_with(reverse_sequence)),
     "Concat": Moves(_fold, None),
     "Cast": Casts(_dtype),
     "Shape": Measures(_fold),

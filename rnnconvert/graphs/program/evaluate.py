@@ -6,14 +6,12 @@ is not here, or a use of one that makes no sense, raises UnmatchedError.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array, is_float
-from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.graphs.program.computing import COMPUTING
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
@@ -126,16 +124,14 @@ class Evaluation:
                 raise UnmatchedError(f"a node {kind} of the domain {node.domain!r} is not computed here")
             if kind in ("Loop", "Scan"):
                 return self._loop(scope, node, inputs) if kind == "Loop" else self._scan(scope, node, inputs)
-            attributes: Mapping[str, Any] = scope.attributes(node)
-            if kind in _OPERATORS:
-                return [_wide(_OPERATORS[kind](self, inputs, attributes))]
+            attributes = scope.values(node)
+            if attributes is None:
+                raise ValueError("its attributes are of kinds that no number needs")
             if kind == "Cast" and inputs[0] is not None and inputs[0].dtype.kind == "f" and attributes["to"] in _FLOATS:
                 return [inputs[0]]
-            values = scope.values(node)
-            if values is None:
-                raise ValueError("its attributes are of kinds that no number needs")
             size = len(node.outputs)
-            found = fold(Call(kind, inputs, values, size, scope.opset, lambda count: self.budget.spend(0, count)))
+            call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
+            found = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
         except (
             ValueError,
             TypeError,
@@ -152,14 +148,6 @@ class Evaluation:
         if found is None:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")
         return [_wide(one) for one in found]
-
-    def product(self, left: Array, right: Array) -> Array:
-        """Return a product of matrices."""
-        if not left.ndim or not right.ndim or left.dtype != right.dtype:
-            raise TypeError("a product of no matrices")
-        columns = right.shape[-1] if right.ndim > 1 else 1
-        self.budget.spend(0, left.size * columns)
-        return np.asarray(np.matmul(left, right))
 
     def _body(self, scope: Scope, node: Operation) -> Scope:
         return next(scope.inner(node, 0))
@@ -229,145 +217,3 @@ def _there(array: Array | None) -> Array:
 def _wide(array: Array) -> Array:
     """Return floats as doubles, and anything else as it is."""
     return np.asarray(array, np.float64) if is_float(array) else np.asarray(array)
-
-
-Inputs = Sequence["Array | None"]
-_Operator = Callable[[Evaluation, Inputs, Mapping[str, Any]], Array]
-
-
-def _of_one(name: str, alpha: float | None = None, beta: float | None = None) -> _Operator:
-    """Return a function of each unit, with the defaults of its constants."""
-
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        a, b = (attributes.get(key, default) for key, default in (("alpha", alpha), ("beta", beta)))
-        return np.asarray(FUNCTIONS[name](np, _there(inputs[0]), a, b))
-
-    return run
-
-
-def _unit(function: Callable[[Array], Any]) -> _Operator:
-    """Return a function of one value."""
-    return lambda own, inputs, attributes: np.asarray(function(_there(inputs[0])))
-
-
-def _pair(function: Callable[[Array, Array], Any]) -> _Operator:
-    """Return a function of two values of one type, or of more from the first on."""
-
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        found, *others = (_there(one) for one in inputs)
-        for one in others:
-            if one.dtype != found.dtype:
-                raise TypeError("its inputs are of several types")
-            own.budget.spend(0, max(found.size, one.size))
-            found = np.asarray(function(found, one))
-        return found
-
-    return run
-
-
-def _selu(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    if attributes:
-        raise ValueError("its constants are others than Selu's own")
-    return np.asarray(FUNCTIONS["selu"](np, _there(inputs[0]), None, None))
-
-
-def _dropout(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    if len(inputs) > 2 and inputs[2] is not None and inputs[2].any():
-        raise ValueError("it is set to training")
-    return _there(inputs[0])
-
-
-def _clip(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    low, high = (attributes.get(key, default) for key, default in (("min", -np.inf), ("max", np.inf)))
-    low = inputs[1] if len(inputs) > 1 and inputs[1] is not None else low
-    high = inputs[2] if len(inputs) > 2 and inputs[2] is not None else high
-    return np.asarray(np.minimum(np.maximum(_there(inputs[0]), low), high))
-
-
-def _gemm(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    left, right = _there(inputs[0]), _there(inputs[1])
-    left = left.T if attributes.get("transA") else left
-    right = right.T if attributes.get("transB") else right
-    if left.ndim != 2 or right.ndim != 2:
-        raise ValueError("Gemm of no matrices")
-    alpha, beta = (attributes.get(key, 1.0) for key in ("alpha", "beta"))
-    found = alpha * own.product(left, right)
-    added = inputs[2] if len(inputs) > 2 else None
-    return found if added is None else np.asarray(found + beta * added)
-
-
-def _einsum(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    """Return sums of products of two values, whose axes have letters."""
-    equation = attributes["equation"].replace(" ", "")
-    operands, arrow, _ = equation.partition("->")
-    letters, values = operands.split(","), [_there(one) for one in inputs]
-    if not arrow or len(values) != 2 or [len(one) for one in letters] != [one.ndim for one in values]:
-        raise ValueError("its equation is not of two values")
-    if any(one.dtype != values[0].dtype for one in values):
-        raise TypeError("its values are of several types")
-    lengths = dict(zip("".join(letters), (size for one in values for size in one.shape), strict=True))
-    own.budget.spend(0, math.prod(lengths.values()))
-    return np.asarray(np.einsum(equation, *values))
-
-
-def _reduced(function: Callable[..., Any]) -> _Operator:
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        axes: Any = tuple(attributes["axes"]) if "axes" in attributes else None
-        if len(inputs) > 1 and inputs[1] is not None:
-            axes = tuple(int(axis) for axis in inputs[1].reshape(-1))
-        keep = bool(attributes.get("keepdims", 1))
-        if axes == () and attributes.get("noop_with_empty_axes"):
-            return _there(inputs[0])
-        return np.asarray(function(_there(inputs[0]), axis=axes or None, keepdims=keep))
-
-    return run
-
-
-def _range(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    start, stop, step = (_there(one).reshape(()).item() for one in inputs)
-    own.budget.spend(0, max(0, int((stop - start) / step)))
-    return np.asarray(np.arange(start, stop, step), _there(inputs[0]).dtype)
-
-
-def _reverse_sequence(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    data, lengths = _there(inputs[0]), _there(inputs[1])
-    batch, time = (attributes.get(key, default) for key, default in (("batch_axis", 1), ("time_axis", 0)))
-    if lengths.shape != (data.shape[batch],) or {batch, time} != {0, 1}:
-        raise ValueError("its lengths are not those of its sequences")
-    found = data.copy()
-    for number, length in enumerate(lengths.tolist()):
-        where: list[Any] = [slice(0, length), number] if time == 0 else [number, slice(0, length)]
-        found[tuple(where)] = data[tuple(where)][::-1]
-    return found
-
-
-def _reverse(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    """Compute TensorFlow's ReverseV2, which tf2onnx writes unchanged below operator set 10."""
-    return np.asarray(np.flip(_there(inputs[0]), tuple(int(axis) for axis in _there(inputs[1]).reshape(-1))))
-
-
-def _tile(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    data, repeats = _there(inputs[0]), [int(one) for one in _there(inputs[1]).reshape(-1)]
-    if len(repeats) != data.ndim or min(repeats, default=1) < 0:
-        raise ValueError("it repeats other axes than there are")
-    own.budget.spend(0, data.size * math.prod(repeats))
-    return np.tile(data, repeats)
-
-
-_OPERATORS: Mapping[str, _Operator] = {
-    "Sigmoid": _of_one("sigmoid"), "Tanh": _of_one("tanh"), "Relu": _of_one("relu"), "Softsign": _of_one("softsign"),
-    "Softplus": _of_one("softplus"), "Elu": _of_one("elu", 1.0), "LeakyRelu": _of_one("leaky_relu", 0.01),
-    "Selu": _selu, "ThresholdedRelu": _of_one("thresholded_relu", 1.0),
-    "HardSigmoid": _of_one("hard_sigmoid", 0.2, 0.5),
-    "Exp": _unit(np.exp), "Abs": _unit(np.abs), "Sqrt": _unit(np.sqrt), "Reciprocal": _unit(np.reciprocal),
-    "Log": _unit(np.log), "Not": _unit(np.logical_not), "Sum": _pair(np.add), "Min": _pair(np.minimum),
-    "Max": _pair(np.maximum), "Pow": _pair(np.power), "Less": _pair(np.less), "Greater": _pair(np.greater),
-    "LessOrEqual": _pair(np.less_equal), "GreaterOrEqual": _pair(np.greater_equal), "Equal": _pair(np.equal),
-    "And": _pair(np.logical_and), "Or": _pair(np.logical_or), "Clip": _clip, "Gemm": _gemm,
-    "Einsum": _einsum,
-    "MatMul": lambda own, inputs, attributes: own.product(_there(inputs[0]), _there(inputs[1])),
-    "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse, "Dropout": _dropout, "Tile": _tile,
-    "Size": lambda own, inputs, attributes: np.array(_there(inputs[0]).size, np.int64),
-}  # fmt: skip
-"""Operators that are computed here; those that move numbers, and sums and products, are those of `fold`."""
