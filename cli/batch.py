@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from rnnconvert.cli.convert import Wish
 from rnnconvert.cli.terminal import complain, emit, format_option, put, say, setting, styled, watching
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +36,35 @@ line, 4 refused, 7 not run whole, 5 missing.
 """
 
 _WORDS = {
-    0: "converted", 1: "not equal", 2: "wrong line", 3: "unreadable", 4: "refused", 5: "package missing", 7: "not run whole",
-    74: "target not written", 70: "fault, or a worker that died",
-}  # fmt: skip
+    0: "converted",
+    1: "not equal",
+    2: "wrong line",
+    3: "unreadable",
+    4: "refused",
+    5: "package missing",
+    7: "not run whole",
+    74: "target not written",
+    70: "fault, or a worker that died",
+}
+
+
+class BatchOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    sources: tuple[str, ...]
+    target_format: str | None
+    folder: str
+    jobs: int | None
+    on: str
+    journal: Path | None
+    verified: bool
+    strict: bool
+    assume_defaults: bool
+    settings: tuple[str, ...]
+    force: bool
+    report: Path | None
+    as_json: bool
+    quiet: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -62,11 +89,8 @@ _WORDS = {
 @click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def batch(
-    sources: tuple[str, ...], target_format: str | None, folder: str, jobs: int | None, on: str, journal: Path | None,
-    verified: bool, strict: bool, assume_defaults: bool,
-    settings: tuple[str, ...], force: bool, report: Path | None, as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
+@in_one(BatchOptions)
+def batch(asked: BatchOptions) -> None:
     """Convert many files, given by a manifest, patterns, paths or URLs, into a folder.
 
     One bad file never stops the others. From a .safetensors behind a URL, only the header and the recurrent arrays are fetched.
@@ -80,22 +104,23 @@ def batch(
     from rnnconvert.containers.asking import is_url, log_nothing
     from rnnconvert.containers.files import replacing
 
+    journal = asked.journal
     log_nothing()
-    wish = Wish.of(target_format)
+    wish = Wish.of(asked.target_format)
     if wish.format is None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")
-    items = manifest.items(sources, folder, wish.format, wish.name(""), settings)
+    items = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
     if journal is None:
-        if is_url(folder):
+        if is_url(asked.folder):
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
-        journal = Path(folder) / "rnnconvert-batch.jsonl"
-    workers = Workers(jobs or min(len(items), os.cpu_count() or 1), on)
+        journal = Path(asked.folder) / "rnnconvert-batch.jsonl"
+    workers = Workers(asked.jobs or min(len(items), os.cpu_count() or 1), asked.on)
     if (
-        not force and not journal.exists()
+        not asked.force and not journal.exists()
     ):  # once there is a journal, what is there may be what an interrupted run had written
         manifest.check_targets(items)
-    with Journal(journal) as kept, watching(quiet or as_json) as watch:
-        if not force:
+    with Journal(journal) as kept, watching(asked.quiet or asked.as_json) as watch:
+        if not asked.force:
             manifest.check_others(
                 items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code}
             )
@@ -107,21 +132,21 @@ def batch(
             progress = done
             watch("converting", done, total)
             if entry.code:
-                complain(entry.message, entry.source, as_json)
+                complain(entry.message, entry.source, asked.as_json)
 
-        proofs = {"verify": verified, "strict": strict, "assume_defaults": assume_defaults}
+        proofs = {"verify": asked.verified, "strict": asked.strict, "assume_defaults": asked.assume_defaults}
         try:
             done = run(items, kept, workers, proofs, seen)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{progress:,} of {len(items):,} files are done. The same command goes on with the others"
             ) from None
-    if report is not None:
-        with replacing(report) as file:
+    if asked.report is not None:
+        with replacing(asked.report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())
-    if as_json:
+    if asked.as_json:
         emit(done.as_dict())
-    elif not quiet:
+    elif not asked.quiet:
         _tell(done)
     click.get_current_context().exit(done.code)
 

@@ -6,12 +6,13 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import as_document, complain, emit, put, put_lines, say, styled, watching
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import RnnConvertError, unwritable
 
 _EPILOG = """\b
@@ -41,6 +42,21 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
 """Exit codes, the most serious first."""
 
 
+class CheckOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    files: tuple[Path, ...]
+    config: Path
+    folder: Path | None
+    sarif: Path | None
+    jobs: int | None
+    cache: str | None
+    strict: bool
+    no_explain: bool
+    as_json: bool
+    quiet: bool
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option(
@@ -65,49 +81,53 @@ WORST_FIRST = (1, 74, 3, 2, 4, 5, 7, 6, 0)
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print all reports as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
-def check(
-    files: tuple[Path, ...], config: Path, folder: Path | None, sarif: Path | None, jobs: int | None, cache: str | None,
-    strict: bool, no_explain: bool, as_json: bool, quiet: bool,
-) -> None:  # fmt: skip
+@in_one(CheckOptions)
+def check(asked: CheckOptions) -> None:
     """Verify every pair of models that rnnconvert.toml names, or only those of FILES."""
     from rnnconvert import reports
     from rnnconvert.containers.files import replacing
     from rnnconvert.reports.sarif import merged
     from rnnconvert.verification import config_file
 
-    chosen = [(name, one) for name, one in config_file.named(config_file.read(config)) if not files or one.names(files)]
-    _make(folder)
-    if sarif is not None:
-        reports.check(sarif)
+    chosen = [
+        (name, one)
+        for name, one in config_file.named(config_file.read(asked.config))
+        if not asked.files or one.names(asked.files)
+    ]
+    _make(asked.folder)
+    if asked.sarif is not None:
+        reports.check(asked.sarif)
     code, documents, failed = 0, [], []
     for number, (name, claim) in enumerate(chosen, 1):
         try:
-            with watching(quiet or as_json) as watch:
+            with watching(asked.quiet or asked.as_json) as watch:
                 told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
-                report = claim.check(told, explain=not no_explain, jobs=jobs, cache=cache, strict=strict)
+                report = claim.check(
+                    told, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict
+                )
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
             failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
             annotate(f"{claim.models}: {error}", "not verified", str(claim.b or claim.a))
-            if not as_json:
+            if not asked.as_json:
                 complain(error, claim.models)
             continue
-        if folder is not None:
+        if asked.folder is not None:
             for suffix in (".json", ".xml", ".md", ".html"):
-                report.write(str(folder / f"{name}{suffix}"))
+                report.write(str(asked.folder / f"{name}{suffix}"))
         reports.summary_to_github(report.document)
         annotate(report.document)
         code = _worse(code, report.exit_code)
         documents.append(report.document)
-        if not as_json:
-            _tell(report, claim.models, quiet)
-    if sarif is not None:
-        with replacing(sarif) as file:
+        if not asked.as_json:
+            _tell(report, claim.models, asked.quiet)
+    if asked.sarif is not None:
+        with replacing(asked.sarif) as file:
             file.write(reports.encoded(merged(documents)))
-    if as_json:
+    if asked.as_json:
         emit({"exit_code": code, "reports": documents, "errors": failed})
     if not chosen:
-        say(f"{config} names none of these files", quiet)
+        say(f"{asked.config} names none of these files", asked.quiet)
     sys.exit(code)
 
 

@@ -24,6 +24,7 @@ from rnnconvert.cli.terminal import (
     styled,
     watching,
 )
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.printable import called
 
@@ -40,13 +41,38 @@ Examples:
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert model.h5 stream.onnx --stateful
-  rnnconvert convert model.keras model.onnx --whole --verify
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
 
 _MOST = 8
 """The most layers that are left out and are named."""
+
+
+class ConvertOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    paths: tuple[str, ...]
+    out_dir: str | None
+    source_format: str | None
+    target_format: str | None
+    layers: tuple[str, ...]
+    settings: tuple[str, ...]
+    dtype: str | None
+    stateful: bool
+    whole: bool
+    strict: bool
+    assume_defaults: bool
+    force: bool
+    dry_run: bool
+    verified: bool
+    on: tuple[str, ...]
+    timeout: float | None
+    sync: bool
+    reports: tuple[str, ...]
+    as_json: bool
+    quiet: bool
+    verbose: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -79,11 +105,7 @@ _MOST = 8
     help="float16, bfloat16, float32 or float64; by default, SOURCE's.",
 )
 @click.option("--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs.")
-@click.option(
-    "--whole",
-    is_flag=True,
-    help="Write the whole Keras model, not only its recurrent layers, as ONNX.",
-)
+@click.option("--whole", is_flag=True, hidden=True)
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
 @click.option(
     "--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none."
@@ -115,137 +137,137 @@ _MOST = 8
 @click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
-def convert(
-    paths: tuple[str, ...],
-    out_dir: str | None,
-    source_format: str | None,
-    target_format: str | None,
-    layers: tuple[str, ...],
-    settings: tuple[str, ...],
-    dtype: str | None,
-    stateful: bool,
-    whole: bool,
-    strict: bool,
-    assume_defaults: bool,
-    force: bool,
-    dry_run: bool,
-    verified: bool,
-    on: tuple[str, ...],
-    timeout: float | None,
-    sync: bool,
-    reports: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    verbose: bool,
-) -> None:
+@in_one(ConvertOptions)
+def convert(asked: ConvertOptions) -> None:
     """Write the recurrent layers of SOURCE as TARGET, a file or a folder.
 
     With --out-dir, convert several files: those that fail are reported, the others written. `-` is stdin or stdout.
     """
-    if whole:
-        others = (
-            out_dir,
-            source_format,
-            target_format,
-            layers,
-            settings,
-            dtype,
-            stateful,
-            strict,
-            on,
-            timeout,
-            reports,
-        )
-        if any(others) or len(paths) != 2 or STREAM in paths:
-            raise UsageError(
-                "--whole takes one SOURCE and one TARGET, and of the options only --verify, --force, --dry-run, --sync, --json and -q"
-            )
-        with _synced(sync):
-            if verified and dry_run:
-                raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
-            _whole(paths, force, dry_run, as_json, quiet, verified)
+    if asked.whole:
+        _whole(asked)
         return
-    wish = Wish.of(target_format)
-    pairs = _pairs(paths, out_dir, wish, force)
-    if stateful:
-        settings = (*settings, "states=stream")
-    if verified and dry_run:
-        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
-    if (on or reports or timeout) and not verified:
-        raise UsageError("--on, --report and --timeout need --verify")
-    if verified and len(pairs) > 1:
+    wish = Wish.of(asked.target_format)
+    pairs = _pairs(asked.paths, asked.out_dir, wish, asked.force)
+    _check_proof(asked)
+    if asked.verified and len(pairs) > 1:
         raise UsageError("--verify proves one file at a time. Convert each with a command of its own")
-    if as_json and pairs[0][1] == STREAM and not dry_run:
+    if asked.as_json and pairs[0][1] == STREAM and not asked.dry_run:
         raise UsageError("--json prints on stdout, where the file would go, too. Give TARGET a name")
+    if asked.out_dir is None:
+        _one_file(asked, wish, *pairs[0])
+    else:
+        _folder(asked, wish, asked.out_dir, pairs)
 
-    from rnnconvert.files.convert import Target, convert_file
-    from rnnconvert.files.options import Options
 
-    shown = progress(quiet or as_json)
+def _check_proof(asked: ConvertOptions) -> None:
+    """Raise UsageError for options of a proof that there is not."""
+    if asked.verified and asked.dry_run:
+        raise UsageError("--dry-run writes nothing that could be verified. Choose either --dry-run or --verify")
+    if (asked.on or asked.reports or asked.timeout) and not asked.verified:
+        raise UsageError("--on, --report and --timeout need --verify")
 
-    def one(source: str, target: str) -> Any:
-        name = wish.name("stdout") if target == STREAM else ""
-        with _synced(sync), incoming(source) as (read,), outgoing(target, name, dry_run) as written:
-            proof: dict[str, Any] = {}
-            wanted = Target(written, wish.format, layers, dtype, strict, force, dry_run, shown, assume_defaults)
-            if verified:
-                from rnnconvert.core.errors import not_written
-                from rnnconvert.reports import check
-                from rnnconvert.verification.plan import Plan
-                from rnnconvert.verification.proved import convert_verified
 
-                for path in reports:
-                    check(path)
-                with watching(quiet or as_json) as watch:
-                    plan = Plan(on=on, timeout=timeout)
-                    summary, report = convert_verified(read, source_format, wanted, settings, plan, watch)
-                if as_json:
-                    proof = _verdict(report, reports)
-                else:
-                    remark = not_written(written, report) if report.exit_code else ""
-                    finish(report, reports, quiet, remark, err=target == STREAM)
-            else:
-                summary = convert_file(read, source_format, wanted, Options(settings=settings))
-            # What was left out is read from the source, which is gone afterwards if it came from stdin.
-            return {**_document(summary), **proof} if as_json else tell(summary, source, target, quiet, verbose)
+def _one_file(asked: ConvertOptions, wish: Wish, source: str, target: str) -> None:
+    document = _converted(asked, wish, source, target)
+    if asked.as_json:
+        emit(document)
+        click.get_current_context().exit(document.get("verification", {}).get("exit_code", 0))
 
-    if out_dir is None:
-        document = one(*pairs[0])
-        if as_json:
-            emit(document)
-            click.get_current_context().exit(document.get("verification", {}).get("exit_code", 0))
-        return
-    if not dry_run:
-        _make(out_dir)
+
+def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[str, str]]) -> None:
+    """Convert several files; those that fail are reported."""
+    if not asked.dry_run:
+        _make(folder)
     documents, codes = [], [0]
     for source, target in pairs:
         try:
-            documents.append(one(source, target))
+            documents.append(_converted(asked, wish, source, target))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{len(documents) - len(codes) + 1} of {len(pairs)} files are written") from None
         except RnnConvertError as error:
             codes.append(error.exit_code)
             documents.append({"source": source, "target": target, "error": as_document(error)})
-            complain(error, source, as_json)
-    if as_json:
+            complain(error, source, asked.as_json)
+    if asked.as_json:
         emit(documents)
     failed = len(codes) - 1
     if failed:
-        say(f"{failed} of {len(pairs)} files were not converted", as_json)
+        say(f"{failed} of {len(pairs)} files were not converted", asked.as_json)
         click.get_current_context().exit(max(codes))
 
 
-def _whole(paths: tuple[str, ...], force: bool, dry_run: bool, as_json: bool, quiet: bool, verified: bool) -> None:
-    """Write a whole model."""
-    from rnnconvert.formats.keras.export.files import export_model
+def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> Any:
+    """Convert a file and print what was done, or return it for machines."""
+    from rnnconvert.files.convert import Target, convert_file
+    from rnnconvert.files.options import Options
 
-    done = export_model(*paths, force=force, dry_run=dry_run, verify=verified)
-    if as_json:
-        emit(done.as_dict())
-        return
-    say(f"{'would write' if dry_run else 'wrote'} {paths[1]}", quiet)
-    for line in done.lines():
-        say(line, quiet)
+    settings = (*asked.settings, "states=stream") if asked.stateful else asked.settings
+    quiet = asked.quiet or asked.as_json
+    name = wish.name("stdout") if target == STREAM else ""
+    with _synced(asked.sync), incoming(source) as (read,), outgoing(target, name, asked.dry_run) as written:
+        proof: dict[str, Any] = {}
+        wanted = Target(
+            written,
+            wish.format,
+            asked.layers,
+            asked.dtype,
+            asked.strict,
+            asked.force,
+            asked.dry_run,
+            progress(quiet),
+            asked.assume_defaults,
+        )
+        if asked.verified:
+            from rnnconvert.core.errors import not_written
+            from rnnconvert.reports import check
+            from rnnconvert.verification.plan import Plan
+            from rnnconvert.verification.proved import convert_verified
+
+            for path in asked.reports:
+                check(path)
+            with watching(quiet) as watch:
+                plan = Plan(on=asked.on, timeout=asked.timeout)
+                summary, report = convert_verified(read, asked.source_format, wanted, settings, plan, watch)
+            if asked.as_json:
+                proof = _verdict(report, asked.reports)
+            else:
+                remark = not_written(written, report) if report.exit_code else ""
+                finish(report, asked.reports, asked.quiet, remark, err=target == STREAM)
+        else:
+            summary = convert_file(read, asked.source_format, wanted, Options(settings=settings))
+        # What was left out is read from the source, which is gone afterwards if it came from stdin.
+        if asked.as_json:
+            return {**_document(summary), **proof}
+        return tell(summary, source, target, asked.quiet, asked.verbose)
+
+
+_OF_EXPORT = {
+    "paths",
+    "whole",
+    "verified",
+    "force",
+    "dry_run",
+    "sync",
+    "as_json",
+    "quiet",
+    "assume_defaults",
+    "verbose",
+}
+"""What the old --whole went with."""
+
+
+def _whole(asked: ConvertOptions) -> None:
+    """Do what `export` does, under its old spelling."""
+    others = [value for name, value in asked._asdict().items() if name not in _OF_EXPORT]
+    if any(others) or len(asked.paths) != 2 or STREAM in asked.paths:
+        raise UsageError("--whole is now a command of its own: rnnconvert export MODEL TARGET.onnx")
+    say(f"warning: --whole is now a command of its own: rnnconvert export {shlex.join(asked.paths)}", asked.quiet)
+    from rnnconvert.cli.room_commands import offered, run
+
+    source, target = asked.paths
+    switches = {"force": asked.force, "dry_run": asked.dry_run, "verify": asked.verified}
+    with _synced(asked.sync):
+        run(offered()["export"], source, target, asked.as_json, asked.quiet, **switches)
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:

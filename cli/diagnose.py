@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from rnnconvert.cli.terminal import whole_numbers
 from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +19,27 @@ Examples:
 
 Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 to 5 as for every command.
 """
+
+
+class DiagnoseOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    a: str
+    b: str | None
+    from_a: str | None
+    from_b: str | None
+    layers: tuple[str, ...]
+    pairs: tuple[str, ...]
+    settings: tuple[str, ...]
+    settings_a: tuple[str, ...]
+    settings_b: tuple[str, ...]
+    as_json: bool
+    sample: str | None
+    seconds: float
+    seed: int
+    batch: int
+    time: int
+    lengths: list[int] | None
 
 
 @click.command(epilog=_EPILOG)
@@ -45,24 +69,8 @@ Exit codes: 0 both compute the same, or A computes the sample; 1 they do not; 2 
 @click.option(
     "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random."
 )
-def diagnose(
-    a: str,
-    b: str | None,
-    from_a: str | None,
-    from_b: str | None,
-    layers: tuple[str, ...],
-    pairs: tuple[str, ...],
-    settings: tuple[str, ...],
-    settings_a: tuple[str, ...],
-    settings_b: tuple[str, ...],
-    as_json: bool,
-    sample: str | None,
-    seconds: float,
-    seed: int,
-    batch: int,
-    time: int,
-    lengths: list[int] | None,
-) -> None:
+@in_one(DiagnoseOptions)
+def diagnose(asked: DiagnoseOptions) -> None:
     """Find out why the layers of B do not compute what those of A do.
 
     Both run on random inputs in the reference, without any framework. If the outputs differ, wrong conventions are tried on A
@@ -74,20 +82,37 @@ def diagnose(
     from rnnconvert.core.errors import UsageError
     from rnnconvert.diagnosis import two_files
 
-    if (b is None) == (sample is None):
+    if (asked.b is None) == (asked.sample is None):
         raise UsageError("diagnose takes two files, or one file and --io SAMPLE.npz. Give one of the two")
-    if b is None:
-        assert sample is not None
-        if pairs or from_b is not None or settings_b:
+    if asked.b is None:
+        assert asked.sample is not None
+        if asked.pairs or asked.from_b is not None or asked.settings_b:
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
         beside = two_files.diagnose(
-            a, io=sample, layers=layers, format_a=from_a, settings=settings, settings_a=settings_a, seconds=seconds
+            asked.a,
+            io=asked.sample,
+            layers=asked.layers,
+            format_a=asked.from_a,
+            settings=asked.settings,
+            settings_a=asked.settings_a,
+            seconds=asked.seconds,
         )
-        tell(beside, as_json)
+        tell(beside, asked.as_json)
         click.get_current_context().exit(0 if beside.equal else 1)
     found = two_files.diagnose(
-        a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a,
-        settings_b=settings_b, seed=seed, batch=batch, time=time, lengths=lengths,
-    )  # fmt: skip
-    tell(found, as_json)
+        asked.a,
+        asked.b,
+        layers=asked.layers,
+        pairs=asked.pairs,
+        format_a=asked.from_a,
+        format_b=asked.from_b,
+        settings=asked.settings,
+        settings_a=asked.settings_a,
+        settings_b=asked.settings_b,
+        seed=asked.seed,
+        batch=asked.batch,
+        time=asked.time,
+        lengths=asked.lengths,
+    )
+    tell(found, asked.as_json)
     click.get_current_context().exit(found.verdict.exit_code())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -16,20 +19,25 @@ Exit codes: 0 equal, or equal but for what is named (rounding); 1 not equal; 2 t
 """
 
 
+class DiffOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    a: str
+    b: str
+    from_a: str | None
+    from_b: str | None
+    layers: tuple[str, ...]
+    pairs: tuple[str, ...]
+    settings: tuple[str, ...]
+    settings_a: tuple[str, ...]
+    settings_b: tuple[str, ...]
+    as_json: bool
+
+
 @click.command(epilog=_EPILOG)
 @two_files()
-def diff(
-    a: str,
-    b: str,
-    from_a: str | None,
-    from_b: str | None,
-    layers: tuple[str, ...],
-    pairs: tuple[str, ...],
-    settings: tuple[str, ...],
-    settings_a: tuple[str, ...],
-    settings_b: tuple[str, ...],
-    as_json: bool,
-) -> None:
+@in_one(DiffOptions)
+def diff(asked: DiffOptions) -> None:
     """Compare the weights and the cells of A and B, whatever their formats.
 
     Weights are compared gate by gate, after exact rewrites, so that equal functions are equal. If they differ, the convention
@@ -38,7 +46,15 @@ def diff(
     from rnnconvert.diagnosis import two_files
 
     found = two_files.diff(
-        a, b, layers=layers, pairs=pairs, format_a=from_a, format_b=from_b, settings=settings, settings_a=settings_a, settings_b=settings_b,
-    )  # fmt: skip
-    tell(found, as_json)
+        asked.a,
+        asked.b,
+        layers=asked.layers,
+        pairs=asked.pairs,
+        format_a=asked.from_a,
+        format_b=asked.from_b,
+        settings=asked.settings,
+        settings_a=asked.settings_a,
+        settings_b=asked.settings_b,
+    )
+    tell(found, asked.as_json)
     click.get_current_context().exit(found.verdict.exit_code())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from rnnconvert.cli.convert import tell
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import emit, finish, format_option, put, say, watching
+from rnnconvert.cli.values import in_one
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -26,6 +27,19 @@ Examples:
 
 Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, near or unknown; 2 to 5 as for every command.
 """
+
+
+class IdentifyOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    weights: str
+    sample: str | None
+    output: str | None
+    target: str | None
+    target_format: str | None
+    force: bool
+    seconds: float
+    as_json: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -57,16 +71,8 @@ Exit codes: 0 identified, or candidates listed without a sample; 1 ambiguous, ne
     help="Time limit of the search.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def identify(
-    weights: str,
-    sample: str | None,
-    output: str | None,
-    target: str | None,
-    target_format: str | None,
-    force: bool,
-    seconds: float,
-    as_json: bool,
-) -> None:
+@in_one(IdentifyOptions)
+def identify(asked: IdentifyOptions) -> None:
     """Find out what unlabelled WEIGHTS are: the part and gate of each array, and the cell.
 
     With a sample (--io), the conventions of all known layouts are searched for those that reproduce its output. Without one,
@@ -76,43 +82,45 @@ def identify(
     from rnnconvert.core.errors import UsageError
     from rnnconvert.identification import identify as room
 
-    if output is not None and sample is None:
+    if asked.output is not None and asked.sample is None:
         raise UsageError("-o writes a layout that a sample has shown to be right. Give one with --io")
-    if target is not None and sample is None:
+    if asked.target is not None and asked.sample is None:
         raise UsageError("--convert writes a layer that a sample has shown to be right. Give one with --io")
-    if (target_format or force) and target is None:
+    if (asked.target_format or asked.force) and asked.target is None:
         raise UsageError("--to and --force belong to --convert TARGET")
-    if target is not None:
-        check_target(Path(target), force)
-    with incoming(weights) as (path,):
-        found = room.identify(path, io=sample, seconds=seconds)
+    if asked.target is not None:
+        check_target(Path(asked.target), asked.force)
+    with incoming(asked.weights) as (path,):
+        found = room.identify(path, io=asked.sample, seconds=asked.seconds)
         identified = found.verdict == "identified"
-        if output is not None and identified:
+        if asked.output is not None and identified:
             if not found.functions[0].layout:
                 names = " or ".join(found.functions[0].names[:3]) or "none that is known"
                 raise UsageError(
                     "no layout file describes these arrays: the input is read unweighted. Read them with --from; they have the "
                     f"layout {names}"
                 )
-            with replacing(Path(output)) as file:
+            with replacing(Path(asked.output)) as file:
                 file.write(found.functions[0].layout.encode())
-        if not as_json:
+        if not asked.as_json:
             lines = list(found.lines())
             for line in lines[:1] if is_quiet() else lines:
                 put(line)
         proof: dict[str, Any] = {}
         code = 0 if found.verdict in ("identified", "candidates") else 1
-        if target is not None and identified:
-            assert sample is not None
-            proof, code = _converted(path, found, sample, (target, target_format, force), as_json)
-        elif target is not None:
-            say(f"{target} was not written: the weights are not identified")
-    if as_json:
+        if asked.target is not None and identified:
+            assert asked.sample is not None
+            proof, code = _converted(
+                path, found, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json
+            )
+        elif asked.target is not None:
+            say(f"{asked.target} was not written: the weights are not identified")
+    if asked.as_json:
         emit({**found.as_dict(), **proof})
     elif (
         not is_quiet()
-        and output is None
-        and target is None
+        and asked.output is None
+        and asked.target is None
         and identified
         and not found.functions[0].names
         and found.functions[0].layout

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.terminal import emit, put
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -13,6 +16,24 @@ Examples:
   rnnconvert layout cudnn --cell lstm --num-layers 2 --bidirectional
   rnnconvert layout keras --cell gru --no-reset-after --json
 """
+
+
+class LayoutOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    format: str
+    cell: str
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bidirectional: bool
+    projection_size: int
+    biases: str | None
+    skip_input: bool
+    peepholes: bool
+    reset_after: bool
+    variant: str
+    as_json: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -42,50 +63,48 @@ Examples:
 @click.option("--reset-after/--no-reset-after", default=True, show_default=True, help="Place of a GRU's reset gate.")
 @click.option("--variant", default="", metavar="NAME", help="Another layout of the format.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def layout(
-    format: str,
-    cell: str,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int,
-    bidirectional: bool,
-    projection_size: int,
-    biases: str | None,
-    skip_input: bool,
-    peepholes: bool,
-    reset_after: bool,
-    variant: str,
-    as_json: bool,
-) -> None:
+@in_one(LayoutOptions)
+def layout(asked: LayoutOptions) -> None:
     """Print the arrays of FORMAT, and where each gate starts in them."""
     from rnnconvert.core.errors import UsageError
     from rnnconvert.language import registry
     from rnnconvert.language.layout import Sizes
     from rnnconvert.language.places import offsets, shapes
 
-    chosen = registry.layout(format, cell, reset_after if cell == "gru" else None, variant)
-    mode = biases or chosen.holds.biases[0]
-    parts = {"input", "recurrent"} | ({"projection"} if projection_size else set())
+    chosen = registry.layout(
+        asked.format, asked.cell, asked.reset_after if asked.cell == "gru" else None, asked.variant
+    )
+    mode = asked.biases or chosen.holds.biases[0]
+    parts = {"input", "recurrent"} | ({"projection"} if asked.projection_size else set())
     parts |= {"both": {"input_bias", "recurrent_bias"}, "none": set()}.get(mode, {f"{mode}_bias"})
-    parts |= {"peephole"} if peepholes else set()
+    parts |= {"peephole"} if asked.peepholes else set()
     absent = sorted(part for part in parts if part not in chosen.part_names)
     if absent:
         raise UsageError(f"{chosen.name} has no {absent[0]}")
-    if skip_input and (not chosen.holds.skip_input or input_size != hidden_size):
+    if asked.skip_input and (not chosen.holds.skip_input or asked.input_size != asked.hidden_size):
         raise UsageError(
             "skip input exists only in cuDNN, and needs an input as wide as the cell. Set --input-size to --hidden-size"
         )
-    if projection_size > hidden_size:
+    if asked.projection_size > asked.hidden_size:
         raise UsageError(
-            f"a projection of {projection_size} is wider than the {hidden_size} units. Choose a smaller one"
+            f"a projection of {asked.projection_size} is wider than the {asked.hidden_size} units. Choose a smaller one"
         )
-    directions = 2 if bidirectional else 1
-    form = Sizes(cell, input_size, hidden_size, num_layers, directions, projection_size, frozenset(parts), skip_input)
+    directions = 2 if asked.bidirectional else 1
+    form = Sizes(
+        asked.cell,
+        asked.input_size,
+        asked.hidden_size,
+        asked.num_layers,
+        directions,
+        asked.projection_size,
+        frozenset(parts),
+        asked.skip_input,
+    )
     try:
         table, arrays = offsets(chosen, form), shapes(chosen, form)
     except ValueError as error:
         raise UsageError(f"{error}; it holds one layer of one direction") from None
-    if as_json:
+    if asked.as_json:
         emit(
             {
                 "layout": chosen.name,

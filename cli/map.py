@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import emit, format_option, put_lines, say, setting, watching
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +18,19 @@ Examples:
   rnnconvert map model.h5 mine.pt --json
   rnnconvert transplant model.h5 --into mine.pt -o out.pt --mapping m.yaml
 """
+
+
+class MapOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    source: str
+    target: str
+    output: str | None
+    source_format: str | None
+    target_format: str | None
+    settings: tuple[str, ...]
+    force: bool
+    as_json: bool
 
 
 @click.command("map", epilog=_EPILOG)
@@ -27,16 +42,8 @@ Examples:
 @setting
 @click.option("--force", is_flag=True, help="Replace the mapping if it exists, but keep its decisions.")
 @click.option("--json", "as_json", is_flag=True, help="Print the mapping as JSON.")
-def map_layers(
-    source: str,
-    target: str,
-    output: str | None,
-    source_format: str | None,
-    target_format: str | None,
-    settings: tuple[str, ...],
-    force: bool,
-    as_json: bool,
-) -> None:
+@in_one(MapOptions)
+def map_layers(asked: MapOptions) -> None:
     """Propose which layers of SOURCE fill which layers of TARGET, with the evidence.
 
     Ambiguous layers are listed for you to choose, never guessed. Decisions of an existing mapping are kept. `-` is stdin.
@@ -45,26 +52,31 @@ def map_layers(
     from rnnconvert.core.text_file import read_text
     from rnnconvert.models.load import proposal
 
-    path = Path(output) if output is not None else None
+    path = Path(asked.output) if asked.output is not None else None
     known = path if path is not None and path.exists() else None
-    with incoming(source, target) as (giving, taking), watching(as_json) as watch:
+    with incoming(asked.source, asked.target) as (giving, taking), watching(asked.as_json) as watch:
         watch("reading both models")
         found = proposal(
-            taking, giving, mapping=known, source_format=source_format, target_format=target_format, settings=settings
+            taking,
+            giving,
+            mapping=known,
+            source_format=asked.source_format,
+            target_format=asked.target_format,
+            settings=asked.settings,
         )
         text = str(found)
-    if path is None and not as_json:
+    if path is None and not asked.as_json:
         put_lines(text)
     if path is not None and (known is None or read_text(known) != text):
-        only_replace(path, force)
+        only_replace(path, asked.force)
         with replacing(path) as file:
             file.write(text.encode())
-        say(f"wrote {path}", as_json)
+        say(f"wrote {path}", asked.as_json)
         count = len(found.found.ambiguous)
         if count:
             sets = "set of layers is" if count == 1 else "sets of layers are"
-            say(f"{count} {sets} ambiguous: choose in {path}", as_json)
+            say(f"{count} {sets} ambiguous: choose in {path}", asked.as_json)
     elif path is not None:
-        say(f"{path} is up to date", as_json)
-    if as_json:
+        say(f"{path} is up to date", asked.as_json)
+    if asked.as_json:
         emit(found.as_dict())

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import click
 
 from rnnconvert.cli.terminal import emit, put_lines, say
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -16,6 +19,20 @@ Examples:
 The file has a class for the model, a submodule for each layer, and load("model.h5"), which fills it. Where Keras differs from
 PyTorch (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written.
 """
+
+
+class ScaffoldOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    source: str
+    to: str
+    output: str | None
+    config: str | None
+    weights: str | None
+    verify: bool
+    force: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -33,20 +50,26 @@ PyTorch (masks, padding, the reset gate), the code spells it out. If a layer is 
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def scaffold(
-    source: str, to: str, output: str | None, config: str | None, weights: str | None, verify: bool, force: bool, as_json: bool,
-    quiet: bool,
-) -> None:  # fmt: skip
+@in_one(ScaffoldOptions)
+def scaffold(asked: ScaffoldOptions) -> None:
     """Write Python code for SOURCE, a whole Keras model, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
-    done = write(source, to, output, config=config, weights=weights, verify=verify, force=force)
-    if as_json:
+    done = write(
+        asked.source,
+        asked.to,
+        asked.output,
+        config=asked.config,
+        weights=asked.weights,
+        verify=asked.verify,
+        force=asked.force,
+    )
+    if asked.as_json:
         emit(done.as_dict())
         return
-    if output is None:
+    if asked.output is None:
         put_lines(done.text)
-    for file in filter(None, (output, weights)):
-        say(f"wrote {file}", quiet)
+    for file in filter(None, (asked.output, asked.weights)):
+        say(f"wrote {file}", asked.quiet)
     for line in done.lines():
-        say(line, quiet)
+        say(line, asked.quiet)

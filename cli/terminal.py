@@ -305,10 +305,11 @@ _config = click.option(
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
     if paths:
+        from rnnconvert.containers.addresses import local
         from rnnconvert.language.layout_file import add_layouts
 
         for path in paths:
-            add_layouts(path)
+            add_layouts(local(path))
 
 
 own_layouts = click.option(

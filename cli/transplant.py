@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import emit, format_option, say, setting, styled, watching
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UsageError
 
 _EPILOG = """\b
@@ -22,6 +24,27 @@ Examples:
 Unless everything fits, nothing is written, and all problems are listed at once: a size, a layer without a counterpart, layers
 that fit in several ways, an epsilon. To decide what fills what, see rnnconvert map.
 """
+
+
+class TransplantOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    source: str
+    target: str
+    output: str
+    mapping: str | None
+    source_format: str | None
+    target_format: str | None
+    settings: tuple[str, ...]
+    accept: tuple[str, ...]
+    flatten: tuple[str, ...]
+    trust_order: bool
+    partial: bool
+    inputs: str | None
+    force: bool
+    dry_run: bool
+    as_json: bool
+    quiet: bool
 
 
 @click.command(epilog=_EPILOG)
@@ -55,44 +78,40 @@ that fit in several ways, an epsilon. To decide what fills what, see rnnconvert 
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def transplant(
-    source: str,
-    target: str,
-    output: str,
-    mapping: str | None,
-    source_format: str | None,
-    target_format: str | None,
-    settings: tuple[str, ...],
-    accept: tuple[str, ...],
-    flatten: tuple[str, ...],
-    trust_order: bool,
-    partial: bool,
-    inputs: str | None,
-    force: bool,
-    dry_run: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
+@in_one(TransplantOptions)
+def transplant(asked: TransplantOptions) -> None:
     """Fill a model of your own with the weights of SOURCE, and write it as a file. `-` is stdin or stdout."""
     from rnnconvert.models.load import transplant_file
 
-    if as_json and output == STREAM and not dry_run:
+    if asked.as_json and asked.output == STREAM and not asked.dry_run:
         raise UsageError("--json prints on stdout, where the file would go, too. Give the output a name")
-    if inputs is not None and STREAM in (source, output):
+    if asked.inputs is not None and STREAM in (asked.source, asked.output):
         raise UsageError("--verify runs both files, which stdin and stdout are not. Give them names")
-    name = f"stdout{''.join(Path(target).suffixes[-2:])}"
-    with incoming(source) as (read,), outgoing(output, name, dry_run) as written:
-        with watching(quiet or as_json) as watch:
+    name = f"stdout{''.join(Path(asked.target).suffixes[-2:])}"
+    with incoming(asked.source) as (read,), outgoing(asked.output, name, asked.dry_run) as written:
+        with watching(asked.quiet or asked.as_json) as watch:
             report = transplant_file(
-                read, target, written, mapping, strict=not partial, accept=accept, flatten=",".join(flatten) or None,
-                trust_order=trust_order, force=force, dry_run=dry_run, source_format=source_format,
-                target_format=target_format, settings=settings, watch=watch, inputs=inputs,
-            )  # fmt: skip
-        if as_json:
-            emit({**report.as_dict(), "output": output, "written": not dry_run})
+                read,
+                asked.target,
+                written,
+                asked.mapping,
+                strict=not asked.partial,
+                accept=asked.accept,
+                flatten=",".join(asked.flatten) or None,
+                trust_order=asked.trust_order,
+                force=asked.force,
+                dry_run=asked.dry_run,
+                source_format=asked.source_format,
+                target_format=asked.target_format,
+                settings=asked.settings,
+                watch=watch,
+                inputs=asked.inputs,
+            )
+        if asked.as_json:
+            emit({**report.as_dict(), "output": asked.output, "written": not asked.dry_run})
             return
-        say(f"{'would write' if dry_run else 'wrote'} {written}", quiet)
+        say(f"{'would write' if asked.dry_run else 'wrote'} {written}", asked.quiet)
         for line in report.lines():
             word, colon, rest = line.partition(": ")
             coloured = styled(word, "yellow") if word in ("difference", "assumed") else word
-            say(f"{coloured}{colon}{rest}", quiet)
+            say(f"{coloured}{colon}{rest}", asked.quiet)

@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.proofs import annotate, proving
 from rnnconvert.cli.terminal import emit, finish, format_option, say, setting, watching, whole_numbers
+from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UnreadableError, UsageError
 
 _VERIFY = """\b
@@ -36,24 +37,55 @@ Command = Callable[..., Any]
 
 
 _SHARED: list[Callable[[Command], Command]] = [
-    click.option("--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors,
-                 help="Run on this executor, or on all. Repeatable."),
-    click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
-                 help="Only this layer. Repeatable."),
-    click.option("--case", "cases", multiple=True, metavar="CASE", shell_complete=completion.cases,
-                 help="Run this case, or all; by default, the usual six. Repeatable."),
-    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."),
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="EXECUTOR",
+        shell_complete=completion.executors,
+        help="Run on this executor, or on all. Repeatable.",
+    ),
+    click.option(
+        "--layer",
+        "layers",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=completion.layers,
+        help="Only this layer. Repeatable.",
+    ),
+    click.option(
+        "--case",
+        "cases",
+        multiple=True,
+        metavar="CASE",
+        shell_complete=completion.cases,
+        help="Run this case, or all; by default, the usual six. Repeatable.",
+    ),
+    click.option(
+        "--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."
+    ),
     click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
     click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
-    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."),
-    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."),
-    click.option("--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."),
-    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."),
-    click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-                 help="Time limit of an executor; by default, 600 and more for large files."),
+    click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."
+    ),
+    click.option(
+        "--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."
+    ),
+    click.option(
+        "--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."
+    ),
+    click.option(
+        "--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."
+    ),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Time limit of an executor; by default, 600 and more for large files.",
+    ),
     click.option("--gradients", is_flag=True, help="Also compare gradients (needs torch)."),
     setting,
-]  # fmt: skip
+]
 
 
 def _shared(command: Command) -> Command:
@@ -75,12 +107,21 @@ def _plan(given: dict[str, Any]) -> Any:
             raise UnreadableError(given["load_inputs"], problem, "Write inputs with --save-inputs, or with run --save.")
     names = given["cases"]
     return Plan(
-        on=given["on"], cases=tuple(CASES) if "all" in names else names or USUAL, seed=given["seed"],
-        batch=given["batch"], time=given["time"], lengths=given["lengths"], gradients=given["gradients"],
-        inputs=given["inputs"], layers=given["layers"], pairs=given.get("pairs", ()), settings=given["settings"],
-        given=kept, timeout=given["timeout"],
+        on=given["on"],
+        cases=tuple(CASES) if "all" in names else names or USUAL,
+        seed=given["seed"],
+        batch=given["batch"],
+        time=given["time"],
+        lengths=given["lengths"],
+        gradients=given["gradients"],
+        inputs=given["inputs"],
+        layers=given["layers"],
+        pairs=given.get("pairs", ()),
+        settings=given["settings"],
+        given=kept,
+        timeout=given["timeout"],
         **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
-    )  # fmt: skip
+    )
 
 
 def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
@@ -128,15 +169,27 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     runs = [(layer, one, passes(layer, one)) for layer in results.layers.values() for one in layer.runs]
     code = 0 if any(one.status == "ran" and one.executor != REFERENCE for _, one, _ in runs) else 5
     if as_json:
-        emit({
-            "model": asdict(results.models[0]), "kept": save, "inputs": given["save_inputs"], "exit_code": code,
-            "runs": [
-                {"layer": layer.name, "executor": one.executor, "device": one.device, "status": one.status,
-                 "reason": one.reason, "agrees": agrees if one.status == "ran" else None, "versions": one.versions}
-                for layer, one, agrees in runs
-            ],
-            "warnings": results.warnings,
-        })  # fmt: skip
+        emit(
+            {
+                "model": asdict(results.models[0]),
+                "kept": save,
+                "inputs": given["save_inputs"],
+                "exit_code": code,
+                "runs": [
+                    {
+                        "layer": layer.name,
+                        "executor": one.executor,
+                        "device": one.device,
+                        "status": one.status,
+                        "reason": one.reason,
+                        "agrees": agrees if one.status == "ran" else None,
+                        "versions": one.versions,
+                    }
+                    for layer, one, agrees in runs
+                ],
+                "warnings": results.warnings,
+            }
+        )
         sys.exit(code)
     if save:
         say(f"kept {save}", quiet)
@@ -146,6 +199,26 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     if code:
         say("nothing ran. List the executors with: rnnconvert executors", quiet)
     sys.exit(code)
+
+
+class VerifyOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    a: str
+    b: str | None
+    pairs: tuple[str, ...]
+    atol: tuple[str, ...]
+    rtol: tuple[str, ...]
+    reports: tuple[str, ...]
+    sarif: str | None
+    save_outputs: str | None
+    jobs: int | None
+    cache: str | None
+    strict: bool
+    no_explain: bool
+    as_json: bool
+    quiet: bool
+    others: dict[str, Any]
 
 
 @click.command(epilog=_VERIFY)
@@ -179,11 +252,8 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
-def verify(
-    a: str, b: str | None, pairs: tuple[str, ...], atol: tuple[str, ...], rtol: tuple[str, ...],
-    reports: tuple[str, ...], sarif: str | None, save_outputs: str | None, jobs: int | None, cache: str | None,
-    strict: bool, no_explain: bool, as_json: bool, quiet: bool, **given: Any,
-) -> None:  # fmt: skip
+@in_one(VerifyOptions)
+def verify(asked: VerifyOptions) -> None:
     """Prove that A and B compute the same; or A, in every framework.
 
     Both are model files, or results that `run` saved.
@@ -191,21 +261,35 @@ def verify(
     from rnnconvert import reports as forms
     from rnnconvert.verification import verify as equivalence
 
-    reports = (*reports, *([sarif] if sarif else []))
+    reports = asked.reports
+    reports = (*reports, *([asked.sarif] if asked.sarif else []))
     for path in reports:
         forms.check(path)
-    read, kept = [a, b, given["inputs"], given["load_inputs"]], [save_outputs, given["save_inputs"]]
+    read, kept = (
+        [asked.a, asked.b, asked.others["inputs"], asked.others["load_inputs"]],
+        [asked.save_outputs, asked.others["save_inputs"]],
+    )
     equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
-    plan = _plan({**given, "pairs": pairs})
-    with watching(quiet or as_json) as watch:
+    plan = _plan({**asked.others, "pairs": asked.pairs})
+    with watching(asked.quiet or asked.as_json) as watch:
         report = equivalence.verify(
-            a, b, plan, atol=_tolerances(atol, "--atol"), rtol=_tolerances(rtol, "--rtol"), save=save_outputs,
-            save_inputs=given["save_inputs"], watch=watch, command=_command(), jobs=jobs, cache=cache,
-            explain=not no_explain, strict=strict,
-        )  # fmt: skip
+            asked.a,
+            asked.b,
+            plan,
+            atol=_tolerances(asked.atol, "--atol"),
+            rtol=_tolerances(asked.rtol, "--rtol"),
+            save=asked.save_outputs,
+            save_inputs=asked.others["save_inputs"],
+            watch=watch,
+            command=_command(),
+            jobs=asked.jobs,
+            cache=asked.cache,
+            explain=not asked.no_explain,
+            strict=asked.strict,
+        )
     annotate(report.document)
-    if not as_json:
-        finish(report, reports, quiet)
+    if not asked.as_json:
+        finish(report, reports, asked.quiet)
         return
     for path in reports:
         report.write(path)

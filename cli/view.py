@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import format_option, say, setting
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -21,13 +23,31 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 """
 
 
+class ViewOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    path: str
+    other: str | None
+    output: str | None
+    format: str | None
+    other_format: str | None
+    settings: tuple[str, ...]
+    layers: tuple[str, ...]
+    pairs: tuple[str, ...]
+    force: bool
+    as_json: bool
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("path", metavar="FILE", type=click.Path(allow_dash=True))
 @click.argument("other", metavar="[OTHER]", required=False, type=click.Path())
 @click.option(
-    "-o", "--output", type=click.Path(), metavar="PAGE",
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="PAGE",
     help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf.",
-)  # fmt: skip
+)
 @format_option("--from", "format", "Format of FILE; by default, its content decides.")
 @format_option("--from-other", "other_format", "Format of OTHER; by default, its content decides.")
 @setting
@@ -44,18 +64,8 @@ Pictures (.svg, .png, .pdf) need matplotlib: pip install matplotlib
 )
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the path of the page as JSON.")
-def view(
-    path: str,
-    other: str | None,
-    output: str | None,
-    format: str | None,
-    other_format: str | None,
-    settings: tuple[str, ...],
-    layers: tuple[str, ...],
-    pairs: tuple[str, ...],
-    force: bool,
-    as_json: bool,
-) -> None:
+@in_one(ViewOptions)
+def view(asked: ViewOptions) -> None:
     """Show the weights of FILE as a page: each gate as heat map, histogram and figures.
 
     With OTHER, show both side by side, with their differences. The page loads nothing from outside.
@@ -63,13 +73,19 @@ def view(
     from rnnconvert import views
     from rnnconvert.cli.terminal import emit
 
-    target = Path(output or f"{'view' if path == '-' else Path(path).name}.html")
-    views.check(target, force)
-    with incoming(path) as (file,):
+    target = Path(asked.output or f"{'view' if asked.path == '-' else Path(asked.path).name}.html")
+    views.check(target, asked.force)
+    with incoming(asked.path) as (file,):
         views.view(
-            file, other, layers=layers, pairs=pairs, source_format=format, other_format=other_format, settings=settings
-        ).write(target, force=force)
-    if as_json:
+            file,
+            asked.other,
+            layers=asked.layers,
+            pairs=asked.pairs,
+            source_format=asked.format,
+            other_format=asked.other_format,
+            settings=asked.settings,
+        ).write(target, force=asked.force)
+    if asked.as_json:
         emit({"page": str(target)})
     else:
         say(f"wrote {target}")

@@ -340,7 +340,7 @@ def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -
 def test_an_option_that_is_unknown_here_is_named(tmp_path: Path) -> None:
     path = made(tmp_path / "m.tflite", of("rnn"))
     later = {0: flatbuffer_write.Number("B", 1), 1: flatbuffer_write.Number("b", 4), 3: flatbuffer_write.Number("B", 1)}
-    root, _ = build(path, Job([], None, Options(), Checkpoint("m", "", {}), {}, lambda piece: None))
+    root, *_ = build(path, Job([], None, Options(), Checkpoint("m", "", {}), {}, lambda piece: None))
     tables: Any = {**root, 1: [{3: flatbuffer_write.Number("i", 35)}], 4: [{}]}
     tensor = {0: np.array([1, 1, 3], np.int32)}
     operator = {

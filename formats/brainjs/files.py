@@ -13,6 +13,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
@@ -56,11 +57,11 @@ class BrainJs(ArrayFiles):
         arrays = {name: _matrix(value, file.path, name) for name, value in _matrices(document)}
         return Stored(arrays, {"class": str(document.get("type")), "layers": len(hidden)})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers of an RNN or a GRU; those of an LSTM are named, with its equation."""
         if str(stored.metadata["class"]).startswith("LSTM"):
             count: Any = stored.metadata["layers"]
-            return [], [f"{_HIDDEN}/{number}: {_NO_LSTM}" for number in range(count)]
+            return [], [LayerNote(f"{_HIDDEN}/{number}", _NO_LSTM, UNREAD) for number in range(count)]
         return super().found(path, stored, options)
 
     def read(self, path: Path, options: Options) -> Checkpoint:

@@ -11,6 +11,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
@@ -75,7 +76,7 @@ class Burn(ArrayFiles):
         """Return the layouts that names and shapes show: where a GRU's reset gate is, they do not."""
         return [layout for layout in super().shown() if layout.name != _BEFORE]
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent modules, with the place of a GRU's reset gate asked."""
         groups, doubts = super().found(path, stored, options)
         return [self._placed(group, options) for group in groups], doubts

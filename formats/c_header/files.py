@@ -17,8 +17,9 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import Activation, Cell, Clip
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -89,7 +90,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         *_cmsis(path, source, options),
     ):
         if not own:
-            unread += [f"{name}: {one}" for one in told["warnings"]]
+            unread += [LayerNote(name, one, UNREAD) for one in told["warnings"]]
             continue
         called = unique(name, layers)
         shapes = {local: tuple(array.shape) for local, array in own.items()}
@@ -102,7 +103,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             written.append(Written(prefix, layout, layers[called].replace(name=name), dtype, numbers))
         arrays |= {f"{called}/{local}": array for local, array in own.items()}
         used |= set(told["arrays"])
-        warnings += [f"{called}: {one}" for one in told["warnings"]]
+        warnings += [LayerNote(called, one, *told["kind"]) for one in told["warnings"]]
     plain = source.arrays if layers else c_text.arrays(source)
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
@@ -174,7 +175,7 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
             layout,
             found,
             _cell(path, layout, one),
-            {"arrays": taken, "warnings": warnings},
+            {"arrays": taken, "warnings": warnings, "kind": []},
             (prefix, FLOATS[one["dtype"]], stored),
         )
 
@@ -253,7 +254,7 @@ def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
             layout,
             found,
             layout.cell.replace(activation=Activation(function)),
-            {"arrays": words[:3], "warnings": []},
+            {"arrays": words[:3], "warnings": [], "kind": []},
             None,
         )
 
@@ -292,7 +293,14 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         if abs(kept - 1) > _EVEN or abs(added - 1) > _EVEN:
             # Its cell's scale is no power of two, but tanh takes it for one.
             what = f"c' = {kept:.4g} f c + {added:.4g} i g, with factors that no other system here has"
-            yield name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"]}, None
+            yield (
+                name,
+                layout,
+                {},
+                layout.cell,
+                {"arrays": [], "warnings": [f"it computes {what}"], "kind": [UNREAD]},
+                None,
+            )
             continue
         found, taken = {}, []
         for gate in _GATES:
@@ -318,14 +326,13 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
             f"gates, {ROUNDED}; its state stands for multiples of "
             f"{state:.6g}, and the integer {-defined('INPUT_ZERO_POINT')} of its input for 0"
         )
-        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning]}, None
+        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning], "kind": [INTEGERS]}, None
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a header with the layers' arrays and a function for a step of each."""
-    content, notes = text(path, job)
-    job.dropped.update(job.carried)
+    content, notes, recipe = text(path, job)
     if not job.dry_run:
         with replacing(path) as file:
             file.write(content.encode())
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])

@@ -27,8 +27,8 @@ MATRICES = ("W", "R", "projection")
 _PER_LINE = 8
 
 
-def text(path: Path, job: Job) -> tuple[str, list[str]]:
-    """Return the header, and what a user should know."""
+def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
+    """Return the header, what a user should know, and lines of Python that load it."""
     stacks = [(part.layout, part.stack.name, split_stack(part.stack)) for part in job.parts]
     called = [_called(one, pieces, path) for _, one, pieces in stacks]
     names = c_names(name for several in called for name in several)
@@ -46,8 +46,7 @@ def text(path: Path, job: Job) -> tuple[str, list[str]]:
                     f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}"
                 )
     guard = "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
-    job.recipe.extend(_recipe(path, layers[: len(called[0])]))
-    return rendered(layers, guard), notes
+    return rendered(layers, guard), notes, _recipe(path, layers[: len(called[0])])
 
 
 def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:

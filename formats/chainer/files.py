@@ -17,6 +17,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
@@ -55,8 +56,13 @@ class ChainerFiles(ArrayFiles):
             )  # fmt: skip
         found = super().read(path, options)
         doubts = [
-            f"{name or 'the file itself'}: a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
-            "out at the first step; this is what it computes from a state of zeros, as StatelessGRU does"
+            LayerNote(
+                name,
+                "a StatefulGRU (L.GRU) that is called without a state leaves the biases of its U links "
+                "out at the first step; this is what it computes from a state of zeros, as StatelessGRU does",
+                UNREAD,
+                unnamed="the file itself",
+            )
             for name, layer in found.layers.items()
             if layer.cell.reset_after is False
             and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
@@ -85,7 +91,7 @@ class ChainerFiles(ArrayFiles):
         whole = {name for name in square if _beside(stored.arrays[name])}
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
         their sum.
         """
@@ -99,8 +105,12 @@ class ChainerFiles(ArrayFiles):
                 found.append(FoundLayer(above, layout, sizes, names))
             elif sizes is not None:
                 doubts.append(
-                    f"{above}: {above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
-                    f"it does, confirm with {Setting('layout', layout.name, layer=above)}"
+                    LayerNote(
+                        above,
+                        f"{above}_x and {above}_h are as wide as the links that F.lstm reads, with {sizes.hidden_size} units; if "
+                        f"it does, confirm with {Setting('layout', layout.name, layer=above)}",
+                        UNREAD,
+                    )
                 )
         return found, doubts
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -108,9 +108,8 @@ class CoreMl:
             batch_first=dict.fromkeys(made.layers, False),
         )  # fmt: skip
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""
-        job.dropped.update(job.carried)  # a model of its own has no place for them
         return write_program.write(path, job) if self.NAME == "coreml" else write_network.write(path, job)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -86,7 +87,10 @@ def cell_clips(path: object, name: str, bound: float, warnings: list[str]) -> tu
         raise UnreadableError(path, f"{name!r} clips its cell at {bound:g}, which is not a bound")
     if bound in NO_CLIPS:
         warnings.append(
-            f"{name}: its cell is clipped to [-{bound:g}, {bound:g}], as coremltools writes it for none; this is left out"
+            LayerNote(
+                name,
+                f"its cell is clipped to [-{bound:g}, {bound:g}], as coremltools writes it for none; this is left out",
+            )
         )
         return ()
     exact = float(str(np.float32(bound)))

@@ -14,6 +14,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.coreml import found
@@ -91,7 +92,7 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
         try:
             stated, arrays, stored = _layer(path, name, number, content, made.warnings)
         except UnknownError as error:
-            made.unread.append(f"{name}: {error}")
+            made.unread.append(LayerNote(name, str(error), UNREAD))
             continue
         odd = _states(inputs[1:], makers)
         stack = found.assembled(path, name, NAME, arrays, stated)
@@ -101,7 +102,10 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
         made.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:
             made.warnings.append(
-                f"{name}: its weights are stored as {stored}, and are read as the float32 numbers that these stand for"
+                LayerNote(
+                    name,
+                    f"its weights are stored as {stored}, and are read as the float32 numbers that these stand for",
+                )
             )
     for name, received in calls(rows, met, depth > 0).items():
         made.layers[name] = made.layers[name].replace(calls=received)
@@ -131,7 +135,7 @@ def _plain(path: object, name: str, number: int, content: Message, made: Network
         try:
             values = weights.values(weight, local)
         except (UnknownError, UnreadableError) as error:
-            made.warnings.append(f"{label}: its {local} are not read: {error}")
+            made.warnings.append(LayerNote(label, f"its {local} are not read: {error}"))
             continue
         own = weights.shape(local)
         fits = len(own) <= 4 and min(own) > 0 and values.size == int(np.prod(own, dtype=object))

@@ -14,6 +14,7 @@ from rnnconvert.containers import wire
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
@@ -134,7 +135,7 @@ class _Program(Values):
             cells, reverse = self._cells(operation, name)
             states, odd = self._states(operation, name, len(cells), arrays["weight_hh"])
         except UnknownError as error:
-            self.made.unread.append(f"{name}: {error}")
+            self.made.unread.append(LayerNote(name, str(error), UNREAD))
             return
         own = {**arrays, **states}
         stated = Stated(operation.type, cells, reverse)
@@ -147,7 +148,7 @@ class _Program(Values):
         self.made.evidence.append(f"{name}: an operation {operation.type}")
         for one in stored:
             self.made.warnings.append(
-                f"{name}: its weights are stored as {one}, and are read as the numbers that these stand for"
+                LayerNote(name, f"its weights are stored as {one}, and are read as the numbers that these stand for")
             )
         unknown = {
             parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _KNOWN
@@ -218,7 +219,7 @@ class _Program(Values):
             source = given[0]
             maker = self.makers.get(source) if isinstance(source, str) else None
             if isinstance(source, str) and maker is None:
-                self.made.warnings.append(f"{name}: its {parameter} is given at run time. Pass it yourself")
+                self.made.warnings.append(LayerNote(name, f"its {parameter} is given at run time. Pass it yourself"))
                 continue
             try:
                 rows, _ = self.constant(source, parameter)

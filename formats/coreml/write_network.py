@@ -15,7 +15,7 @@ from rnnconvert.containers.wire import field, prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, outputs_turned, unique
+from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
 from rnnconvert.formats.coreml import encode
 from rnnconvert.formats.coreml.encode import number, real, text
 from rnnconvert.formats.coreml.network import FUNCTIONS, GRU_FIELDS, LSTM_FIELDS, RNN_FIELDS, WITH_CONSTANTS
@@ -29,8 +29,8 @@ Message = list["bytes | Array | Pieced"]
 """A message as pieces: bytes, and arrays whose numbers stand between them."""
 
 
-def write(path: Path, job: Job) -> list[str]:
-    """Write the model; return what a user should know."""
+def write(path: Path, job: Job) -> WriteResult:
+    """Write the model."""
     notes: list[str] = []
     layers: Message = []
     inputs: list[bytes] = []
@@ -56,9 +56,11 @@ def write(path: Path, job: Job) -> list[str]:
             f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y"
         )
     said = encode.described(inputs, outputs, {"written by": "rnnconvert"})
-    job.recipe.extend(
-        ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
-    )
+    recipe = [
+        "import coremltools",
+        f"model = coremltools.models.MLModel({str(path)!r})",
+        'y = model.predict({"x": x})["y"]',
+    ]
     if not job.dry_run:
         with replacing(path) as file:
             for piece in [number(1, 1) + field(2, said), *_field(500, layers)]:
@@ -66,7 +68,7 @@ def write(path: Path, job: Job) -> list[str]:
                     file.write(piece)
                 else:
                     write_pieces(file, piece)
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])  # a model of its own has no place for other tensors
 
 
 def _size(message: Message) -> int:

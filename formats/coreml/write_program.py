@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.containers.wire import field
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.formats.coreml import encode
 from rnnconvert.formats.coreml.encode import entry, number, text
 from rnnconvert.formats.coreml.package import PLACE, NewWeights, new_package
@@ -29,8 +29,8 @@ _VERSIONS = {"float32": (6, "CoreML5", encode.FLOAT32, 11), "float16": (8, "Core
 _STEPS = -1
 
 
-def write(path: Path, job: Job) -> list[str]:
-    """Write the package; return what a user should know."""
+def write(path: Path, job: Job) -> WriteResult:
+    """Write the package."""
     notes: list[str] = []
     dtype = str(np.dtype(job.dtype or job.parts[0].stack.dtype).newbyteorder("="))
     graph = _Program(job, dtype)
@@ -52,15 +52,17 @@ def write(path: Path, job: Job) -> list[str]:
             "Core ML's text of gru shows the reset gate behind the product, and Apple's own tests before it, as written here: compare "
             "one prediction on the device"
         )
-    job.recipe.extend(
-        ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
-    )
+    recipe = [
+        "import coremltools",
+        f"model = coremltools.models.MLModel({str(path)!r})",
+        'y = model.predict({"x": x})["y"]',
+    ]
     message = graph.message()
     if not job.dry_run:
         with new_package(path) as (file, data):
             file.write(message)
             graph.weights.write(data)
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])  # a model of its own has no place for other tensors
 
 
 def _name(name: str) -> str:

@@ -26,9 +26,10 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -352,7 +353,9 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(
-        f"{n}: a vector that the description does not name. If it is a buffer, describe it under {KEY!r}"
+        LayerNote(
+            n, f"a vector that the description does not name. If it is a buffer, describe it under {KEY!r}", UNREAD
+        )
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )
@@ -365,9 +368,8 @@ def companions(path: Path) -> tuple[Path, ...]:
     return () if lowered(path).suffix == ".safetensors" else (_beside(path),)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a raw file and its description, or one .safetensors."""
-    job.dropped.update(job.carried)
     entries: list[dict[str, Any]] = []
     buffers: dict[str, Packed] = {}
     for part in job.parts:
@@ -381,15 +383,16 @@ def write(path: Path, job: Job) -> list[str]:
     if lowered(path).suffix == ".safetensors":
         if not job.dry_run:
             safetensors.write(path, buffers, {KEY: json.dumps(description)})
-        return [f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"]
+        note = f"{len(buffers)} buffer{'s' if len(buffers) > 1 else ''}, described in the metadata under {KEY!r}"
+        return WriteResult([note], dropped=[*job.carried])
     if len(buffers) != 1:
         raise UsageError(
             f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
             f"Choose one with {Flag('layer', 'NAME')}, or write a .safetensors with {Flag('to', 'cudnn')}."
         )
-    notes = [f"described by {_beside(path).name}"]
+    result = WriteResult([f"described by {_beside(path).name}"], dropped=[*job.carried])
     if job.dry_run:
-        return notes
+        return result
     with replacing_both(path, _beside(path)) as (numbers, beside):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
@@ -399,4 +402,4 @@ def write(path: Path, job: Job) -> list[str]:
         # Two files cannot be replaced in one step: the description tells its own buffer from the one before.
         entries[0]["crc32"] = f"{check.value:08x}"
         beside.write(json.dumps(description, indent=2).encode() + b"\n")
-    return notes
+    return result

@@ -16,6 +16,7 @@ from rnnconvert.containers import json_text
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Call
 from rnnconvert.formats.dl4j.flow import Vertex, calls
 
@@ -94,18 +95,12 @@ def parts(text: Array, path: object) -> list[Part]:
 
     Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or leaves the order open.
     """
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its configuration.json is damaged: {what}")):
         config = json_text.loads(bytes(text), path)
         found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
         vertices = [*_vertices(path, config, found)]
         received, around = calls([vertex for vertex, _ in vertices]), {vertex.name: said for vertex, said in vertices}
         found = [replace(part, calls=received.get(part.name, ()), around=around[part.name]) for part in found]
-    except UnreadableError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise UnreadableError(
-            path, f"its configuration.json is damaged: {type(error).__name__} {error}"[:300]
-        ) from None
     return found
 
 

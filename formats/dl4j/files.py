@@ -15,9 +15,10 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -46,7 +47,7 @@ def layouts(options: Options) -> list[Layout]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: these models are only read, not written."""
     raise UsageError(
         f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}"
@@ -84,10 +85,10 @@ def read(path: Path, options: Options) -> Checkpoint:
         names.add(name)
         if part.layout:
             layers[name] = _layer(name, _decided(name, part, options), share).replace(calls=part.calls)
-            warnings += [f"{name}: {said}" for said in part.around]
+            warnings += [LayerNote(name, str(said)) for said in part.around]
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
-                warnings.append(f"{name}: a MaskZeroLayer skips steps by their values, which is not kept")
+                warnings.append(LayerNote(name, "a MaskZeroLayer skips steps by their values, which is not kept"))
             evidence.append(f"{name}: {_CONFIGURATION} states {part.layout}, parameters {at} to {at + part.size - 1}")
         elif part.size:
             others[name] = share

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -95,9 +96,10 @@ class GuitarMl(ArrayFiles):
         document: Any = checkpoint.metadata["document"]
         return dict(document.get(_ABOUT, {}))
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write the source's own document with its arrays, or a bare state dictionary."""
-        arrays, notes = self.packed(path, job)
+        arrays, written = self.packed(path, job)
+        notes = [*written.notes]
         source = job.source
         document: Mapping[str, Any] = arrays
         if source.format == self.NAME and set(arrays) == set(source.arrays) and source.metadata["enveloped"]:
@@ -110,7 +112,7 @@ class GuitarMl(ArrayFiles):
             )
         if not job.dry_run:
             json_file.write(path, document)
-        return notes
+        return replace(written, notes=notes)
 
 
 def _of_dense(name: str, tensors: Mapping[str, Array]) -> dict[str, int]:

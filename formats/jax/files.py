@@ -13,8 +13,9 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, loading, put
+from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -88,7 +89,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
             f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
             f"of other names: {shown}"
         )
-    warnings += [f"{array}: {reason}" for array, reason in stored.metadata["unreadable"].items()]
+    warnings += [LayerNote(array, str(reason)) for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(
         str(path),
@@ -103,10 +104,10 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     )
 
 
-def write(name: str, path: Path, job: Job) -> list[str]:
+def write(name: str, path: Path, job: Job) -> WriteResult:
     """Write a tree of parameters: one layer of another format as the tree itself, several under their names."""
     arrays: dict[str, Array | Pieced] = {}
-    notes = []
+    notes, recipe = [], []
     stacks = [(part.layout, stack) for part in job.parts for stack in split_stack(part.stack)]
     bare = len(stacks) == 1 and job.source.format != name
     for layout, stack in stacks:
@@ -117,11 +118,11 @@ def write(name: str, path: Path, job: Job) -> list[str]:
             put(arrays, full, packed)
         notes.append(f"{above or 'the file itself'} is what {constructor(layout, stack)} computes with")
         if len(stacks) == 1 and not above:
-            job.recipe.extend(loading(name, path, constructor(layout, stack)))
-    job.carry(arrays)
+            recipe = loading(name, path, constructor(layout, stack))
+    result = WriteResult(notes, recipe, job.carry(arrays))
     if not job.dry_run:
         write_arrays(name, path, arrays)
-    return notes
+    return result
 
 
 def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
@@ -159,7 +160,7 @@ class TreeFiles:
         """Return every cell in a tree."""
         return read(self.NAME, path, options)
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write a tree of the cells' parameters."""
         return write(self.NAME, path, job)
 

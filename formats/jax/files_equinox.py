@@ -15,7 +15,7 @@ from rnnconvert.containers.reading import open_regular
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, loading
+from rnnconvert.files.adapter import Job, WriteResult, loading
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -83,7 +83,7 @@ class EquinoxFiles(TreeFiles):
             unread=tuple(doubts),
         )  # fmt: skip
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write a tree by path, or a row where the name ends in .eqx; other arrays of an .eqx keep their places.
 
         Raises UsageError for arrays by path that should go into a row: their order is unknown.
@@ -108,17 +108,16 @@ class EquinoxFiles(TreeFiles):
                 )
             if starts:
                 others[int(name)] = array
+        recipe = []
         if len(rows) == 1 and not others:
             (part,) = job.parts
             call = constructor(part.layout, part.stack).removesuffix(")") + ", key=jax.random.key(0))"
-            job.recipe.extend(loading(self.NAME, path, call))
+            recipe = loading(self.NAME, path, call)
         arrays = placed(rows, others)
         if not job.dry_run:
             npy.write_row(path, arrays)
-        return [
-            *notes,
-            "load it with equinox.tree_deserialise_leaves(path, model), where model is one of this structure",
-        ]
+        notes.append("load it with equinox.tree_deserialise_leaves(path, model), where model is one of this structure")
+        return WriteResult(notes, recipe)
 
 
 def _is_row(path: Path) -> bool:

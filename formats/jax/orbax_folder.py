@@ -18,6 +18,7 @@ from rnnconvert.containers.reading import read_small
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.malformed import malformed
 
 _METADATA = "_METADATA"
 _LARGEST_METADATA = 1 << 26
@@ -89,12 +90,11 @@ def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:
     """Yield the keys that lead to each value of a tree, and what is said about it."""
     tree = _parsed(path).get("tree_metadata")
     for name, entry in (tree if isinstance(tree, dict) else {}).items():
-        try:
+        unlike = f"its entry for {name} is not how Orbax describes a value"
+        with malformed(lambda what, unlike=unlike: UnreadableError(path, f"{unlike} ({what})")):  # type: ignore[misc]
             keys = [str(key["key"]) for key in entry["key_metadata"]]
-            keys[0]
-            yield keys, dict(entry["value_metadata"])
-        except (TypeError, LookupError, ValueError, AttributeError):
-            raise UnreadableError(path, f"its entry for {name} is not how Orbax describes a value") from None
+            first, facts = keys[0], dict(entry["value_metadata"])
+        yield [first, *keys[1:]], facts
     if not isinstance(tree, dict):
         raise UnreadableError(path, 'it has no object "tree_metadata"')
 

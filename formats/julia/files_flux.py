@@ -12,6 +12,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.found import FoundLayer
@@ -107,17 +108,19 @@ class FluxFiles(JuliaFiles):
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and every cell of a whole model that could not be read as one."""
         found, doubts = super().found(path, stored, options)
-        doubts += [f"{place}: {why}" for place, why in stored.metadata["unread"].items()]
+        doubts += [LayerNote(place, str(why), UNREAD) for place, why in stored.metadata["unread"].items()]
         types: Types = stored.metadata["types"]
         vague = [one.endswith("no sizes fit") and one.partition(": its arrays are named")[0] in types for one in doubts]
         doubts = [one for one, unclear in zip(doubts, vague, strict=True) if not unclear]
         told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:
-                doubts.append(f"{place}: a Flux.{words[-1]} whose fields are not plain arrays; it was left out")
+                doubts.append(
+                    LayerNote(place, f"a Flux.{words[-1]} whose fields are not plain arrays; it was left out", UNREAD)
+                )
         return found, doubts
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:

@@ -15,7 +15,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.adapter import Job, WriteResult, put
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import Opened
@@ -85,7 +85,7 @@ class JuliaFiles(ArrayFiles):
             options.facts(group.name, f"the values in {place}", inside, harmless=self.known)
         return super().layer(group, stored, options)
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write a tree in a .bson, or its arrays in an .npz.
 
         Raises UsageError for a .jld2: it holds the types of Julia's values, which only Julia knows.
@@ -108,17 +108,16 @@ class JuliaFiles(ArrayFiles):
             notes.append(
                 f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else "")
             )
-        if tree:
-            job.dropped.update(job.carried)
-        else:
+        dropped = [*job.carried]
+        if not tree:
             leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}
-            job.carry(leaves)
+            dropped = job.carry(leaves)
         if not job.dry_run and tree:
             julia_bson.write(path, leaves)
         elif not job.dry_run:
             numbers = {name: np.asarray(leaf) if isinstance(leaf, int) else leaf for name, leaf in leaves.items()}
             npz_file.write(path, numbers)
-        return notes
+        return WriteResult(notes, dropped=dropped)
 
     def rooted(self, name: str, job: Job) -> str:
         """Return a place below the root, also where it was below another name of one of this framework's files."""

@@ -47,11 +47,13 @@ class Tree:
     arrays      by path
     attributes  of groups, by path
     notes       what a user should know
+    dropped     carried tensors that have no place in it
     """
 
     arrays: dict[str, Array | Pieced]
     attributes: dict[str, dict[str, Any]]
     notes: list[str] = field(default_factory=list)
+    dropped: set[str] = field(default_factory=set)
 
     def name(self, path: str, name: str) -> None:
         """Note the name of a layer next to its variables."""
@@ -112,11 +114,11 @@ def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]
             tree.arrays.update({where[local]: array for local, array in packed.items()})
     for name, array in job.carried.items():
         if _is_state_of_training(name):
-            job.dropped.add(name)
+            tree.dropped.add(name)
         else:
             tree.arrays[name] = array
     tree.notes.append("load_weights reads it into the source's model: every path is the source's")
-    if job.dropped:
+    if tree.dropped:
         tree.notes.append(_NO_OPTIMIZER)
     return tree
 
@@ -169,7 +171,7 @@ class _Legacy:
         recurrent = {name for place in self.places.values() for cell in place.cells.values() for name in cell.names}
         if not recurrent <= self.placed:
             return None
-        self.job.dropped.update(set(self.job.carried) - self.placed)
+        self.made.dropped = set(self.job.carried) - self.placed
         self.made.notes.append(
             "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: "
             + ", ".join(self.listed)
@@ -179,7 +181,7 @@ class _Legacy:
                 f"left out, as their place in a Keras 3 file is not certain: {', '.join(self.left)}; "
                 "pass skip_mismatch=True to load_weights, and set these weights by hand"
             )
-        if any(_is_state_of_training(name) for name in self.job.dropped):
+        if any(_is_state_of_training(name) for name in self.made.dropped):
             self.made.notes.append(_NO_OPTIMIZER)
         return self.made
 

@@ -13,7 +13,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.remedies import Command
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -123,7 +123,7 @@ def silent(path: Path) -> bool:
     return lowered(path).name.endswith(".weights.h5")
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a .keras model, the .weights.h5 of one, or a legacy HDF5 model."""
     from rnnconvert.formats.keras import write as keras_write
 

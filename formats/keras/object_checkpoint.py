@@ -21,6 +21,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.names import natural
 
 _MODEL = "saved_model.pb"
@@ -92,10 +93,8 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     if graph is None:
         return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
     nodes = list(_nodes(memoryview(graph), path))
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its graph of objects is damaged ({what})")):
         named = _Graph(nodes).names()
-    except (KeyError, IndexError):
-        raise UnreadableError(path, "its graph of objects is damaged") from None
     found: dict[str, Array] = {}
     for name, key in named:
         if key in stored.arrays:

@@ -16,6 +16,7 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.layer_config import every
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras.cells import Read
 from rnnconvert.formats.keras.live import numbers
@@ -174,13 +175,10 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
-    try:
+    with malformed(
+        lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")
+    ):
         return _in_file(checkpoint, model, told)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        text = f"{type(error).__name__}: {error}"
-        raise UsageError(
-            f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {text}"
-        ) from None
 
 
 def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every
 from rnnconvert.containers.stored import Stored
@@ -68,7 +69,8 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
         return Outside()
     named = options.get("config")
     if named is not None:
-        return Outside(*architecture.read(Path(named)), Path(named))
+        path = local(named)
+        return Outside(*architecture.read(path), path)
     if graph_file(path).is_file() or not cells.find(stored.arrays):
         return Outside()
     # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.

@@ -12,6 +12,8 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -135,7 +137,7 @@ class Reader:
         except UsageError as error:
             raise UnreadableError(self.path, str(error)) from None
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
-            self.warnings.append(f"{name}: {reason}")
+            self.warnings.append(LayerNote(name, str(reason)))
         met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
             one.rpartition("/")[0] for one in used
         }
@@ -196,14 +198,14 @@ class Reader:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
-        try:
+        with malformed(
+            lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")
+        ):
             model = entry(config)
             for layer in every(model):
                 if layer.own and layer.class_name in WRAPPERS and layer.inner("layer") is None:
                     raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
             return model
-        except (KeyError, TypeError, AttributeError):
-            raise UnreadableError(self.path, "its model configuration has an unknown form") from None
 
     def _entry(self, path: str) -> Entry | None:
         """Return the configuration of the layer at a path."""
@@ -308,7 +310,11 @@ class Reader:
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
                 self.unread.append(
-                    f"{name}: its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown"
+                    LayerNote(
+                        name,
+                        f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown",
+                        UNREAD,
+                    )
                 )
                 return None
             for layer in (where, side, *stacked_in(side), *cells):
@@ -318,7 +324,7 @@ class Reader:
             self._check_sides(name, where, sides[0])
         said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
         said += [] if self.called is None else self.called.around(where)
-        self.warnings += [f"{name}: {one}" for one in dict.fromkeys(said)]
+        self.warnings += [LayerNote(name, str(one)) for one in dict.fromkeys(said)]
         return found
 
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
@@ -335,7 +341,7 @@ class Reader:
             raise UnreadableError(
                 self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
             )
-        overlooked = [f"{name}: {text}" for text in keys.overlooked(layer, first)]
+        overlooked = [LayerNote(name, str(text)) for text in keys.overlooked(layer, first)]
         self.warnings += [text for text in overlooked if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
         self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
@@ -362,7 +368,9 @@ class Reader:
         first = self.called is None or any(self.called.is_first(layer) for layer in around)
         stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
         self.warnings += [
-            f"{name}: {text}; Keras ignores it: it takes one shape, that of the layer which its model begins with"
+            LayerNote(
+                name, f"{text}; Keras ignores it: it takes one shape, that of the layer which its model begins with"
+            )
             for text, counts in stated
             if not counts
         ]

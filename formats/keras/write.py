@@ -12,7 +12,7 @@ from typing import Any
 
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import Tree, carry
 from rnnconvert.formats.keras.config import snake_case
@@ -22,7 +22,7 @@ _VERSION = "3.6.0"
 """The Keras version whose files these resemble: the first that notes the layers' names next to their variables."""
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a `.keras` model, the `.weights.h5` of one, or a legacy HDF5 model.
 
     Raises RefusedError, before anything is written, for what Keras or the kind of file cannot hold.
@@ -36,26 +36,24 @@ def write(path: Path, job: Job) -> list[str]:
     elif not job.dry_run:
         tree = _tree(graph)
         keras_zip.write(path, graph.config(), {"keras_version": _VERSION}, tree.arrays, tree.attributes)
-    job.dropped.update(job.carried)
     notes = [
         f"{_named(name, nodes)}: {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()
     ]
     notes.append("inputs and outputs are (batch, time, values)")
-    job.recipe.extend(["import keras", f"model = keras.models.load_model({str(path)!r})"])
+    recipe = ["import keras", f"model = keras.models.load_model({str(path)!r})"]
     if job.carried:
         notes.append(
             "the model has only the recurrent layers; write a .weights.h5 file for the weights of a whole model"
         )
-    return notes + _remarks(graph)
+    return WriteResult([*notes, *_remarks(graph)], recipe, [*job.carried])
 
 
-def _write_weights(path: Path, job: Job) -> list[str]:
+def _write_weights(path: Path, job: Job) -> WriteResult:
     carried = carry(job)
     if carried is not None:
         if not job.dry_run:
             hdf5.write(path, carried.arrays, carried.attributes)
-        return list(carried.notes)
-    job.dropped.update(job.carried)
+        return WriteResult(carried.notes, dropped=carried.dropped)
     graph = Graph(job)
     if not job.dry_run:
         tree = _tree(graph)
@@ -68,7 +66,7 @@ def _write_weights(path: Path, job: Job) -> list[str]:
     notes += [f"{node.name} is at {path_}" for path_, node in _paths(graph) if len(expressions) > 1 and node.variables]
     if job.carried:
         notes.append("the weights of the other layers are left out: their places in a Keras 3 file are unknown")
-    return notes + _remarks(graph)
+    return WriteResult([*notes, *_remarks(graph)], dropped=[*job.carried])
 
 
 def _named(name: str, nodes: list[Node]) -> str:

@@ -16,8 +16,9 @@ from rnnconvert.containers import archives, npz_file
 from rnnconvert.core.arrays import Array, Pieced, Source
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
@@ -53,7 +54,7 @@ def layouts(options: Options) -> list[Layout]:
     return list(registry.layouts_of(NAME))
 
 
-def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
+def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     """Return the arrays in their order, None for each that is not an array of numbers, and what those are. Raises
     UnreadableError.
     """
@@ -66,7 +67,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[str]]:
             path,
             "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
         )
-    unreadable = [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    unreadable = [LayerNote(name, str(why), UNREAD) for name, why in stored.metadata["unreadable"].items()]
     return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
 
 
@@ -130,7 +131,7 @@ def _check_release(name: str, direction: Direction, options: Options) -> None:
         )  # fmt: skip
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write the layers in the order of the source, other arrays of a Lasagne file in their old places."""
     home = job.source.read if isinstance(job.source.read, Home) and job.source.format == NAME else Home({})
     starts = home.starts
@@ -146,19 +147,20 @@ def write(path: Path, job: Job) -> list[str]:
             )
     check_places(path, home, [start for start, _ in rows], job.carried)
     others: dict[int, Array | Pieced] = {}
+    dropped = []
     for full, array in job.carried.items():
         match = _NAME.fullmatch(full)
         if match and starts:
             others[int(match[1])] = array
         else:
-            job.dropped.add(full)
+            dropped.append(full)
     arrays = placed(rows, others)
     if not job.dry_run:
         npz_file.write(path, {f"arr_{number}": array for number, array in enumerate(arrays)})
-    return [
-        *notes,
-        "load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])",
-    ]
+    notes.append(
+        "load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])"
+    )
+    return WriteResult(notes, dropped=dropped)
 
 
 def _with_states(direction: Direction) -> Direction:

@@ -14,6 +14,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
@@ -79,11 +80,11 @@ class Madmom(ArrayFiles):
                 arrays[name] = arrays[name].repeat(arrays[f"{above}.recurrent_weights"].shape[-1])
         return Stored(arrays, {"classes": classes, "functions": functions})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and what is unsettled about them; dense layers have arrays of the same names."""
         groups, doubts = super().found(path, stored, options)
         own = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
-        return [one for one in groups if one.name in own], [one for one in doubts if one.partition(": ")[0] in own]
+        return [one for one in groups if one.name in own], [note for note in doubts if note.layer in own]
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer, and what each receives of the row that it stands in."""

@@ -16,9 +16,10 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, loading, put
+from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
@@ -105,7 +106,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         try:
             layout, sizes = _fitted(path, group, name, arrays, said, options)
         except NotALayerError as error:
-            unread.append(f"{name or 'the file itself'}: {error}")
+            unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
             continue
         _check_sizes(graph or path, name, sizes, said)
         step = options.facts(
@@ -121,7 +122,10 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name] = made.replace(wrapped=wrapped)
         if layers[name].wrapped:
             warnings.append(
-                f"{name}: it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you"
+                LayerNote(
+                    name,
+                    f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you",
+                )
             )
         prefixes[name] = group.prefix
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
@@ -129,7 +133,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
     for own, operator in told.items():
         if not any(name in there for name, one in told.items() if one is operator):
-            unread.append(f"{own}: an RNN operator of the graph reads it, but the file lacks it")
+            unread.append(LayerNote(own, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
     if graph is not None:
         bare = {_bare(full): array for full, array in stored.arrays.items()}
         owned = {
@@ -314,7 +318,7 @@ def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | No
     return low, high
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a file of parameters: one layer of another format under its own names, several with their names before
     them.
     """
@@ -333,12 +337,13 @@ def write(path: Path, job: Job) -> list[str]:
             full = spelled.get(local, kept + above + local)
             put(arrays, full, packed)
         notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
+    recipe = []
     if bare and not above and (call := constructor(*stacks[0])).startswith("mxnet.gluon.rnn."):
-        job.recipe.extend(loading(NAME, path, call))
-    job.carry(arrays)
+        recipe = loading(NAME, path, call)
+    result = WriteResult(notes, recipe, job.carry(arrays))
     if not job.dry_run:
         mxnet_params.write(path, arrays)
-    return notes
+    return result
 
 
 def constructor(layout: Layout, stack: Recurrent, prefix: str = "") -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file
-from rnnconvert.core.errors import BudgetError, UnreadableError
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.files.flat import Description
 
 MOST = 1 << 26
@@ -36,14 +37,8 @@ def opened(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     data = map_file(path)
     if data.size > MOST:
         raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
-    try:
+    with malformed(lambda what: UnreadableError(path, f"it is not a graph of MXNet's: {what}")):
         yield json_text.loads(bytes(data), path)["nodes"]
-    except BudgetError:
-        raise
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise UnreadableError(
-            path, f"it is not a graph of MXNet's: {type(error).__name__} {str(error)[:200]}"
-        ) from None
 
 
 def read(path: Path) -> dict[str, Description]:

@@ -14,9 +14,10 @@ import numpy as np
 from rnnconvert.containers import json_file
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Input, Key
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -78,7 +79,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence = (f"its architecture is {architecture}",)
     metadata = {"document": document}
     if architecture != "LSTM":
-        unread = (f"{architecture}: an architecture whose layers are unknown",) if architecture not in _OTHERS else ()
+        unread = (
+            (LayerNote(architecture, "an architecture whose layers are unknown", UNREAD),)
+            if architecture not in _OTHERS
+            else ()
+        )
         return Checkpoint(
             str(path), NAME, {}, {"weights": weights}, evidence, warnings=unread, metadata=metadata, unread=unread
         )
@@ -129,7 +134,7 @@ def _length(sizes: Sizes) -> int:
     return 4 * units * columns + 2 * units * sizes.num_layers
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write one LSTM, with the metadata and the head of a source of this format.
 
     Raises UsageError for several layers.
@@ -146,19 +151,18 @@ def write(path: Path, job: Job) -> list[str]:
     head = [job.carried.get(name) for name in ("head.weight", "head.bias")]
     head_parts = [np.asarray(array).reshape(-1) for array in head if array is not None]
     read: Any = job.source.metadata.get("document") if len(head_parts) == 2 else None
-    notes = []
+    notes, headless = [], read is None
     if read is None:
         head_parts = [np.zeros(stack.hidden_size + 1, packed.dtype)]
         notes.append(
             f"its head is zeros, since a recurrent layer has none: the model is silent until the last {stack.hidden_size + 1} "
             "numbers of its weights are those of a dense layer, its weights and then its bias"
         )
-        job.dropped.update(job.carried)
         read = {"version": _VERSION, "architecture": "LSTM"}
     if not job.dry_run:
         weights: Array = np.concatenate([packed, *head_parts])
         json_file.write(path, {**read, "config": {**read.get("config", {}), **sizes}, "weights": weights})
-    return notes
+    return WriteResult(notes, dropped=[*job.carried] if headless else [])
 
 
 def _with_states(direction: Direction) -> Direction:

@@ -12,8 +12,9 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
+from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -73,14 +74,16 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         name = unique(one.name, layers)
         if lost:
-            unread.append(f"{name}: its numbers lie behind those of layer {lost}, whose size is unknown here")
+            unread.append(
+                LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD)
+            )
             continue
         stored, said = _stored(path, one, numbers)
-        warnings += [f"{name}: {text}" for text in said]
+        warnings += [LayerNote(name, text, INTEGERS) for text in said]
         layers[name] = _layer(path, one, name, stored, options)
         rows[name] = one, layers[name]
         if len(one.bottoms) > 1:
-            warnings.append(f"{name}: its initial state is given at run time. Pass it yourself")
+            warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself"))
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not unread and numbers.at < numbers.data.size:
         raise UnreadableError(
@@ -155,7 +158,7 @@ def companions(path: Path) -> tuple[Path, ...]:
     return (path.with_suffix(".bin"),)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a chain of layers for each stack, with the last states as blobs, and the numbers next to it."""
     rows: list[str] = []
     blobs: list[str] = []
@@ -183,11 +186,15 @@ def write(path: Path, job: Job) -> list[str]:
         )
     (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
-    job.dropped.update(job.carried)
-    job.recipe.extend(
-        ["import ncnn", "net = ncnn.Net()", f"net.load_param({str(path)!r})", f"net.load_model({str(beside)!r})",
-         "run = net.create_extractor()", 'run.input("in0", ncnn.Mat(x))', 'y = run.extract("out0")[1].numpy()']
-    )  # fmt: skip
+    recipe = [
+        "import ncnn",
+        "net = ncnn.Net()",
+        f"net.load_param({str(path)!r})",
+        f"net.load_model({str(beside)!r})",
+        "run = net.create_extractor()",
+        'run.input("in0", ncnn.Mat(x))',
+        'y = run.extract("out0")[1].numpy()',
+    ]
     if not job.dry_run:
         with replacing_both(path, beside) as (file, numbers):
             summed = Summed(numbers)
@@ -197,7 +204,7 @@ def write(path: Path, job: Job) -> list[str]:
                 summed.write(bytes(-nbytes(array) % 4))
             rows[0] += f" {param.CHECKSUM}={summed.value & (1 << param.BITS) - 1}"
             file.write("\n".join([param.MAGIC, f"{len(rows)} {len(blobs)}", *rows, ""]).encode())
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])
 
 
 def _name(single: Recurrent) -> str:

@@ -10,7 +10,7 @@ import onnx
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique, variables
+from rnnconvert.files.adapter import Job, WriteResult, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -174,13 +174,13 @@ def _recipe(path: Path, graph: onnx.GraphProto) -> list[str]:
     return [*lines, f"{results} = session.run(None, {{{given}}})"]
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a model with one set of inputs and outputs for each recurrent layer, which any ONNX runtime runs."""
     model, arrays, notes = build(job)
-    job.dropped.update(job.carried)  # a graph of its own has no place for them
-    job.recipe.extend(_recipe(path, model.graph))
     external = job.options.get("external_data")
+    location = ""
     if not job.dry_run:
         location = onnx_write.write(path, model, arrays, None if external is None else external == "true")
-        job.beside.extend([path.with_name(location)] if location else [])
-    return notes
+    beside = [path.with_name(location)] if location else []
+    # A graph of its own has no place for other tensors.
+    return WriteResult(notes, _recipe(path, model.graph), [*job.carried], beside)

@@ -13,6 +13,7 @@ import onnx
 from rnnconvert.core.arrays import FLOATS, Array, Source
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
 from rnnconvert.files.conservation import UNACCOUNTED
@@ -79,7 +80,7 @@ class Node:
         self.kind = KINDS[node.kind]
         self.attributes = scope.attributes(node)
         self.used: set[tuple[Body, str]] = set()
-        self.warnings: list[str] = []
+        self.warnings: list[LayerNote] = []
         self.unread: list[str] = []
 
     def read(self) -> Recurrent | None:
@@ -118,8 +119,8 @@ class Node:
             self._use(value)
         if given[0] is None:
             raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
-        if quantised.LOSS not in "".join(self.warnings):
-            self.warnings.append(f"{self.name}: {quantised.LOSS}")
+        if not any(note.kind == INTEGERS for note in self.warnings):
+            self.warnings.append(LayerNote(self.name, quantised.LOSS, INTEGERS))
         return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
 
     def _account(self) -> None:
@@ -148,8 +149,11 @@ class Node:
             )  # fmt: skip
         if self.attributes.get("layout"):
             self.warnings.append(
-                f"{self.name}: its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
-                "converted layer reads as its own framework does"
+                LayerNote(
+                    self.name,
+                    "its layout is 1, so that it reads (batch, time, in); the weights are the same, but the "
+                    "converted layer reads as its own framework does",
+                )
             )
 
     def _why_not(self, name: str, value: str) -> str:
@@ -158,15 +162,17 @@ class Node:
         where, first, node = self.scope.unknown(value)
         made = "are" if first == own else f"({own!r}) are computed from"
         if node is None:
-            return (
-                f"{self.name}: its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
-                "initializers of the model, with the numbers that are given at run time"
+            return LayerNote(
+                self.name,
+                f"its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
+                "initializers of the model, with the numbers that are given at run time",
             )
         what = f"{node.kind} {node.name!r}" if node.name else f"{node.kind} (it gives {first!r})"
-        return (
-            f"{self.name}: its weights {name} ({own!r}) are computed by a node {what}, "
+        return LayerNote(
+            self.name,
+            f"its weights {name} ({own!r}) are computed by a node {what}, "
             "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
-            "the weights as initializers"
+            "the weights as initializers",
         )
 
     def home(self, stack: Recurrent) -> Home:
@@ -253,7 +259,7 @@ class Node:
         clips: tuple[Clip, ...] = ()
         bound = float(self.attributes.get("clip", np.inf))
         if not bound > 0 and self.options.get("clip", self.name) == "none":
-            self.warnings.append(f"{self.name}: its clip of {bound:g} is left out, as asked")
+            self.warnings.append(LayerNote(self.name, f"its clip of {bound:g} is left out, as asked"))
         elif "clip" in self.attributes:
             if not 0 < bound < float("inf"):
                 raise RefusedError(
@@ -307,7 +313,9 @@ class Node:
         lengths = self.scope.constant(name) if name else None
         if name and lengths is None:
             self.warnings.append(
-                f"{self.name}: the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
+                LayerNote(
+                    self.name, f"the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
+                )
             )
         if lengths is None or (lengths.size and (lengths == self._steps()).all()):
             return ()

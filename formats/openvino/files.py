@@ -11,8 +11,9 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Unconvertible
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -77,13 +78,17 @@ def read(path: Path, options: Options) -> Checkpoint:
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
             if layer.type in _ODD:
-                unread.append(f"{name}: an operation {layer.type}, whose gate of attention no other system here has")
+                unread.append(
+                    LayerNote(
+                        name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD
+                    )
+                )
             if layer.type not in _KINDS:
                 continue
             one = _Operation(path, net, layer, name, options)
             why = one.unreadable()
             if why:
-                unread.append(f"{name}: {why}")
+                unread.append(LayerNote(name, str(why), UNREAD))
                 continue
             layers[name] = one.read()
             operations[layer.id] = one.operation(layers[name])
@@ -110,9 +115,8 @@ def read(path: Path, options: Options) -> Checkpoint:
 companions = writing.companions
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a model of the layers, each reading the one before, with its numbers next to it."""
-    job.dropped.update(job.carried)  # a graph of its own has no place for them
     return writing.write(path, job)
 
 
@@ -276,7 +280,7 @@ class _Operation:
             if found is None:
                 if source in ("Parameter", "ReadValue"):
                     self.warnings.append(
-                        f"{self.name}: its initial state is given at run time ({source}). Pass it yourself"
+                        LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself")
                     )
                 elif source != "":
                     odd.append(

@@ -16,7 +16,7 @@ from rnnconvert.containers.files import Summed, replacing_both
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.formats.openvino.net import TYPES
 from rnnconvert.formats.openvino.xml_file import attribute
 from rnnconvert.language.layout import Layout
@@ -36,8 +36,8 @@ def companions(path: Path) -> tuple[Path, ...]:
     return (path.with_suffix(".bin"),)
 
 
-def write(path: Path, job: Job) -> list[str]:
-    """Write the two files; return what a user should know."""
+def write(path: Path, job: Job) -> WriteResult:
+    """Write the two files."""
     graph = _Graph(job)
     notes = []
     for part in job.parts:
@@ -56,13 +56,11 @@ def write(path: Path, job: Job) -> list[str]:
         )
     (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
-    job.recipe.extend(
-        [
-            "import openvino",
-            f'model = openvino.Core().compile_model({str(path)!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
-            "y = model(x)[0]",
-        ]
-    )
+    recipe = [
+        "import openvino",
+        f'model = openvino.Core().compile_model({str(path)!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
+        "y = model(x)[0]",
+    ]
     if not job.dry_run:
         with replacing_both(path, beside) as (file, data):
             numbers = Summed(data)
@@ -70,7 +68,7 @@ def write(path: Path, job: Job) -> list[str]:
                 numbers.pieces(array)
                 numbers.write(bytes(-nbytes(array) % 8))
             file.write(graph.text(numbers.value).encode())
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
 class _Graph:

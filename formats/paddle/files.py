@@ -18,6 +18,7 @@ import numpy as np
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, sentences
@@ -72,8 +73,12 @@ class PaddleFiles(ArrayFiles):
         found = super().read(path, options)
         listed: Any = found.metadata["listed"]
         lists = [
-            f"{name or 'the file itself'}: {layer.num_layers} layers under the names of a stack, without the second names that "
-            "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN"
+            LayerNote(
+                name,
+                f"{layer.num_layers} layers under the names of a stack, without the second names that "
+                "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN",
+                unnamed="the file itself",
+            )
             for name, layer in found.layers.items()
             if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
         ]
@@ -115,7 +120,7 @@ class PaddleFiles(ArrayFiles):
                 written.setdefault(alias, array)
         paddle_params.write(path, written)
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
         found, doubts = self._found(arrays, options)
         stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}

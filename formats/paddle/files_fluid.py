@@ -16,9 +16,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -69,7 +70,7 @@ def layouts(options: Options) -> list[Layout]:
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: Fluid's parameters are only read, not written."""
     raise UsageError(
         f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}"
@@ -100,7 +101,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name], homes = _layer(name, kind, fc, stored.arrays, said)
             uses[name] = [use for use in stated.get(f"{name}.w_0", []) if use.fc == fc]
         except NotALayerError as error:
-            unread.append(f"{name}: {error}")
+            unread.append(LayerNote(name, str(error), UNREAD))
             continue
         beside = {
             full: array.shape
@@ -117,7 +118,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers = {name: layers[name].replace(calls=received) for name, received in _calls(model, layers, uses).items()}
     met = {match["name"] for match in matches}
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
-        unread.append(f"{other}: its matrix {other}.w_0 is missing")
+        unread.append(LayerNote(other, f"its matrix {other}.w_0 is missing", UNREAD))
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread)

@@ -18,6 +18,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import RELU, TANH
 from rnnconvert.core.errors import NotALayerError, UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -72,12 +73,12 @@ def read(path: Path, options: Options) -> Checkpoint:
     makes = {name: one for one in operators for names in one.outputs.values() for name in names}
     for operator, name in _named(operators):
         if operator.type != "rnn":
-            unread.append(f"{name}: {_OTHERS[operator.type]}")
+            unread.append(LayerNote(name, str(_OTHERS[operator.type]), UNREAD))
             continue
         try:
             layers[name], homes = _layer(name, operator, arrays, options, program.path.name)
         except NotALayerError as error:
-            unread.append(f"{name}: {error}")
+            unread.append(LayerNote(name, str(error), UNREAD))
             continue
         used |= homes
         placed.append(Placed(
@@ -185,15 +186,17 @@ def _layer(
     return assemble(name, cell, unpack(layout, sizes, found), ways), set(weights)
 
 
-def _given(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list[str]:
+def _given(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list[LayerNote]:
     """Return warnings about what the model gives a layer besides its input."""
     found = []
     for state in operator.inputs.get("PreState", ()):
         maker = makes.get(state)
         if maker is None or maker.type not in _FILLS or not _is_zero(maker):
-            found.append(f"{name}: its model gives it an initial state ({state!r}). Pass it yourself")
+            found.append(LayerNote(name, f"its model gives it an initial state ({state!r}). Pass it yourself"))
     if lengths := operator.inputs.get("SequenceLength", ()):
-        found.append(f"{name}: its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself")
+        found.append(
+            LayerNote(name, f"its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself")
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.formats.paddle.program import MOST, Operator, Program, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
@@ -34,15 +35,13 @@ def read(path: Path) -> Program:
     data = map_file(path)
     if data.size > MOST:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
-    try:
+    newer = "The file is damaged, or its Paddle is newer than 3.3."
+    with malformed(
+        lambda what: UnreadableError(path, f"it is not a program of Paddle 3 as its version writes it: {what}", newer)
+    ):
         tree = json_text.loads(data.tobytes(), path)
         parameters: dict[str, tuple[int, ...]] = {}
         operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-        raise UnreadableError(
-            path, f"it is not a program of Paddle 3 as its version writes it: {type(error).__name__}: {error}",
-            "The file is damaged, or its Paddle is newer than 3.3.",
-        ) from None  # fmt: skip
     return Program(path, (operators,), parameters)
 
 

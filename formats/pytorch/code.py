@@ -9,6 +9,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
 from rnnconvert.language.layout import Sizes
@@ -71,8 +72,12 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
             _check_sizes(path, prefix, said, sizes)
             if said.get("train") is True and said.get("dropout"):
                 warnings.append(
-                    f"{prefix.rstrip('.') or 'the module itself'}: the archive was traced in training mode and drops "
-                    f"{said['dropout']:g} of the values between layers at every run; dropout is left out"
+                    LayerNote(
+                        prefix.rstrip("."),
+                        f"the archive was traced in training mode and drops "
+                        f"{said['dropout']:g} of the values between layers at every run; dropout is left out",
+                        unnamed="the module itself",
+                    )
                 )
             facts |= {key: said[key] for key in ("batch_first", "dropout") if said.get(key) is not None}
             functions[_NONLINEARITIES.get(call.function, "")] = call.function

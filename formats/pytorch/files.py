@@ -14,8 +14,9 @@ from rnnconvert.core.arrays import FLOATS, Array, widest
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
@@ -136,7 +137,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
         own, note = _in_one_type({local: arrays[full] for local, full in names.items()})
-        warnings.extend(f"{name or 'the module'}: {text}" for text in note)
+        warnings.extend(LayerNote(name, str(text), unnamed="the module") for text in note)
         found = unpack(layout, sizes, own)
         layers[name] = assemble(name, cell, found, sizes.num_directions)
         homes[name] = (layout, names)
@@ -158,7 +159,11 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         foreign = _foreign_class(classes, prefix)
         if foreign:
             unread.append(
-                f"{prefix.rstrip('.')}: its class {foreign} is not PyTorch's own, so its equations are unknown"
+                LayerNote(
+                    prefix.rstrip("."),
+                    f"its class {foreign} is not PyTorch's own, so its equations are unknown",
+                    UNREAD,
+                )
             )
             continue
         _check_read(unreadable, prefix, local)
@@ -184,10 +189,10 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         layers, more = _received(stored.metadata["follow"], layers, homes, arrays)
         warnings += more
     others = {name: array for name, array in arrays.items() if name not in used}
-    warnings += [f"{name}: {reason}" for name, reason in unreadable.items()]
+    warnings += [LayerNote(name, str(reason)) for name, reason in unreadable.items()]
     dequantized = frozenset(stored.metadata.get("dequantized", ()))
     warnings += [
-        f"{name or 'the module itself'}: {_LOST}"
+        LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")
         for name, (_, names) in homes.items()
         if dequantized & set(names.values())
     ]
@@ -304,7 +309,7 @@ def silent(path: Path) -> bool:
     return True
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     from rnnconvert.formats.pytorch import write as pytorch_write
 

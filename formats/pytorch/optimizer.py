@@ -15,6 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.models.model import Model, all_or_none
@@ -124,12 +125,8 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
         if not isinstance(group.get("params"), list):
             raise UsageError(f"{checkpoint.path}: a group of its optimizer does not list its parameters")
     title = f"the optimizer's state in {checkpoint.path}"
-    try:
+    with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}")):
         return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
-        raise UsageError(
-            f"{title} does not have the form that torch.optim gives it: {type(error).__name__}: {error}"
-        ) from None
 
 
 def _state(

@@ -15,14 +15,14 @@ from rnnconvert.core.cells import RELU
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, put, variables
+from rnnconvert.files.adapter import Job, WriteResult, put, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.names import NAME, Read, plain_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     arrays: dict[str, Array | Pieced] = {}
     notes: list[str] = []
@@ -38,7 +38,7 @@ def write(path: Path, job: Job) -> list[str]:
             put(arrays, prefix + local, packed)
         call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
         made.append((name, stack.name, call))
-    job.carry(arrays, plain_names(job.carried).__getitem__)
+    dropped = job.carry(arrays, plain_names(job.carried).__getitem__)
     kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
     if kept is not None:
         if not job.dry_run:
@@ -46,12 +46,12 @@ def write(path: Path, job: Job) -> list[str]:
 
             patch.write(path, job.source.file, job.source.arrays, kept)
         into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in made]
-        return [*into, "everything apart from the weights is kept unchanged"]
-    job.recipe.extend(_recipe(path, made))
+        return WriteResult([*into, "everything apart from the weights is kept unchanged"], dropped=dropped)
+    result = WriteResult(notes, _recipe(path, made), dropped)
     if _whole(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
-        return notes
+        return result
     if lowered(path).suffix == ".safetensors":
         texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
@@ -61,7 +61,7 @@ def write(path: Path, job: Job) -> list[str]:
         from rnnconvert.formats.pytorch.archives import zip_writer
 
         zip_writer.write(path, arrays)
-    return notes
+    return result
 
 
 def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found import FoundLayer
@@ -94,12 +96,12 @@ class RtNeural(ArrayFiles):
         layers = {name: stack.replace(calls=received[name]) for name, stack in found.layers.items()}
         return found.replace(layers=layers, warnings=(*found.warnings, *warnings), recorded=samples)
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""
         document, names = stored.metadata["document"], stored.metadata["names"]
         layouts = {layout.class_name: layout for layout in registry.layouts_of(self.NAME)}
         found: list[FoundLayer] = []
-        doubts: list[str] = []
+        doubts: list[LayerNote] = []
         below = _width(path, document.get("in_shape"), "in_shape")
         for name, layer in zip(names, document["layers"], strict=True):
             layout = layouts.get(layer["type"])
@@ -107,14 +109,18 @@ class RtNeural(ArrayFiles):
             if layout is None and layer["type"] not in _AROUND:
                 recurrent = re.search("rnn|lstm|gru|bidirectional|recurrent", layer["type"].lower())
                 what = "is a recurrent layer that" if recurrent else "has a type that"
-                doubts.append(f"{name}: it {what} RTNeural does not know and leaves out")
+                doubts.append(LayerNote(name, f"it {what} RTNeural does not know and leaves out", UNREAD))
             if layout is not None:
                 own = [f"{name}/weights/{place}" for place in range(len(layer.get("weights", [])))]
                 arrays = {full.removeprefix(f"{name}/"): full for full in own}
                 shapes = {local: tuple(stored.arrays[full].shape) for local, full in arrays.items()}
                 sizes = fit(layout, shapes)
                 if sizes is None:
-                    doubts.append(f"{name}: its weights are not those of a {layer['type']}: {misfit([layout], shapes)}")
+                    doubts.append(
+                        LayerNote(
+                            name, f"its weights are not those of a {layer['type']}: {misfit([layout], shapes)}", UNREAD
+                        )
+                    )
                 elif (sizes.input_size, sizes.hidden_size) != (below, width):
                     raise UnreadableError(
                         path,
@@ -129,8 +135,8 @@ class RtNeural(ArrayFiles):
             below = width
         return found, doubts
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
-        """Return the weights of the layers by full names, with those around where all of the row are there."""
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+        """Return the weights of the layers by full names, and these names."""
         arrays: dict[str, Array | Pieced] = {}
         names: dict[str, None] = {}
         whole = self._whole(job)
@@ -139,7 +145,7 @@ class RtNeural(ArrayFiles):
             names[name] = None
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 arrays[f"{name}/{local}"] = packed
-        return arrays, list(names)
+        return arrays, WriteResult([*names])
 
     def _whole(self, job: Job) -> bool:
         """Return whether every layer of a source of this format is written again, so that its row can be kept."""
@@ -152,12 +158,13 @@ class RtNeural(ArrayFiles):
             and set(job.carried) == set(source.tensors)
         )
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write the source's own row with its layers, or a row of the recurrent layers alone.
 
         Raises UsageError for several layers that may not read one another.
         """
-        arrays, names = self.packed(path, job)
+        arrays, written = self.packed(path, job)
+        names = [*written.notes]
         whole = self._whole(job)
         if len(job.parts) > 1 and not whole:
             raise UsageError(
@@ -165,11 +172,10 @@ class RtNeural(ArrayFiles):
                 f"Choose one with {Flag('layer')}, or join those that do with {Setting('stack', 'join')}"
             )
         document = _filled(job.source.metadata, arrays) if whole else _row(job, names, arrays)
-        if not whole:
-            job.dropped.update(job.carried)
         if not job.dry_run:
             json_file.write(path, document)
-        return [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
+        notes = [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
+        return replace(written, notes=notes, dropped=written.dropped if whole else [*job.carried])
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""

@@ -23,10 +23,11 @@ from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.names import natural
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -146,7 +147,9 @@ def read(path: Path, options: Options) -> Checkpoint:
         | reader.inside
     )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
+    warnings = [
+        LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()
+    ] + reader.warnings
     evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
     layers = reader.layers
     if graph is not None:
@@ -246,8 +249,12 @@ class _Reader:
                 continue
             why = self.looked.reasons.get(loop.node, "") or self.looked.reasons.get("", "")
             self._leave(
-                f"{loop.name}: {loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
-                f"made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with {Flag('layout')}"
+                LayerNote(
+                    loop.name,
+                    f"{loop}; it is not a layer that can be read{': ' + why if why else ''}. Save the model where it was "
+                    f"made (Keras: model.save('model.keras'), or model.save_weights), or give its arrays as .npz with {Flag('layout')}",
+                    UNREAD,
+                )
             )
 
     def add_steps(self) -> None:
@@ -271,7 +278,9 @@ class _Reader:
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]
-        (self._leave if member.known or known_other(last) else self.warnings.append)(f"{wrapped.name}: {why}")
+        (self._leave if member.known or known_other(last) else self.warnings.append)(
+            LayerNote(wrapped.name, str(why), UNREAD)
+        )
 
     def _leave(self, why: str) -> None:
         """Note that a recurrent layer is not read."""
@@ -300,13 +309,20 @@ class _Reader:
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
                 self._leave(
-                    f"{name}: what its cells begin with cannot be read, {odd}. If you pass that state at every call, confirm with "
-                    f"{Setting('initial_state', 'call')}"
+                    LayerNote(
+                        name,
+                        f"what its cells begin with cannot be read, {odd}. If you pass that state at every call, confirm with "
+                        f"{Setting('initial_state', 'call')}",
+                        UNREAD,
+                    )
                 )
                 return
             notes += [
-                f"{name}: its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it "
-                "at every call"
+                LayerNote(
+                    name,
+                    f"its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it "
+                    "at every call",
+                )
                 for part, start in begins.items()
                 if start.fed
             ]
@@ -315,18 +331,24 @@ class _Reader:
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
         widths = {made[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
-            self._leave(f"{name}: its two directions read {' and '.join(map(str, sorted(widths)))} values per step")
+            self._leave(
+                LayerNote(
+                    name, f"its two directions read {' and '.join(map(str, sorted(widths)))} values per step", UNREAD
+                )
+            )
             return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
             self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
         except ValueError as error:
-            self._leave(f"{name}: its cells do not read one another: {error}")
+            self._leave(LayerNote(name, f"its cells do not read one another: {error}", UNREAD))
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
-        self.warnings += [f"{name}: the computation of {one} around its cells is not read" for one in sorted(around)]
+        self.warnings += [
+            LayerNote(name, f"the computation of {one} around its cells is not read") for one in sorted(around)
+        ]
         between = self._around(wrapped)
-        self.warnings += [f"{name}: {one}" for one in between]
+        self.warnings += [LayerNote(name, str(one)) for one in between]
         if depth > 1:  # what stands around the cells of a stack stands between its layers
             between += [f"{one} computes around its cells" for one in around]
             self.options.facts(
@@ -383,7 +405,7 @@ class _Reader:
         try:
             layout, sizes = flat.sizes(path, possible, name, array.size, {}, self.options)
         except NotALayerError as error:
-            self._leave(f"{name}: {error}")
+            self._leave(LayerNote(name, str(error), UNREAD))
             return
         cell = layout.cell.replace(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
         self.layers[name] = assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions)
@@ -528,7 +550,7 @@ def _said(wrapped: Wrapped) -> list[str]:
 companions = tensorflow1_write.companions
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
     wrapper.
     """

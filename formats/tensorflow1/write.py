@@ -10,7 +10,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, put
+from rnnconvert.files.adapter import Job, WriteResult, put
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -27,7 +27,7 @@ def companions(path: Path) -> tuple[Path, ...]:
     return () if lowered(path).suffix == ".npz" else (tensor_bundle.data_beside(path),)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
     wrapper.
     """
@@ -50,13 +50,13 @@ def write(path: Path, job: Job) -> list[str]:
                 kept = home.names.get(local) if home is not None and scope == home.scope else None
                 put(arrays, kept or f"{scope}/{local}", packed)
         notes.append(f"{above or 'the file itself'} loads into {constructor(part.stack, part.layout)}")
-    job.carry(arrays)
+    result = WriteResult(notes, dropped=job.carry(arrays))
     if not job.dry_run:
         if lowered(path).suffix == ".npz":
             npz_file.write(path, arrays)
         else:
             tensor_bundle.write(path, arrays)
-    return notes
+    return result
 
 
 def _layout_of(direction: Direction, layout: Layout) -> Layout:

@@ -16,6 +16,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -100,7 +101,9 @@ class _Walk:
                 self.path, f"the gates of {name!r} do not fit together: {[matrix.shape for matrix in matrices]}"
             )
         if both:
-            self.unread.append(f"{name}: an LSTM over two dimensions, which no other system here computes")
+            self.unread.append(
+                LayerNote(name, "an LSTM over two dimensions, which no other system here computes", UNREAD)
+            )
         parts = {"input": slice(0, width), "recurrent": slice(width, inputs), "bias": inputs}
         for gate, matrix in zip(_GATES, matrices, strict=False):
             self.arrays |= {f"{name}/{gate}/{part}": matrix[:, columns] for part, columns in parts.items() if not both}

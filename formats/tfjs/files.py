@@ -15,9 +15,10 @@ from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, outputs_turned, unique
+from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -91,11 +92,11 @@ def read(path: Path, options: Options) -> Checkpoint:
                 raise UnreadableError(path, f"the Bidirectional {name!r} wraps no layer")
             inner, settings = str(wrapped.get("class_name")), wrapped["config"]
         if inner in _RECURRENT or (kind == "Bidirectional" and inner not in _CLASSES):
-            unread.append(f"{name}: a layer {inner}, whose cells are not read")
+            unread.append(LayerNote(name, f"a layer {inner}, whose cells are not read", UNREAD))
         if inner not in _CLASSES:
             continue
         if inner == "GRU" and settings.get("reset_after"):
-            unread.append(f"{name}: a GRU with reset_after, which TensorFlow.js itself does not load")
+            unread.append(LayerNote(name, "a GRU with reset_after, which TensorFlow.js itself does not load", UNREAD))
             continue
         layers[name], consumed = _layer(path, name, inner, (config, settings), arrays, options)
         used |= consumed
@@ -103,7 +104,9 @@ def read(path: Path, options: Options) -> Checkpoint:
         if consumed & set(narrow):
             kinds = " and ".join(sorted({narrow[full] for full in consumed if full in narrow}))
             warnings.append(
-                f"{name}: its weights are stored as {kinds}, and are read as the float numbers that these stand for"
+                LayerNote(
+                    name, f"its weights are stored as {kinds}, and are read as the float numbers that these stand for"
+                )
             )
     others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
     if layers:
@@ -206,7 +209,7 @@ def _function(path: Path, name: str, function: Any) -> Activation:
     return Activation(plain if plain in ACTIVATION_DEFAULTS and plain not in ("gelu", "exponential") else called)
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write one stack as a Sequential model, its weights in one group next to it.
 
     Raises UsageError for several stacks.
@@ -239,7 +242,7 @@ def write(path: Path, job: Job) -> list[str]:
         "format": "layers-model", "generatedBy": "rnnconvert", "convertedBy": None, "modelTopology": topology,
         "weightsManifest": [{"paths": [], "weights": weights}],
     }  # fmt: skip
-    job.dropped.update(job.carried)
+    beside = []
     if not job.dry_run:
 
         def fill(data: IO[bytes]) -> str:
@@ -250,12 +253,10 @@ def write(path: Path, job: Job) -> list[str]:
 
         with replacing_with_data(path, fill) as (file, data_name):
             document["weightsManifest"][0]["paths"] = [data_name]
-            job.beside.append(path.with_name(data_name))
+            beside.append(path.with_name(data_name))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
-    return [
-        f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel",
-        *turned,
-    ]
+    where = f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
+    return WriteResult([where, *turned], dropped=[*job.carried], beside=beside)
 
 
 def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -83,8 +84,12 @@ def read(path: Path, options: Options) -> Checkpoint:
                     _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 )
                 unread.append(
-                    f"{_label(graph, operator, where)}: a loop (WHILE), as converters make it of recurrent layers without an operator of "
-                    f"their own; it is not read{': ' + why if why else ''}"
+                    LayerNote(
+                        _label(graph, operator, where),
+                        f"a loop (WHILE), as converters make it of recurrent layers without an operator of "
+                        f"their own; it is not read{': ' + why if why else ''}",
+                        UNREAD,
+                    )
                 )
             if operator.code not in s.NAMES:
                 continue
@@ -92,7 +97,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             labels.add(one.name)
             why = one.unreadable()
             if why:
-                unread.append(f"{one.name}: {why}")
+                unread.append(LayerNote(one.name, str(why), UNREAD))
                 continue
             layers[one.name] = one.read()
             met[one.name] = one.fused(layers[one.name])
@@ -183,20 +188,22 @@ def _integers(model: graphs.Model) -> list[str]:
             if weights in seen and _CELL.search(name):
                 own = graph.tensors[weights].name
                 return [
-                    f"{name}: a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
-                    f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
-                    "quantization, or read it as it was before"
+                    LayerNote(
+                        name,
+                        f"a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
+                        f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
+                        "quantization, or read it as it was before",
+                    )
                 ]
             seen[weights] = name
     return []
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a graph of the layers, each reading the one before."""
-    root, notes = build(path, job)
-    job.dropped.update(job.carried)  # a graph of its own has no place for them
+    root, notes, recipe = build(path, job)
     flatbuffer_write.write(path, s.IDENTIFIER, root, job.dry_run)
-    return notes
+    return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
 def _label(graph: Graph, operator: Operator, where: str) -> str:
@@ -321,7 +328,7 @@ class _Layer:
         bounded = self.operator.code == s.SEQUENCE_LSTM and self.option("fused_activation_function", "b") == s.TANH
         return time if bounded and time else float("inf")
 
-    def warnings(self) -> list[str]:
+    def warnings(self) -> list[LayerNote]:
         """Say what was not stored as it is read."""
         found = []
         types = sorted(
@@ -332,11 +339,16 @@ class _Layer:
         bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
         if bound and self._steps() <= bound:
             found.append(
-                f"{self.name}: the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
-                f"them, do not get beyond {self._steps()}"
+                LayerNote(
+                    self.name,
+                    f"the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
+                    f"them, do not get beyond {self._steps()}",
+                )
             )
         if self.operator.code in (s.LSTM, s.RNN):
-            found.append(f"{self.name}: it computes one step at a call; the graph around it decides what it reads")
+            found.append(
+                LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads")
+            )
         return found
 
     def _reversed(self) -> tuple[bool, Any]:

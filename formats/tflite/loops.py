@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rnnconvert.core.claims import ROUNDED
+from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.formats.tflite.flow import Given, Looped, Read
 from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
 from rnnconvert.formats.tflite.lowering import Lowering
@@ -77,16 +78,16 @@ def _lost(looked: Looked, lowering: Lowering) -> dict[str, str]:
     }
 
 
-def quantised(name: str, types: Sequence[str], rounded: str) -> str:
+def quantised(name: str, types: Sequence[str], rounded: str) -> LayerNote:
     """Return what there is to say of a layer whose weights are not stored as float32.
 
     types    their element types
     rounded  what kernels for integers round besides
     """
-    text = f"{name}: its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
+    text = f"its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
     if not any("int" in one for one in types):
-        return text
-    return f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}"
+        return LayerNote(name, text)
+    return LayerNote(name, f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}", INTEGERS)
 
 
 def _values(nodes: Iterable[Operation]) -> set[str]:

@@ -26,8 +26,8 @@ _VERSIONS = {s.BOTH_LSTM: 2}
 _FLOAT, _INT = 0, 2
 
 
-def build(path: Path, job: Job) -> tuple[Fields, list[str]]:
-    """Return the root table of a file, and what a user should know."""
+def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
+    """Return the root table of a file, what a user should know, and lines of Python that run it."""
     graph = _Graph(job)
     notes = []
     for part in job.parts:
@@ -41,21 +41,19 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str]]:
             f"{part.stack.name or 'the layer'}: input {prefix}x (time, 1, {part.stack.input_size}), which resize_tensor_input gives "
             f"its number of steps, output {prefix}y; reset_all_variables() before each new sequence"
         )
-    job.recipe.extend(
-        [
-            "from ai_edge_litert.interpreter import Interpreter",
-            f"interpreter = Interpreter({str(path)!r})",
-            *(
-                f"interpreter.resize_tensor_input({tensor}, (time, 1, {graph.widths[tensor]}))"
-                for tensor in graph.inputs.values()
-            ),
-            "interpreter.allocate_tensors()",
-            *(f"interpreter.set_tensor({tensor}, x)" for tensor in graph.inputs.values()),
-            "interpreter.invoke()",
-            *(f"y = interpreter.get_tensor({tensor})" for tensor in graph.outputs.values()),
-        ]
-    )
-    return graph.root(), notes
+    recipe = [
+        "from ai_edge_litert.interpreter import Interpreter",
+        f"interpreter = Interpreter({str(path)!r})",
+        *(
+            f"interpreter.resize_tensor_input({tensor}, (time, 1, {graph.widths[tensor]}))"
+            for tensor in graph.inputs.values()
+        ),
+        "interpreter.allocate_tensors()",
+        *(f"interpreter.set_tensor({tensor}, x)" for tensor in graph.inputs.values()),
+        "interpreter.invoke()",
+        *(f"y = interpreter.get_tensor({tensor})" for tensor in graph.outputs.values()),
+    ]
+    return graph.root(), notes, recipe
 
 
 class _Graph:

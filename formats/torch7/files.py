@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UsageError
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job
+from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -164,7 +164,7 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
     return Recurrent(place, (Layer((ways[0].first, ways[1].first.replace(reverse=True)), how),))
 
 
-def write(path: Path, job: Job) -> list[str]:
+def write(path: Path, job: Job) -> WriteResult:
     """Write a file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
     made: dict[str, Object] = {}
     notes = []
@@ -181,12 +181,12 @@ def write(path: Path, job: Job) -> list[str]:
             made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
             notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")
     others: dict[str, Array | Pieced] = {}
-    job.carry(others)
+    dropped = job.carry(others)
     bare = len(made) == 1 and job.source.format != NAME
     root = next(iter(made.values())) if bare else Table({**made, **others})
     if not job.dry_run:
         torch7_write.write(path, root)
-    return notes
+    return WriteResult(notes, dropped=dropped)
 
 
 def _needs(name: str) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 
@@ -41,14 +42,12 @@ def differs(stack: Recurrent, module: Object) -> str:
     draw = np.random.default_rng(0)
     x, h, c = (draw.uniform(-1, 1, (2, width)) for width in (stack.input_size, stack.hidden_size, stack.hidden_size))
     lstm = stack.cell.kind == "lstm"
-    try:
+    with malformed(lambda what: UnknownModuleError(f"its modules do not fit together ({what})")):
         found = _run(module, [x, h, c] if lstm else [x, h], 0)
         found = found if lstm else [found]
         made = reference.run(stack, x[None], (h,), (c,) if lstm else None)
         wanted = [made.y[0], *(made.cell or () if lstm else ())]
         apart = max(float(np.abs(np.asarray(one) - other).max()) for one, other in zip(found, wanted, strict=True))
-    except (ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        raise UnknownModuleError(f"its modules do not fit together ({type(error).__name__}: {error})") from None
     return "" if apart <= _CLOSE else f"one step of its modules is {apart:.2g} away from its class's"
 
 

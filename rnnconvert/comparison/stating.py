@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.verdict import Kind, Limit
 from rnnconvert.core.weights import INPUT
 from rnnconvert.files.checkpoint import Checkpoint
@@ -42,10 +43,9 @@ def _begins_with_zeros(checkpoint: Checkpoint, names: Sequence[str]) -> bool:
 
 
 def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
-    """Return what the reader of a file says about a layer; each room puts the layer's name before it."""
-    starts = [f"{name}: " for name in names if name]
-    found = [text.removeprefix(start) for text in checkpoint.warnings for start in starts if text.startswith(start)]
-    return list(dict.fromkeys(found))
+    """Return what the reader of a file says about a layer."""
+    notes = (note for note in checkpoint.warnings if isinstance(note, LayerNote))
+    return list(dict.fromkeys(note.said for note in notes if note.layer and note.layer in names))
 
 
 def _unnamed(text: str) -> str:

@@ -18,6 +18,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 
 MAX_DEPTH = 64
 """The deepest nesting of dictionaries."""
@@ -89,12 +90,10 @@ def _leaves(tree: Any, path: object, above: str = "") -> Iterator[tuple[str, Arr
 
 def _joined(parts: Mapping[str, Any], path: object, name: str) -> Array:
     """Return a large array, which flax writes in chunks. Source: flax/serialization.py, _unchunk."""
-    try:
+    with malformed(lambda what: UnreadableError(path, f"the chunks of {name!r} do not fit together: {what}")):
         shape = tuple(int(parts["shape"][str(index)]) for index in range(len(parts["shape"])))
         chunks = [parts["chunks"][str(index)] for index in range(len(parts["chunks"]))]
         return np.concatenate(chunks).reshape(shape)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableError(path, f"the chunks of {name!r} do not fit together: {error}") from None
 
 
 class _Reader:

@@ -25,8 +25,8 @@ import importlib
 import keyword
 import re
 import unicodedata
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -58,9 +58,6 @@ class Job:
     carried  tensors that are not of recurrent layers and may be written unchanged: those of a file of
              the same framework
     watch    is called with every piece of weights that is written
-    dropped  names of carried tensors that the writer had no place for: it adds them
-    recipe   lines of Python that load what was written: the writer adds them, where it has some
-    beside   files of numbers whose names their content decides: the writer adds those that it wrote
     dry_run  whether to find out what would be done, and write nothing
     """
 
@@ -70,9 +67,6 @@ class Job:
     source: Checkpoint
     carried: Mapping[str, Array]
     watch: Callable[[Array], None]
-    dropped: set[str] = field(default_factory=set)
-    recipe: list[str] = field(default_factory=list)
-    beside: list[Path] = field(default_factory=list)
     dry_run: bool = False
 
     def stacks(self) -> list[tuple[Layout, Recurrent]]:
@@ -89,12 +83,31 @@ class Job:
         pieces = [stated.get(one, False) for one in self.source.layers]  # it may be a piece of one, or several joined
         return stated.get(name, bool(pieces) and all(pieces))
 
-    def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> None:
-        """Add the other tensors to those that are written, under what `name` makes of their names."""
+    def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> list[str]:
+        """Add the other tensors to those that are written, under what `name` makes of their names.
+
+        Returns the names of those that have no place, since a layer's array bears their name.
+        """
+        dropped = [full for full in self.carried if name(full) in arrays]
         for full, array in self.carried.items():
-            if name(full) in arrays:
-                self.dropped.add(full)
             arrays.setdefault(name(full), array)
+        return dropped
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """What a writer wrote.
+
+    notes    what a user should know of the file, in words: how to load it, what is left out
+    recipe   lines of Python that load it, where there are some
+    dropped  names of carried tensors that it has no place for
+    beside   files of numbers next to it whose names their content decides
+    """
+
+    notes: Sequence[str]
+    recipe: Sequence[str] = ()
+    dropped: Collection[str] = ()
+    beside: Sequence[Path] = ()
 
 
 def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
@@ -215,8 +228,8 @@ class Adapter(Protocol):
         """
         ...
 
-    def write(self, path: Path, job: Job) -> list[str]:
-        """Write a file, and say in words what a user should know of it: how to load it, what is left out.
+    def write(self, path: Path, job: Job) -> WriteResult:
+        """Write a file, and return what was written.
 
         Raises UsageError or RefusedError for what cannot be written, for a dry run too.
         """

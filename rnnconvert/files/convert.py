@@ -164,21 +164,21 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     watch = _Watch(_bytes(parts, dtype), target.progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, dry_run=dry_run)
     if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
-        writer.write(path, replace(job, dry_run=True, dropped=set(), recipe=[]))
+        writer.write(path, replace(job, dry_run=True))
         options.check_used(str(path), "write", "both")
     with resumed(checkpoint.sources):
-        notes = writer.write(path, job)
+        written = writer.write(path, job)
     watch.tell()
-    kept = [name for name in carried if name not in job.dropped]
-    left = tuple(name for name in checkpoint.tensors if name not in carried or name in job.dropped)
+    kept = [name for name in carried if name not in written.dropped]
+    left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
     warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
-        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, notes)),
+        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, written.notes)),
         len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
-        tuple(job.recipe), checkpoint, files=tuple(map(str, (*files, *job.beside))),
+        tuple(written.recipe), checkpoint, files=tuple(map(str, (*files, *written.beside))),
     )  # fmt: skip
 
 

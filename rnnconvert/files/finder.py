@@ -17,10 +17,11 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files import flat
-from rnnconvert.files.adapter import Job, loading, put
+from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.cuts import cut
@@ -53,9 +54,9 @@ class Doubt(NamedTuple):
     taken: int = 0
 
 
-def sentences(doubts: Mapping[str, Doubt]) -> list[str]:
+def sentences(doubts: Mapping[str, Doubt]) -> list[LayerNote]:
     """Return the doubts about the layers of some names, in words."""
-    return [f"{_place(name)}: {doubt.reason}" for name, doubt in doubts.items()]
+    return [LayerNote(name, str(doubt.reason), UNREAD, unnamed="the file itself") for name, doubt in doubts.items()]
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class ArrayFiles:
         """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
         stored = self.stored(Opened(path))
         found, unread = self.found(path, stored, options)
-        warnings = [f"{name}: {why}" for name, why in stored.metadata.get("unreadable", {}).items()]
+        warnings = [LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
         attributes = stored.metadata.get("attributes", {})
         for group in found:
@@ -122,15 +123,15 @@ class ArrayFiles:
             unread=tuple(unread),
         )
 
-    def write(self, path: Path, job: Job) -> list[str]:
+    def write(self, path: Path, job: Job) -> WriteResult:
         """Write one layer of another format under its own names, several with their names before them."""
-        arrays, notes = self.packed(path, job)
+        arrays, written = self.packed(path, job)
         if not job.dry_run:
             self.write_arrays(path, arrays)
-        return notes
+        return written
 
-    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], list[str]]:
-        """Return what is written, by full names, and what a user should know of it."""
+    def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
+        """Return the arrays of the file by full names, and the rest of the result."""
         arrays: dict[str, Array | Pieced] = {}
         notes = []
         stacks = job.stacks()
@@ -140,10 +141,9 @@ class ArrayFiles:
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
             notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
-        if len(stacks) == 1 and not places[0]:
-            job.recipe.extend(loading(self.NAME, path, self.constructor(*stacks[0])))
-        job.carry(arrays)
-        return arrays, notes
+        alone = len(stacks) == 1 and not places[0]
+        recipe = loading(self.NAME, path, self.constructor(*stacks[0])) if alone else []
+        return arrays, WriteResult(notes, recipe, job.carry(arrays))
 
     def _asked(self, options: Options, layer: str = "") -> str:
         """Return the layout that is asked for by the whole name or its second half; "" where none of this framework is."""
@@ -156,7 +156,7 @@ class ArrayFiles:
             raise UsageError(f"{self.NAME} has no layout {variant!r}. It has {', '.join(own)}")
         return f"{self.NAME}.{variant}"
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
         is unsettled.
         """
@@ -175,7 +175,9 @@ class ArrayFiles:
                     continue
                 name = match["prefix"] or ""
                 if not is_float(array):
-                    doubts.append(f"{full}: it is of type {array.dtype}, not of floating-point numbers")
+                    doubts.append(
+                        LayerNote(full, f"it is of type {array.dtype}, not of floating-point numbers", UNREAD)
+                    )
                     continue
                 said = self._asked(options, name)
                 asked = [layout for layout in possible if layout.name == said]
@@ -185,7 +187,7 @@ class ArrayFiles:
                 try:
                     layout, sizes = flat.sizes(path, asked or possible, name, array.size, said_there, options)
                 except NotALayerError as error:
-                    doubts.append(f"{full}: {error}")
+                    doubts.append(LayerNote(full, str(error), UNREAD))
                     continue
                 group = FoundLayer(name, layout, sizes, {local: full})
                 found.append(group)
@@ -197,14 +199,16 @@ class ArrayFiles:
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(group.name, "its scope", left)
         unanswered = {group.name: why_clips_are_open(group, options) for group in found}
-        doubts += [f"{_place(name)}: {why}" for name, why in unanswered.items() if why]
+        doubts += [
+            LayerNote(name, str(why), UNREAD, unnamed="the file itself") for name, why in unanswered.items() if why
+        ]
         return [group for group in found if not unanswered[group.name]], doubts
 
     def shown(self) -> list[Layout]:
         """Return the layouts that are found by names and shapes: those of vectors do not show their sizes."""
         return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
-    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[str]]:
+    def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers among arrays, in the order of the file, and what is unsettled about others."""
         found, doubts = self._found(arrays, options)
         return found, sentences(doubts)

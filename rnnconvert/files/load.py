@@ -21,6 +21,7 @@ from rnnconvert.core.errors import (
     unreadable,
 )
 from rnnconvert.core.names import first_twice
+from rnnconvert.core.notes import LayerNote, each_text, layer_of
 from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
@@ -142,14 +143,14 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
     for name, stack in checkpoint.layers.items():
         unclipped = without_clips(stack, options)
         if unclipped is not stack:
-            said = f"{name or 'the module itself'}: its clip is left out, as asked"
+            said = LayerNote(name, "its clip is left out, as asked", unnamed="the module itself")
             checkpoint = checkpoint.replace(
                 layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
             )
     return checkpoint.replace(
         evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
-        warnings=tuple(map(shown, (*checkpoint.warnings, *options.notes))),
-        unread=tuple(map(shown, checkpoint.unread)),
+        warnings=each_text(shown, (*checkpoint.warnings, *options.notes)),
+        unread=each_text(shown, checkpoint.unread),
         questions=tuple(
             dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
         ),
@@ -234,9 +235,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     left = [name for name in checkpoint.layers if name not in names]
     return checkpoint.replace(
         layers={name: checkpoint.layers[name] for name in names},
-        warnings=tuple(
-            text for text in checkpoint.warnings if not text.startswith(tuple(f"{name}: " for name in left))
-        ),
+        warnings=tuple(note for note in checkpoint.warnings if layer_of(note) not in left),
         questions=tuple(question for question in checkpoint.questions if question.layer not in left),
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from rnnconvert.core.arguments import nearest, unknown
 from rnnconvert.core.errors import AssumptionWarning, UsageError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.catalogue import OPTIONS, asked_by
@@ -233,7 +234,8 @@ class Options:
                     f"{Setting(one, wanted)} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
                     f"the file is wrong, insist with {Setting(one, wanted + '!')}"
                 )
-            self._notes.append(f"{name}: {one}={wanted} was taken as you insist; {where} states {value}")
+            said = f"{one}={wanted} was taken as you insist; {where} states {value}"
+            self._notes.append(LayerNote(layer, said, unnamed="the file itself"))
             return wanted
         return value
 

@@ -16,6 +16,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import GATES, Activation, Cell, Clip
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, describe_direction, gates_of
 from rnnconvert.language.layout import Holds, Layout, Sizes, Tensor
 from rnnconvert.language.packing import Packed, pack, unpack
@@ -139,7 +140,7 @@ def from_text(text: str) -> Recurrent:
 
     Raises UsageError if the text is not an outline.
     """
-    try:
+    with malformed(lambda what: UsageError(f"this is not an outline of a recurrent layer: {what}")):
         plain = json.loads(text)
         layers = tuple(
             Layer(tuple(map(_direction, layer["directions"])), _one_of(layer["merge"], "concat sum mul ave none"))
@@ -156,8 +157,6 @@ def from_text(text: str) -> Recurrent:
             _one_of(plain["output_order"], "time processing"),
             readout,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise UsageError(f"this is not an outline of a recurrent layer: {error!r}") from None
 
 
 def _plain(direction: Direction) -> dict[str, Any]:

@@ -17,7 +17,8 @@ import numpy as np
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError, budget_of
@@ -34,12 +35,8 @@ from rnnconvert.recognition.states import States
 from rnnconvert.recognition.steps import repeats, steps
 from rnnconvert.recognition.uses import Graph
 
-ODD = (
-    KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError, MemoryError,
-)  # fmt: skip
-"""What code that looks through nodes raises where one is not as its operator asks."""
 _SHAKES = 2
-_MASKED = "{name}: {mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
+_MASKED = "{mask!r} says which steps of its input count{by}: pass the lengths of its sequences"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +58,7 @@ class Computed:
     reads: Sequence[str]
     turned: bool
     errors: Sequence[float]
-    warnings: Sequence[str] = ()
+    warnings: Sequence[LayerNote] = ()
 
     @property
     def evidence(self) -> str:
@@ -71,7 +68,7 @@ class Computed:
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
-        said = tuple(f"{name}{text[len(self.stack.name) :]}" for text in self.warnings)
+        said = tuple(note.of(name) for note in self.warnings)
         return replace(self, stack=self.stack.replace(name=name), warnings=said)
 
 
@@ -140,10 +137,10 @@ def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> 
                 break
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, UnmatchedError) else error
-            except ODD as error:
-                if isinstance(error, RnnConvertError):
+            except MALFORMED as error:
+                if passes(error):
                     raise
-                problem = f"a node is not as its operator asks ({type(error).__name__}: {error})"
+                problem = f"a node is not as its operator asks ({in_words(error)})"
         else:
             done.reasons.setdefault(label, str(problem))
     for label in done.nodes_by_name & done.reasons.keys():
@@ -157,10 +154,10 @@ def _guarded(
     """Yield what is found, until a node is not as its operator asks."""
     try:
         yield from found
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        done.reasons.setdefault("", f"a node is not as its operator asks ({type(error).__name__}: {error})")
+        done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
 
 
 def _layer(
@@ -188,9 +185,10 @@ def _layer(
         if all(sources) != bool(masked):
             raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
         words = decision(scope, found.mask.value)
-        warnings.append(_MASKED.format(name=name, mask=masked or found.mask.value, by=words and f", by {words}"))
+        said = _MASKED.format(mask=masked or found.mask.value, by=words and f", by {words}")
+        warnings.append(LayerNote(name, said))
         if any(use.fill == "zero" for use in found.uses):
-            warnings.append(f"{name}: its outputs are zero where its input is masked")
+            warnings.append(LayerNote(name, "its outputs are zero where its input is masked"))
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),),
         output_order=order, unconvertible=tuple(states.unconvertible),

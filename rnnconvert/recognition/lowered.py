@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.scopes import walk
-from rnnconvert.recognition.computed import ODD, Computed, Looked, look
+from rnnconvert.recognition.computed import Computed, Looked, look
 from rnnconvert.recognition.flow import received
 from rnnconvert.recognition.suspects import looks_recurrent
 
@@ -24,10 +24,10 @@ def layers_of(lower: Callable[[], Program], later: re.Pattern[str]) -> Looked:
         program = lower()
         scopes = list(walk(program))
         found = look(program, scopes[0], (), looks_recurrent(scopes[0]))
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        return Looked(reasons={"": f"the graph is not as its operators ask ({type(error).__name__}: {error})"})
+        return Looked(reasons={"": f"the graph is not as its operators ask ({in_words(error)})"})
     layers: dict[str, Computed] = {}
     for name, one in found.layers.items():
         shown = later.sub("", name)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Key, Unconvertible
 from rnnconvert.graphs.program.scopes import Scope, behind
 from rnnconvert.graphs.program.spread import spread
@@ -31,14 +32,16 @@ class States:
         self.number, self.size = sizes
         self.learned: list[dict[Key, Source]] = [{} for _ in range(self.number)]
         self.unconvertible: list[Unconvertible] = []
-        self.warnings: list[str] = []
+        self.warnings: list[LayerNote] = []
 
     def add(self, part: str, name: str, batch_first: bool = False) -> None:
         """Take in a state (directions, batch, units); without its first axis where the layer has one direction."""
         value = self._value(name)
         if value is None:
             if given_at_run_time(self.scope, name):
-                self.warnings.append(f"{self.layer}: its initial state {name!r} is given at run time. Pass it yourself")
+                self.warnings.append(
+                    LayerNote(self.layer, f"its initial state {name!r} is given at run time. Pass it yourself")
+                )
             else:
                 reason = f"{name!r} is made by nodes that cannot be evaluated here"
                 self.unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))

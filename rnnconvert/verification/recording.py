@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.running.parent import Process
 from rnnconvert.verification.running import Subject, own_file, rounding
 
@@ -57,14 +58,12 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     answer = process.ask(
         file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed}
     )
-    try:
+    with malformed(lambda what: ExecutorError(executor.name, f"its recording is not one: {what}")):
         runs = [
             {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
         ]
         inputs = [np.asarray(one) for one in answer["inputs"]]
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ExecutorError(executor.name, f"its recording is not one: {type(error).__name__} {error}") from None
     types = {str(subject.stack.dtype) for subject in subjects}
     return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
 

@@ -21,7 +21,8 @@ import numpy as np
 
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.core.arrays import FLOATS, Array, pieces
-from rnnconvert.core.errors import BudgetError, UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.verdict import Limit
@@ -153,18 +154,17 @@ def read(path: str | Path) -> Results | None:
     text = stored.metadata.get("__metadata__", {}).get(KEY)
     if text is None:
         return None
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}")):
         document = json_text.loads(text, path)
         if document["version"] != VERSION:
             raise UnreadableError(
                 path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}"
             )
         found: Results = _filled(Results, document["results"], stored.arrays)
-        _cohere(found)
-    except BudgetError:
-        raise
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError) as error:
-        raise UnreadableError(path, f"its results are damaged: {type(error).__name__} {error}") from None
+        try:
+            _cohere(found)
+        except UsageError as error:
+            raise UnreadableError(path, f"its results are damaged: {error}") from None
     return found
 
 

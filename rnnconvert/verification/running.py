@@ -12,8 +12,8 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError
+from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import convert as conversion
@@ -51,11 +51,8 @@ class Subject:
 
     def rounds(self) -> bool:
         """Return whether its weights stand for integers, whose kernel rounds more than the weights."""
-        return any(
-            text.startswith(f"{piece}: ") and ROUNDED in text
-            for text in self.checkpoint.warnings
-            for piece in self.pieces
-        )
+        notes = (note for note in self.checkpoint.warnings if isinstance(note, LayerNote))
+        return any(note.kind == INTEGERS and note.layer in self.pieces for note in notes)
 
 
 @dataclass

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
@@ -314,16 +315,10 @@ def describe(path: Path, config: Path | None = None) -> Description:
     config, notes = _config_of(path, config)
     writer = Writer()
     writer.notes += notes
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
         top = _top(path, config)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
-        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
-            raise
-        raise UnreadableError(
-            path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
-        ) from None
     prune(writer.scope)
     options = {} if config is None else {"config": str(config)}
     return Description(writer.scope, tuple(writer.notes), writer.names, options)

@@ -19,8 +19,8 @@ from onnx import helper
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
@@ -123,15 +123,9 @@ def export_model(
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
         only_replace(out, force)
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
         model = _Model(read(path))
         proto, done = model.finished(str(path), str(out))
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
-        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
-            raise
-        raise UnreadableError(
-            path, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
-        ) from None
     if dry_run:
         return done
     if not verify:
@@ -166,7 +160,7 @@ def read(path: Path, beside: Path | None = None) -> Old:
         arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without {Flag('whole')}"
+            f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
         )
     top = tree(config)
     if not top.is_model or not top.entry.own:

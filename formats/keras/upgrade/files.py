@@ -18,6 +18,7 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
@@ -94,18 +95,13 @@ def upgrade(
         raise UsageError(f"{target} is a folder. Name a file to write")
     if not dry_run:
         only_replace(target, force)
-    try:
-        model, result = made(source, str(target), None if config is None else Path(config))
-    except UnreadableError as error:
-        raise (
-            UnreadableError(source, error.problem, error.remedy) if error.path == "the configuration" else error
-        ) from None
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RecursionError) as error:
-        if isinstance(error, (RefusedError, UnreadableError, UsageError)):
-            raise
-        raise UnreadableError(
-            source, f"its model configuration has an unknown form ({type(error).__name__}: {error})"
-        ) from None
+    with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
+        try:
+            model, result = made(source, str(target), None if config is None else local(config))
+        except UnreadableError as error:
+            if error.path != "the configuration":
+                raise
+            raise UnreadableError(source, error.problem, error.remedy) from None
     whole, weights = model
     if dry_run:
         return result

@@ -19,7 +19,8 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.claims import proved as claimed
-from rnnconvert.core.errors import RefusedError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
@@ -36,7 +37,6 @@ from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope, walk
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
-from rnnconvert.recognition.computed import ODD
 from rnnconvert.recognition.loops import loops
 from rnnconvert.recognition.recognised import Found
 from rnnconvert.recognition.steps import steps
@@ -130,11 +130,10 @@ def fuse(
         work = _Work(onnx_file.read(source), source, tell)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
-    except ODD as error:
-        if isinstance(error, RnnConvertError):
+    except MALFORMED as error:
+        if passes(error):
             raise
-        what = f"{type(error).__name__}: {error}"
-        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({what})") from None
+        raise UnreadableError(source, f"one of its nodes is not as its operator asks ({in_words(error)})") from error
     if not done.layers:
         raise _nothing(source, done)
     if not dry_run:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call, Layer, Recurrent, Unconvertible, Unknown
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells, shapes
@@ -95,12 +96,19 @@ def received(
 
 
 def _warnings(name: str, several: tuple[Call, ...]) -> Iterator[str]:
-    shown = name or "the module itself"
     states = dict.fromkeys(call.states for call in several if call.states)
     if states:
-        yield f"{shown}: the model gives its initial state ({', '.join(states)}): pass it at every call"
+        yield LayerNote(
+            name,
+            f"the model gives its initial state ({', '.join(states)}): pass it at every call",
+            unnamed="the module itself",
+        )
     if len(several) > 1:
-        yield f"{shown}: the model calls it {len(several)} times; a conversion writes the layer, and not what the model makes of it"
+        yield LayerNote(
+            name,
+            f"the model calls it {len(several)} times; a conversion writes the layer, and not what the model makes of it",
+            unnamed="the module itself",
+        )
 
 
 class _Calls:
@@ -166,7 +174,7 @@ class _Calls:
             return
         why = f"the model multiplies with its weights in {count} places, in steps that are written out and not compared with PyTorch's"
         self.others[name] = (Call(Unknown(why, stated=True)),)
-        self.warnings.append(f"{name or 'the module itself'}: {why}")
+        self.warnings.append(LayerNote(name, str(why), unnamed="the module itself"))
 
     def _owner(self, operation: Operation) -> str | None:
         """Return the layer whose weights an operator reads."""

@@ -1,0 +1,56 @@
+"""What a reader has to tell its user, as data: of which layer, of which kind, and the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+UNREAD = "unread"
+"""The kind of a note of a layer that is in the file and is not read."""
+
+INTEGERS = "integers"
+"""The kind of a note of a layer whose weights stand for integers: its framework's kernel rounds more than the weights."""
+
+
+class LayerNote(str):
+    """A note of a file's layer: as text its layer, a colon, and what is said of it.
+
+    layer  the layer's name
+    said   the text without the name
+    kind   UNREAD, INTEGERS, or "" for any other
+    """
+
+    __slots__ = ("kind", "layer", "said", "unnamed")
+
+    layer: str
+    said: str
+    kind: str
+    unnamed: str
+
+    def __new__(cls, layer: str, said: str, kind: str = "", unnamed: str = "") -> LayerNote:
+        """Return a note; `unnamed` stands in its text for a layer without a name."""
+        place = layer or unnamed
+        note = super().__new__(cls, f"{place}: {said}" if place else said)
+        note.layer, note.said, note.kind, note.unnamed = layer, said, kind, unnamed
+        return note
+
+    def __getnewargs__(self) -> tuple[str, str, str, str]:  # type: ignore[override]
+        return self.layer, self.said, self.kind, self.unnamed
+
+    def of(self, layer: str) -> LayerNote:
+        """Return the note of the same layer under another name."""
+        return LayerNote(layer, self.said, self.kind, self.unnamed)
+
+
+def each_text(change: Callable[[str], str], notes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return notes with their texts changed; those of layers stay so."""
+    return tuple(
+        LayerNote(note.layer, change(note.said), note.kind, note.unnamed)
+        if isinstance(note, LayerNote)
+        else change(note)
+        for note in notes
+    )
+
+
+def layer_of(note: str) -> str | None:
+    """Return the layer that a note is of; None for a note of the file."""
+    return note.layer if isinstance(note, LayerNote) else None
