@@ -12,6 +12,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import (
+    FilePath,
     as_document,
     complain,
     emit,
@@ -76,11 +77,11 @@ class ConvertOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=FilePath(allow_dash=True))
 @click.option(
     "--out-dir",
     metavar="FOLDER",
-    type=click.Path(),
+    type=FilePath(),
     help="Write each SOURCE into this folder, under its own name.",
 )
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
@@ -134,7 +135,7 @@ class ConvertOptions(NamedTuple):
     metavar="FILE",
     help="With --verify: write a report (.html, .md, .json, or .xml for JUnit). Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
 @in_one(ConvertOptions)
@@ -197,7 +198,7 @@ def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[st
 
 
 def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> Any:
-    """Convert a file and print what was done, or return it for machines."""
+    """Convert a file and print what was done, or return it as JSON has it."""
     from rnnconvert.files.convert import Target, convert_file
     from rnnconvert.files.options import Options
 
@@ -366,7 +367,7 @@ def _make(folder: str) -> None:
 
 
 def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
-    """Write the reports, and return the verdict for machines."""
+    """Write the reports, and return the verdict as JSON has it."""
     for path in paths:
         report.write(path)
     verdict = {**report.conclusion.as_dict(), "summary": report.document["summary"], "exit_code": report.exit_code}
@@ -374,7 +375,7 @@ def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _document(summary: Summary) -> dict[str, Any]:
-    """Return what was done for machines."""
+    """Return what was done, as JSON has it."""
     from dataclasses import asdict
 
     from rnnconvert.models.others import others

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from rnnconvert.cli.terminal import emit, say, watching
+from rnnconvert.cli.terminal import FilePath, emit, say, watching
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.room_command import RoomCommand
 from rnnconvert.language import registry
@@ -24,14 +24,14 @@ def offered() -> dict[str, RoomCommand]:
 
 def command(offer: RoomCommand) -> click.Command:
     """Return the command of an offer."""
-    source = click.Argument(["source"], metavar=offer.source, type=click.Path())
+    source = click.Argument(["source"], metavar=offer.source, type=FilePath())
     if offer.flag:
         flags = ["-" + offer.flag.lstrip("-")[0], offer.flag, "target"]
         target: click.Parameter = click.Option(
-            flags, required=True, type=click.Path(), metavar=offer.target, help="The model to write."
+            flags, required=True, type=FilePath(), metavar=offer.target, help="The model to write."
         )
     else:
-        target = click.Argument(["target"], metavar=offer.target, type=click.Path())
+        target = click.Argument(["target"], metavar=offer.target, type=FilePath())
     params = [source, target, *(_option(offer, name) for name in offer.options)]
     for name, text in (
         ("force", f"Replace {offer.target} if it exists."),
@@ -70,7 +70,7 @@ def run(offer: RoomCommand, source: str, target: str, as_json: bool, quiet: bool
 
 def _option(offer: RoomCommand, name: str) -> click.Option:
     if name in offer.files:
-        return click.Option([_flag(name)], type=click.Path(), metavar=offer.files[name], help=offer.options[name])
+        return click.Option([_flag(name)], type=FilePath(), metavar=offer.files[name], help=offer.options[name])
     return click.Option([_flag(name)], is_flag=True, help=offer.options[name])
 
 

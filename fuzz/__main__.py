@@ -71,7 +71,9 @@ class Runner:
             done, *_ = _TICKS.unpack(self._ticks[:])
             if done != seen:
                 seen, since, spent = done, time.monotonic(), _processor_time(child)
-            elif max(_processor_time(child) - spent, (time.monotonic() - since) / WAITING) > 4 * self._limits.seconds + 5:
+            elif (
+                max(_processor_time(child) - spent, (time.monotonic() - since) / WAITING) > 4 * self._limits.seconds + 5
+            ):
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.05)
         done, at, slowest = _TICKS.unpack(self._ticks[:])

@@ -18,7 +18,7 @@ import pytest
 import rnnconvert as rc
 from fuzz import writes
 from rnnconvert.containers import checksums, writing
-from rnnconvert.containers.crc32c import crc32c
+from rnnconvert.containers.crc32c import by_numpy, crc32c
 from rnnconvert.containers.files import counting, replacing
 from rnnconvert.core import arrays as core_arrays
 from rnnconvert.core import threads
@@ -48,7 +48,19 @@ def test_checksums_of_parts_joined_are_those_of_the_whole(size: int) -> None:
     for start, end in itertools.pairwise(cuts):
         for check in (crc, castagnoli):
             check.append(check.part(data[start:end]), end - start)
-    assert crc.value == zlib.crc32(data) and castagnoli.value == crc32c(data)
+    assert crc.value == zlib.crc32(data) and castagnoli.value == crc32c(data) == by_numpy(data)
+
+
+def test_crc32c_is_that_of_the_standard() -> None:
+    """RFC 3720, appendix B.4."""
+    for data, wanted in (
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (b"123456789", 0xE3069283),
+    ):
+        assert crc32c(data) == by_numpy(data) == wanted
+        assert crc32c(data[5:], crc32c(data[:5])) == by_numpy(data[5:], by_numpy(data[:5])) == wanted
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])

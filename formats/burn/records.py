@@ -94,7 +94,12 @@ def _tensors(
         return
     parameter = {"id", "param"} == tree.keys()
     for key, value in tree.items():
-        name = above if parameter and key == "param" else f"{above}.{key}" if above else str(key)
+        if parameter and key == "param":
+            name = above
+        elif above:
+            name = f"{above}.{key}"
+        else:
+            name = str(key)
         yield from _tensors(path, value, raw, name, depth + 1)
 
 

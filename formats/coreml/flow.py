@@ -71,10 +71,8 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
     if tensor is None:
         return None
     lengths = [axis.one(1) for axis in tensor.every(3)]
-    return [
-        length.number(1) if length is not None else f"{name} {axis}" if name else None
-        for axis, length in enumerate(lengths)
-    ]
+    unknown = [f"{name} {axis}" if name else None for axis in range(len(lengths))]
+    return [other if length is None else length.number(1) for length, other in zip(lengths, unknown, strict=True)]
 
 
 def calls(

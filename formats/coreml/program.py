@@ -103,13 +103,13 @@ class _Program(Values):
         if operation.type != "reverse" or not given:
             return False
         source = makers.get(given[0]) if isinstance(given[0], str) else None
-        value = (
-            given[0]
-            if isinstance(given[0], Message)
-            else dict(source.message.entries(5)).get("val")
-            if source
-            else None
-        )
+        value: Message | None
+        if isinstance(given[0], Message):
+            value = given[0]
+        elif source:
+            value = dict(source.message.entries(5)).get("val")
+        else:
+            value = None
         return value is not None and self.array(value, "axes").reshape(-1)[:2].tolist() == [0]
 
     def others(self, where: str) -> dict[str, Array]:

@@ -158,7 +158,12 @@ class _Program:
             for local, array in packed.items()
             if not local.startswith("initial")
         }
-        way = "bidirectional" if len(directions) == 2 else "reverse" if directions[0].reverse else "forward"
+        if len(directions) == 2:
+            way = "bidirectional"
+        elif directions[0].reverse:
+            way = "reverse"
+        else:
+            way = "forward"
         roles = {"activation": cell.activation}
         if cell.kind == "gru":
             roles |= {"recurrent_activation": cell.gate_activation}

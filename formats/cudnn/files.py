@@ -315,7 +315,12 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
         absent["projection_size"] = "0"
     for key, assumed in absent.items():
         value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
-        found[key] = int(value) if value.isdecimal() else (value == "true" if value in ("true", "false") else value)
+        if value.isdecimal():
+            found[key] = int(value)
+        elif value in ("true", "false"):
+            found[key] = value == "true"
+        else:
+            found[key] = value
     return found
 
 

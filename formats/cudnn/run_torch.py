@@ -91,7 +91,8 @@ def run(
         limits = torch.as_tensor(np.asarray(lengths, np.int64))
         sequence = rnn.pack_padded_sequence(source, limits, enforce_sorted=False)
     with torch.set_grad_enabled(bool(cotangents)):
-        y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])
+        begins = tuple(states or ()) if is_lstm else next(iter(states or ()), None)
+        y, final = module(sequence, begins if states else None)
         if lengths is not None:
             y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
         finals = list(final) if is_lstm else [final]

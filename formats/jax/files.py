@@ -112,7 +112,8 @@ def write(name: str, path: Path, job: Job) -> WriteResult:
     bare = len(stacks) == 1 and job.source.format != name
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
-        above = _path(layout, ("" if bare else stack.name) if asked is None else asked)
+        place = "" if bare else stack.name
+        above = _path(layout, place if asked is None else asked)
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             full = f"{above}/{local}" if above else local
             put(arrays, full, packed)
@@ -200,7 +201,8 @@ def _tree(arrays: Mapping[str, Any], whole: bool) -> dict[str, Any]:
     for full, array in arrays.items():
         above, _, last = full.rpartition("/")
         node = tree
-        for word in [above] if whole else above.split("/") if above else []:
+        words = above.split("/") if above else []
+        for word in [above] if whole else words:
             node = node.setdefault(word, {})
         node[last] = array
     return tree

@@ -147,7 +147,12 @@ def module_at(tree: Any, path: str) -> Any:
     nnx, equinox = sys.modules.get("flax.nnx"), sys.modules.get("equinox")
     for word in path.split("/") if path else ():
         if isinstance(tree, Mapping):
-            tree = tree[word] if word in tree else tree.get(int(word)) if word.isdecimal() else None
+            if word in tree:
+                tree = tree[word]
+            elif word.isdecimal():
+                tree = tree.get(int(word))
+            else:
+                tree = None
         else:
             tree = tree[int(word)] if word.isdecimal() and hasattr(tree, "__getitem__") else getattr(tree, word, None)
     modules = tuple(package.Module for package in (nnx, equinox) if package is not None)

@@ -325,7 +325,8 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
 
 def _turned(loop: Callable[[Any], Any], states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
     """Reorder the results of Flax's loop: it gives the carry first, and an LSTM's carry is (c, h)."""
-    carry, y = loop(states[::-1] if len(states) == 2 else states[0] if states else None)
+    begins = states[::-1] if len(states) == 2 else next(iter(states), None)
+    carry, y = loop(begins)
     return y, tuple(carry)[::-1] if isinstance(carry, tuple) else (carry,)
 
 
@@ -385,7 +386,12 @@ def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
 
     def loop(x: Any, states: tuple[Any, ...]) -> Any:
         core = getattr(hk, name)(hidden, name="own", **options)
-        state = hk.LSTMState(*states) if len(states) == 2 else states[0] if states else None
+        if len(states) == 2:
+            state = hk.LSTMState(*states)
+        elif states:
+            state = states[0]
+        else:
+            state = None
         if state is None:
             # Haiku's zeros are float32, whatever it is given.
             state = jax.tree.map(lambda zero: zero.astype(kind), core.initial_state(x.shape[1]))

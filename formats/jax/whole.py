@@ -112,7 +112,7 @@ def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
     """Return the layers of classes that `rnnconvert scaffold` wrote: see formats/jax/scaffold/recurrent.py."""
     units: list[Unit] = []
     for path in dict.fromkeys(name.rpartition("/")[0] for name in arrays if name.endswith("/input_kernel")):
-        module = module_at(tree, path) if tree is not None else None
+        module: Any = module_at(tree, path) if tree is not None else None
         cell = getattr(module, "rnnconvert_cell", None)
         if cell is None:
             continue
@@ -127,7 +127,11 @@ def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
     if len(frameworks) == 1:
         return frameworks[0]
     lasts = {name.rpartition("/")[2] for name in arrays}
-    return "flax" if lasts & {"kernel", "embedding"} else "haiku" if lasts & {"w", "embeddings"} else frameworks[0]
+    if lasts & {"kernel", "embedding"}:
+        return "flax"
+    if lasts & {"w", "embeddings"}:
+        return "haiku"
+    return frameworks[0]
 
 
 def _cell(cell: FoundLayer, stack: Recurrent) -> Unit:

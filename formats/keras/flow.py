@@ -169,7 +169,12 @@ class Graph:
             channels = sizes[0 if first else -1]
             if channels == -1:
                 channels = units // max(1, -math.prod(sizes))
-            order = "" if turned else "channels_first" if first else "channels_last"
+            if turned:
+                order = ""
+            elif first:
+                order = "channels_first"
+            else:
+                order = "channels_last"
             found |= dict.fromkeys(rows, Flat(order, channels))
         return found
 

@@ -251,5 +251,10 @@ def _as_compared(kind: str, value: Any) -> object:
 
 
 def _shown(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else "null" if value is None else repr(value)
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif value is None:
+        text = "null"
+    else:
+        text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -95,7 +95,7 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
 
 
 def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
-    """Yield the files beside weights that state a model with their layers, the likeliest name first.
+    """Yield the files beside weights that state a model with their layers, the most likely name first.
 
     Together they may be as large as one may be: the rest may state one, and is not read.
     """
@@ -123,7 +123,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of the files beside weights that may state an architecture, the likeliest first."""
+    """Return the names of the files beside weights that may state an architecture, the most likely first."""
     folder = path if path.is_dir() else path.parent
     own = (path.name.split(".")[0], path.stem)
     likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])

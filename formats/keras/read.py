@@ -64,7 +64,12 @@ def inner_config(stored: Stored) -> Any:
 def graph_file(path: Path) -> Path:
     """Return where the graph of a SavedModel is that a path is of; whether it exists is the caller's question."""
     above = path.parent
-    folder = above if path.name == _GRAPH_FILE else above.parent if above.name == "variables" else path
+    if path.name == _GRAPH_FILE:
+        folder = above
+    elif above.name == "variables":
+        folder = above.parent
+    else:
+        folder = path
     return folder / _GRAPH_FILE
 
 
@@ -185,7 +190,7 @@ class Reader:
             return None
         from rnnconvert.formats.keras import saved_graph
 
-        return saved_graph.read(file)
+        return saved_graph.read(file, [place_of(cell) for cell in find(self.stored.arrays)])
 
     def _model(self) -> Entry | None:
         config = inner_config(self.stored) or self.outside.config

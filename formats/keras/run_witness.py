@@ -67,7 +67,9 @@ def _cells(way: Any) -> list[Any]:
 
 
 def _first(mask: Any) -> Any:
-    return (mask[0] if mask else None) if isinstance(mask, (list, tuple)) else mask
+    if isinstance(mask, (list, tuple)):
+        return mask[0] if mask else None
+    return mask
 
 
 def _time_first(array: Array) -> Array:
@@ -106,7 +108,8 @@ def inputs(model: Any, witness: Any) -> list[Any]:
     for one in stated:
         dtype = getattr(one.dtype, "name", None) or str(one.dtype)
         whole = "int" in dtype or bool(tables and len(one.shape) == 2)
-        padding = (0 if zero else None) if whole or len(one.shape) == 2 else (masks[0] if masks else None)
+        mask = next(iter(masks), None)
+        padding = (0 if zero else None) if whole or len(one.shape) == 2 else mask
         drawn = witness.draw(list(one.shape), "int32" if whole else dtype, min(tables, default=None), padding)
         made.append(drawn.astype(dtype) if whole and dtype != "bfloat16" else drawn)
     return made

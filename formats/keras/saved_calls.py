@@ -200,7 +200,11 @@ class _Layer:
     def _sequence(self, nodes: Sequence[Node], given: Sequence[str]) -> str:
         """Return the value that is read as a sequence: the one whose first two axes are exchanged."""
         turned = {node.read[0] for node in nodes if node.op == "Transpose" and node.read[0] in given}
-        return turned.pop() if len(turned) == 1 else given[0] if len(given) == 1 else ""
+        if len(turned) == 1:
+            return turned.pop()
+        if len(given) == 1:
+            return given[0]
+        return ""
 
     def _is_whole(self, node: Node, merge: str) -> bool:
         """Return whether a value is the layer's outputs at all steps, one after the other."""

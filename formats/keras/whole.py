@@ -362,7 +362,11 @@ def _class_in(owner: str) -> str:
 def _said_name(checkpoint: Checkpoint, owner: str) -> str:
     attributes: Any = checkpoint.metadata.get("attributes", {})
     said = attributes.get(f"{owner}/vars", {}).get("name")
-    return said if isinstance(said, str) and said else owner.rpartition("/")[2] if "layers/" in owner else owner
+    if isinstance(said, str) and said:
+        return said
+    if "layers/" in owner:
+        return owner.rpartition("/")[2]
+    return owner
 
 
 def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[str, str]:

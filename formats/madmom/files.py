@@ -110,13 +110,12 @@ class Madmom(ArrayFiles):
             inside = full.removeprefix(f"{group.name}.").split(".")
             if full.startswith(f"{group.name}.") and inside[-1] == "activation_fn":
                 gate = spelt.get(inside[-2] if len(inside) > 1 else "", "")
-                role = (
-                    "activation"
-                    if gate in ("g", "n") or kind == "rnn"
-                    else "gate_activation"
-                    if gate
-                    else "output_activation"
-                )
+                if gate in ("g", "n") or kind == "rnn":
+                    role = "activation"
+                elif gate:
+                    role = "gate_activation"
+                else:
+                    role = "output_activation"
                 found.setdefault(role, set()).add(function)
         if any(len(one) > 1 for one in found.values()):
             raise UnreadableError(group.name, f"its functions differ: {sorted(map(sorted, found.values()))}")

@@ -330,7 +330,8 @@ def write(path: Path, job: Job) -> WriteResult:
     bare = len(stacks) == 1 and job.source.format != NAME
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
-        above = ("" if bare else re.sub(r"[./]", "_", stack.name.strip("/."))) if asked is None else asked
+        spelt = "" if bare else re.sub(r"[./]", "_", stack.name.strip("/."))
+        above = spelt if asked is None else asked
         above += "_" if above and above[-1] not in "._" else ""
         spelled: Mapping[str, str] = {} if asked is not None else homes.get(stack.name, {})
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():

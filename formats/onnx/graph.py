@@ -204,8 +204,8 @@ class _Stack:
         states: list[dict[str, str]] = [{} for _ in self.units]
         for letter in "hc":
             local, having = f"initial_{letter}", self._having(letter)
-            groups = ([having] if having else []) if self.alike else [[n] for n in having]
-            for group in groups:
+            groups = [having] if self.alike else [[n] for n in having]
+            for group in filter(None, groups):
                 rows = sum(len(self.units[n]) for n in group)
                 axes = self.axes(rows, "batch", self.units[group[0]][0].hidden_size)
                 whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, code_of(self.dtype))
@@ -392,9 +392,12 @@ def _output_sizes(stack: Recurrent, outputs: int) -> list[int]:
 def attributes(single: Recurrent) -> dict[str, Any]:
     layer = single.layers[0]
     cell = layer.directions[0].cell
-    direction = (
-        "bidirectional" if len(layer.directions) == 2 else ("reverse" if layer.directions[0].reverse else "forward")
-    )
+    if len(layer.directions) == 2:
+        direction = "bidirectional"
+    elif layer.directions[0].reverse:
+        direction = "reverse"
+    else:
+        direction = "forward"
     found: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
     if cell.kind == "gru":
         # Written even where it is the default: a reader that fills defaults in may take another path.

@@ -141,7 +141,12 @@ class Node:
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
             seen.add(attribute.name)
-        most = quantised.INPUTS if quantised.is_one(self.node) else 8 if self.kind == "lstm" else 6
+        if quantised.is_one(self.node):
+            most = quantised.INPUTS
+        elif self.kind == "lstm":
+            most = 8
+        else:
+            most = 6
         if any(self.node.inputs[most:]):
             raise RefusedError(
                 f"{len(self.node.inputs)} inputs of a node {self.node.kind}", "the canonical form", f"the operator has {most}", "",

@@ -104,10 +104,8 @@ def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
 
 def _dims(layer: Layer, shape: tuple[int, ...]) -> list[int | str | None]:
     """Return the lengths of a value's axes; each open one of an input goes by a name."""
-    return [
-        length if length >= 0 else f"{layer.id} {axis}" if layer.type == "Parameter" else None
-        for axis, length in enumerate(shape)
-    ]
+    named = layer.type == "Parameter" or None
+    return [length if length >= 0 else named and f"{layer.id} {axis}" for axis, length in enumerate(shape)]
 
 
 # What operations do ---------------------------------------------------------------------------------------------

@@ -178,7 +178,12 @@ class _Graph:
         functions = [cell.gate_activation, cell.activation, cell.output_activation][
             : {"lstm": 3, "gru": 2}.get(cell.kind, 0)
         ]
-        way = "bidirectional" if len(pair.directions) == 2 else "reverse" if pair.directions[0].reverse else "forward"
+        if len(pair.directions) == 2:
+            way = "bidirectional"
+        elif pair.directions[0].reverse:
+            way = "reverse"
+        else:
+            way = "forward"
         data = {
             "direction": way, "hidden_size": single.hidden_size,
             "activations": ", ".join(one.name for one in functions or [cell.activation]), "activations_alpha": "", "activations_beta": "",

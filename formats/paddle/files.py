@@ -187,7 +187,8 @@ def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
 
 def _own(match: re.Match[str], two: bool) -> str:
     """Return the name that an array has in its cell."""
-    side = ("_bw" if match["side"] else "_fw") if two else ""
+    way = "_bw" if match["side"] else "_fw"
+    side = way if two else ""
     return f"{match['above']}{match['layer']}.cell{side}.{match['rest']}"
 
 

@@ -137,7 +137,12 @@ def _named(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, str]]:
         said = [*one.inputs.get("DropoutState", ()), *one.outputs.get("DropoutState", ())]
         found = re.fullmatch(r"(.+?)\.dropout_state.*", said[0], re.S) if said else None
         weights = one.inputs.get("WeightList", ())
-        name = found[1] if found else weights[0].rpartition(".")[0] if weights else one.type
+        if found:
+            name = found[1]
+        elif weights:
+            name = weights[0].rpartition(".")[0]
+        else:
+            name = one.type
         taken[name] = taken.get(name, 0) + 1
         yield one, name if taken[name] == 1 else f"{name}.{taken[name]}"
 

@@ -98,7 +98,12 @@ class OwnRecurrent(Scriptable):
         if input.dim() not in (2, 3):
             raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
         one = input.dim() == 2
-        x = input.unsqueeze(1) if one else input.transpose(0, 1) if self.batch_first else input
+        if one:
+            x = input.unsqueeze(1)
+        elif self.batch_first:
+            x = input.transpose(0, 1)
+        else:
+            x = input
         given = self._given(x, hx, one)
         if torch.onnx.is_in_onnx_export():
             from rnnconvert.formats.pytorch.module_onnx import exported

@@ -43,7 +43,12 @@ class Scriptable(nn.Module):
         assert input.dim() == 2 or input.dim() == 3, "expected input to be 2D or 3D"
         assert input.shape[-1] == self.input_size, "input.size(-1) must be equal to input_size"
         one = input.dim() == 2
-        x = input.unsqueeze(1) if one else input.transpose(0, 1) if self.batch_first else input
+        if one:
+            x = input.unsqueeze(1)
+        elif self.batch_first:
+            x = input.transpose(0, 1)
+        else:
+            x = input
         h = self.scripted_states(x, h_0, self._script_hidden, self._script_widths[0])
         c = self.scripted_states(x, c_0, self._script_cell, self._script_widths[1]) if self.has_cell else h
         y, h, c = self.stack(x, h, c, None, self._script_weights, self._script_readout)

@@ -219,7 +219,8 @@ def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[An
             raise NotImplementedError("a sequence of length zero: pack_padded_sequence refuses it")
         sequence = rnn.pack_padded_sequence(x, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
     is_lstm = isinstance(module, torch.nn.LSTM)
-    y, final = module(sequence, None if not states else tuple(states) if is_lstm else states[0])
+    begins = tuple(states or ()) if is_lstm else next(iter(states or ()), None)
+    y, final = module(sequence, begins if states else None)
     if lengths is not None:
         y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
     return [y, *final] if is_lstm else [y, final]

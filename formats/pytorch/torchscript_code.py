@@ -102,7 +102,12 @@ class _Method:
             value = _UNKNOWN
         many = value.items if value.items is not None and len(targets) == len(value.items) > 1 else None
         for number, target in enumerate(targets):
-            new = many[number] if many else (value if len(targets) == 1 else _UNKNOWN)
+            if many:
+                new = many[number]
+            elif len(targets) == 1:
+                new = value
+            else:
+                new = _UNKNOWN
             # A name that two branches set may be either.
             self._values[target] = new if self._values.get(target, new) == new else _UNKNOWN
 

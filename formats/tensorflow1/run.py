@@ -123,7 +123,12 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         match = _NAME.fullmatch(full)
         if match is None:
             continue
-        kind = "stacked" if match["stacked"] else "both" if match["both"] else "one"
+        if match["stacked"]:
+            kind = "stacked"
+        elif match["both"]:
+            kind = "both"
+        else:
+            kind = "one"
         scope = match["scope"] + (match["stacked"] or match["both"] or "")
         number = int(match["outer"] or match["deep"] or match["inner"] or 0)
         way = int("bw" in (match["side"], match["way"]))
@@ -230,7 +235,7 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
         )  # fmt: skip
         return y, [finals[way][at] for at in range(len(made)) for way in range(2)]
     cells = [tf.nn.rnn_cell.MultiRNNCell(way) if multi else way[0] for way in ways]
-    starts = [None if one is None else tuple(one) if multi else one[0] for one in begun]
+    starts = [one and (tuple(one) if multi else one[0]) for one in begun]
     if kind == "both":
         y, finals = tf.nn.bidirectional_dynamic_rnn(
             cells[0], cells[1], x, initial_state_fw=starts[0], initial_state_bw=starts[1], scope=scope, **common

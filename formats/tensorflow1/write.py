@@ -37,7 +37,8 @@ def write(path: Path, job: Job) -> WriteResult:
     bare = len(job.parts) == 1 and not homes
     for part in job.parts:
         asked = job.options.get("prefix", part.stack.name)
-        above = ("" if bare else part.stack.name) if asked is None else asked
+        name = "" if bare else part.stack.name
+        above = name if asked is None else asked
         above = above.strip("/").replace(":", "_")
         cells = homes.get(part.stack.name, {}) if asked is None else {}
         for layer, number, direction in part.stack.directions():

@@ -41,7 +41,12 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
         size = sum(part.size for part in parts)
         if len(parts) > 1:
             charging(size).memory(size, path)
-        data = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, np.uint8)
+        if len(parts) == 1:
+            data = parts[0]
+        elif parts:
+            data = np.concatenate(parts)
+        else:
+            data = np.zeros(0, np.uint8)
         at = 0
         for entry in _list(path, group.get("weights"), "weights"):
             name, array, how, at = _entry(path, entry, data, at)

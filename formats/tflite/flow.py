@@ -132,7 +132,12 @@ def _rescaled(stated: Stated, operator: Operator) -> bool:
 
 def _fused(graph: Graph, name: str, layer: Fused) -> None:
     (pair,) = layer.stack.layers
-    order = "b" if layer.step else "tb" if layer.time_major else "bt"
+    if layer.step:
+        order = "b"
+    elif layer.time_major:
+        order = "tb"
+    else:
+        order = "bt"
     ways = len(pair.directions)
     if ways == 2 and len(layer.gives) == 2:
         outputs: dict[Any, str] = {(name, _WAYS): f"d{order}h"}

@@ -240,5 +240,10 @@ def _cudnn(stack: Recurrent, fields: Table, add: Any) -> Object:
     }  # fmt: skip
     names = {"CUDNN_LSTM": "LSTM", "CUDNN_GRU": "GRU", "CUDNN_RNN_RELU": "RNNReLU", "CUDNN_RNN_TANH": "RNNTanh"}
     # Of the plain RNNs there is no bidirectional class; cudnn.RNN reads its mode and direction from its fields.
-    name = f"B{names[mode]}" if two and stack.cell.kind != "rnn" else "RNN" if two else names[mode]
+    if two and stack.cell.kind != "rnn":
+        name = f"B{names[mode]}"
+    elif two:
+        name = "RNN"
+    else:
+        name = names[mode]
     return Object(f"cudnn.{name}", fields)

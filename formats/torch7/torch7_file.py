@@ -162,7 +162,8 @@ class _Reader:
             return None, True
         if kind == NUMBER:
             number = struct.unpack("<d", self._raw(8))[0]
-            return (int(number) if number == int(number) else number) if np.isfinite(number) else number, True
+            counts = np.isfinite(number) and number == int(number)
+            return (int(number) if counts else number), True
         if kind == STRING:
             return self._text(), True
         if kind == BOOLEAN:

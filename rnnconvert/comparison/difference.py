@@ -313,7 +313,12 @@ def _numbers(which: _Which, one: Array, other: Array, rounds: Array | None = Non
     at = tuple(int(i) for i in np.unravel_index(int(worst.argmax()), gap.shape)) if gap.size else ()
     error = float(gap.max(initial=0.0))
     largest = float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
-    relative = 0.0 if not error else (error / largest if largest else np.inf)
+    if not error:
+        relative = 0.0
+    elif largest:
+        relative = error / largest
+    else:
+        relative = np.inf
     expected, found = (float(wide[at]), float(other[at])) if gap.size else (None, None)
     rounded = error > 0 and not beyond.any()
     return Difference("weights", *which, error, relative, at, expected, found, rounded)

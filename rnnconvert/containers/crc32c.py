@@ -1,4 +1,6 @@
-"""CRC-32C, the checksum of TensorFlow's checkpoints: thousands of stretches at once, since Python has none of its own.
+"""CRC-32C, the checksum of TensorFlow's checkpoints: by google-crc32c where that is installed (the extra `checksums`), else by numpy.
+
+Without it thousands of stretches are divided at once, since Python has no CRC-32C of its own.
 
 The remainder of a message is linear over the bits: stretches are divided side by side, and joined by the matrix that a
 stretch of zeros multiplies a remainder by.
@@ -13,7 +15,11 @@ from typing import Any
 
 import numpy as np
 
-_POLYNOMIAL = 0x82F63B78
+POLYNOMIAL = 0x82F63B78
+"""The divisor, in reversed bits."""
+
+_PIECE = 1 << 24
+"""google-crc32c takes bytes alone, so that a map is copied piece by piece."""
 _LANES = 4096
 _WORDS = 256
 _BLOCK = _LANES * _WORDS * 4
@@ -24,6 +30,26 @@ _Words = np.ndarray[Any, np.dtype[np.uint32]]
 
 def crc32c(data: Any, before: int = 0) -> int:
     """Return the checksum of bytes, or of bytes that follow others whose checksum is `before`."""
+    library = _library()
+    if library is None:
+        return by_numpy(data, before)
+    view = memoryview(data).cast("B") if len(data) else b""
+    for start in range(0, len(view), _PIECE):
+        before = library.extend(before, bytes(view[start : start + _PIECE]))
+    return before
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        import google_crc32c  # an extra, and of use to checkpoints of TensorFlow alone
+    except ImportError:
+        return None
+    return google_crc32c
+
+
+def by_numpy(data: Any, before: int = 0) -> int:
+    """Return what `crc32c` does, without google-crc32c."""
     content = np.frombuffer(data, np.uint8)
     state = before ^ _ONES
     whole = content.size // _BLOCK * _BLOCK
@@ -69,7 +95,7 @@ def _bytes() -> list[int]:
     table = []
     for byte in range(256):
         for _ in range(8):
-            byte = byte >> 1 ^ (_POLYNOMIAL if byte & 1 else 0)
+            byte = byte >> 1 ^ (POLYNOMIAL if byte & 1 else 0)
         table.append(byte)
     return table
 

@@ -146,7 +146,11 @@ class _Reader:
         size = self._number(form) if form else 1 << (code - 0xD4)
         if kind in ("list", "map"):
             return self._many(size, kind == "map", depth)
-        return self._text(size) if kind == "text" else self._bytes(size) if kind == "bytes" else self._array(size)
+        if kind == "text":
+            return self._text(size)
+        if kind == "bytes":
+            return self._bytes(size)
+        return self._array(size)
 
     def _many(self, count: int, pairs: bool, depth: int) -> Any:
         found: dict[Any, Any] = {}

@@ -131,7 +131,11 @@ def plain_key(key: Any) -> Any:
 
 
 def _make_list(items: Any = None) -> list[Any]:
-    return items if isinstance(items, list) else list(items) if isinstance(items, tuple) else []
+    if isinstance(items, list):
+        return items
+    if isinstance(items, tuple):
+        return list(items)
+    return []
 
 
 def _make_dict(*args: Any) -> dict[Any, Any]:

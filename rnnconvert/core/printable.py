@@ -71,7 +71,11 @@ def in_toml(text: str) -> str:
 def finite(value: Any) -> Any:
     """Return a value with words in place of the numbers that JSON cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+        if math.isnan(value):
+            return "nan"
+        if value > 0:
+            return "inf"
+        return "-inf"
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -157,8 +157,10 @@ class Direction:
     @property
     def biases(self) -> Biases:
         """Which bias vectors there are."""
-        has = [(part, self.cell.gates[0]) in self.arrays for part in BIAS_PARTS]
-        return ("both" if has[1] else "input") if has[0] else ("recurrent" if has[1] else "none")
+        input_bias, recurrent_bias = ((part, self.cell.gates[0]) in self.arrays for part in BIAS_PARTS)
+        if input_bias:
+            return "both" if recurrent_bias else "input"
+        return "recurrent" if recurrent_bias else "none"
 
     @property
     def skip_input(self) -> bool:
@@ -518,7 +520,12 @@ class Recurrent:
     def describe(self) -> str:
         """Describe the stack in one line: cell, layers, sizes, biases and what is unusual."""
         first = describe_direction(self.first)
-        ways = "bidirectional" if self.num_directions == 2 else ("reverse" if self.first.reverse else "forward")
+        if self.num_directions == 2:
+            ways = "bidirectional"
+        elif self.first.reverse:
+            ways = "reverse"
+        else:
+            ways = "forward"
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
         rest = first.partition(", ")[2]
         kinds = dict.fromkeys(describe_direction(one).partition(", ")[0] for _, _, one in self.directions())

@@ -104,7 +104,12 @@ def diagnose(
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
     arrays = None if beside is None else beside.arrays
-    own = None if beside is None else _own(beside, measures, answers, dtype) if ran else Off(0.0, 0.0)
+    if beside is None:
+        own = None
+    elif ran:
+        own = _own(beside, measures, answers, dtype)
+    else:
+        own = Off(0.0, 0.0)
     reason: _Reason | None
     if beside is not None and arrays is not None and arrays.whole and own is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
@@ -183,6 +188,6 @@ def _weights(found_in: Sequence[Difference], own: Off | None) -> Iterator[str]:
     """Yield what the other file's own weights show about the difference."""
     yield from first_difference.gates(found_in)
     if own is not None and own.ratio <= 1:
-        yield f"the other file's own weights give these outputs, to {own.error:.2g}: the conversion is wrong, not the run"
+        yield f"the other file's own weights give these outputs (to {own.error:.2g}): the conversion is wrong, not the run"
     elif own is not None and all(one.equal for one in found_in):
         yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -139,7 +139,12 @@ def _step(ratio: Array, backwards: bool, case: Case) -> str:
     first = int(steps[-1] if backwards else steps[0])
     last = len(case.x) - 1
     begins = first == (last if backwards else 0)
-    words = ", the first that it processes" if begins and backwards else (", the first" if begins else "")
+    if begins and backwards:
+        words = ", the first that it processes"
+    elif begins:
+        words = ", the first"
+    else:
+        words = ""
     return f"time step {first}{words}"
 
 

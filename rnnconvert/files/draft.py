@@ -97,7 +97,12 @@ def _reads(text: Sequence[str], found: _Found, shapes: Mapping[str, Shape]) -> b
 def _table(found: _Found, number: int) -> list[str]:
     """Return the description of a layer as TOML."""
     held = {part for one in found.parts for part in one.parts.split()}
-    biases = "both" if "recurrent_bias" in held else "input" if "input_bias" in held else "none"
+    if "recurrent_bias" in held:
+        biases = "both"
+    elif "input_bias" in held:
+        biases = "input"
+    else:
+        biases = "none"
     checks = list(found.checks)
     text = ["[[layout]]", f'name = "mine.{found.kind}{f"_{number + 1}" if number else ""}"', f'kind = "{found.kind}"']
     text.append(f'gates = "{_STACKED[found.kind]}"')
@@ -341,6 +346,11 @@ def _parts(
         return None
     words = ("input_bias", "recurrent_bias")
     for (name, shape), word in zip(vectors.items(), words, strict=False):
-        axes = hidden if len(shape) == 1 else f"{hidden} 1" if shape[1] == 1 else f"1 {hidden}"
+        if len(shape) == 1:
+            axes = hidden
+        elif shape[1] == 1:
+            axes = f"{hidden} 1"
+        else:
+            axes = f"1 {hidden}"
         parts.append(_Part(name, word, axes))
     return (parts, checks) if len(vectors) <= len(words) else None

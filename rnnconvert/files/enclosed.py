@@ -96,7 +96,12 @@ def _named(file: Opened) -> Opened:
     if file.path.suffix or file.path.is_dir():
         return file
     card = registry.cards().get(next(iter(detect.seen(file))))
-    ending = ".h5" if file.head.startswith(HDF5) else card.endings[0] if card is not None and card.endings else ""
+    if file.head.startswith(HDF5):
+        ending = ".h5"
+    elif card is not None and card.endings:
+        ending = card.endings[0]
+    else:
+        ending = ""
     renamed = file.path.rename(file.path.with_name(f"model{ending}"))
     show_as(renamed, shown(str(file.path)))
     return Opened(renamed)

@@ -35,7 +35,11 @@ def signature(class_name: str) -> tuple[str, ...]:
     """Return the names of a layer's arguments behind the first, as far as they matter here."""
     if class_name in RECURRENT:
         return ("initial_state", "mask", TRAINING)
-    return (TRAINING,) if class_name in _RATES else (TRAINING, "mask") if class_name == "TimeDistributed" else ()
+    if class_name in _RATES:
+        return (TRAINING,)
+    if class_name == "TimeDistributed":
+        return (TRAINING, "mask")
+    return ()
 
 
 def gives_zeros(layer: Entry) -> bool:

@@ -94,7 +94,7 @@ class Identification:
     verdict     "identified": one function gives the outputs; "ambiguous": several do; "near": none does to the last bits, but
                 one comes near; "unknown": none of those searched does; "candidates": there was no sample, so nothing is decided
     functions   those that give the outputs; where none does, those that come near
-    candidates  without a sample, what names, shapes and numbers suggest, the likeliest first
+    candidates  without a sample, what names, shapes and numbers suggest, the most likely first
     questions   what would decide what is left open
     searched    what was tried, in words, and `tried`, how many readings; `complete` unless time ran out
     """
@@ -108,15 +108,19 @@ class Identification:
     tried: int = 0
     complete: bool = True
 
+    def _ambiguity(self) -> str:
+        """Say why the sample leaves open which function it is of."""
+        if len(self.functions) > 1:
+            return f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
+        if self.complete:
+            return "one function was found that gives these outputs, but the sample does not show all of it"
+        return "one function was found that gives these outputs, but the time ran out before others were tried"
+
     def lines(self) -> Iterator[str]:
         """Yield the text line by line."""
         said = {
             "identified": "one function gives these outputs, to rounding",
-            "ambiguous": f"{len(self.functions)} functions give these outputs, and the sample does not tell them apart"
-            if len(self.functions) > 1
-            else "one function was found that gives these outputs, but the sample does not show all of it"
-            if self.complete
-            else "one function was found that gives these outputs, but the time ran out before others were tried",
+            "ambiguous": self._ambiguity(),
             "near": "no function gives these outputs to rounding; nearest",
             "unknown": "no function that was searched gives these outputs",
             "candidates": "without a sample of input and output nothing is decided"
@@ -257,7 +261,12 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
     if functions:
         sure = len(functions) == 1 and not unseen and found.complete
-        verdict = "near" if near else ("identified" if sure else "ambiguous")
+        if near:
+            verdict = "near"
+        elif sure:
+            verdict = "identified"
+        else:
+            verdict = "ambiguous"
     return Identification(
         source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
         found.complete,

@@ -150,7 +150,14 @@ def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "foun
         cuts = [Cut(new, old) for new, old in renamed.items()]
     cell, sizes = reading.cell, reading.structure.sizes
     modes = {part for part, _ in layout.keys} & set(BIAS_PARTS)
-    biases = "both" if len(modes) == 2 else ("input" if "input_bias" in modes else ("recurrent" if modes else "none"))
+    if len(modes) == 2:
+        biases = "both"
+    elif "input_bias" in modes:
+        biases = "input"
+    elif modes:
+        biases = "recurrent"
+    else:
+        biases = "none"
     holds = [f'biases = ["{biases}"]', f"activations = [{_function(cell.activation)}]"]
     if cell.kind != "rnn":
         holds.append(f"gate_activations = [{_function(cell.gate_activation)}]")

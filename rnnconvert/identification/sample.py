@@ -145,7 +145,12 @@ def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
     x = arrays["x"]
     ways = {2: ("time, in",), 3: ("time, batch, in", "batch, time, in")}.get(x.ndim, ())
     for axes in ways:
-        first = x[:, None] if axes == "time, in" else (x if axes.startswith("time") else x.swapaxes(0, 1))
+        if axes == "time, in":
+            first = x[:, None]
+        elif axes.startswith("time"):
+            first = x
+        else:
+            first = x.swapaxes(0, 1)
         steps, batch, _ = first.shape
         lengths = arrays.get("lengths")
         if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 1 or lengths.max() > steps):
@@ -183,7 +188,12 @@ def _states(given: Array, batch: int) -> States:
         given = given[None]
     if given.ndim == 2:
         # One state of each sequence, or of one sequence several.
-        given = given[None] if len(given) == batch else (given[:, None] if batch == 1 else given)
+        if len(given) == batch:
+            given = given[None]
+        elif batch == 1:
+            given = given[:, None]
+        else:
+            given = given
     if given.ndim == 3 and given.shape[1] == batch:
         return tuple(given)
     return None

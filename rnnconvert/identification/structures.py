@@ -299,7 +299,9 @@ def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
                     for part, held in section:
                         shape = sizes.shape(layer, part)
                         allowed = gates_of(layout.kind, part)
-                        gates = [gate] if gate in allowed else () if gate else held or allowed
+                        gates: Sequence[str] = held or allowed
+                        if gate:
+                            gates = [gate] if gate in allowed else ()
                         if part in GATE_PARTS and not held and not gate:
                             gates = [one for one in listed if one in allowed]
                         count += len(gates) * math.prod(shape) * len(own_ways) if shape is not None else 0

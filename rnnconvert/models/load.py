@@ -271,7 +271,12 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Differe
     for name in accepted:
         if name not in (*met, ALL):
             near = difflib.get_close_matches(name, met, 1)
-            hint = f"Did you mean {near[0]!r}? " if near else f"These differ: {', '.join(sorted(met))}. " if met else ""
+            if near:
+                hint = f"Did you mean {near[0]!r}? "
+            elif met:
+                hint = f"These differ: {', '.join(sorted(met))}. "
+            else:
+                hint = ""
             raise UsageError(f"{Flag('accept', name)} decides nothing: no layer differs in it. {hint}Leave it out.")
     for side in flattening.unused():
         said = Flag("flatten", NONE) if side == NONE else FlattenAs(**{side: flattening.told[side]})
@@ -326,7 +331,12 @@ def _unsettled(found: Pairing, target: Model, source: Model) -> list[str]:
 
 
 def _or_in_order(target: Model, source: Model) -> str:
-    model = target if target.alphabet else source if source.alphabet else None
+    if target.alphabet:
+        model = target
+    elif source.alphabet:
+        model = source
+    else:
+        model = None
     if model is None:
         return f"or use {Flag('trust-order')} to take them in order"
     return (

@@ -301,4 +301,8 @@ def _quoted(name: str) -> str:
 def _escaped(char: str) -> str:
     """Return a character as YAML escapes it."""
     code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    return f"\\U{code:08x}"

@@ -30,7 +30,7 @@ class Tap:
 
     sequence  (time, batch, unit), or None where it gives its last output alone
     last      (batch, unit), or None
-    lengths   how many steps of each sequence count, where the layer was told: what it gives after them is filling
+    lengths   how many steps of each sequence count, where the layer knows them: what it gives after them is filling
     """
 
     sequence: Array | None = None

@@ -147,9 +147,10 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         if product is None or product.reads_columns:
             continue
         before = scope.producer(product.value)
-        shared = any(np.may_share_memory(product.matrix, matrix) for matrix in matrices)
-        if shared and before is not None and before[0].kind != "Concat":
-            found.add(product.value)
+        if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
+            continue
+        parts = before[0].inputs if before[0].kind == "Concat" else [product.value]
+        found |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
     return found
 
 
@@ -286,7 +287,12 @@ class _Sums:
         matrix = np.zeros((starts[-1], size))
         for leaf, by in inputs:
             start = starts[self.origins.index(leaf.origin)] + leaf.start
-            matrix[start : start + leaf.width] += np.eye(size) if by is None else np.diag(by) if by.ndim == 1 else by
+            if by is None:
+                matrix[start : start + leaf.width] += np.eye(size)
+            elif by.ndim == 1:
+                matrix[start : start + leaf.width] += np.diag(by)
+            else:
+                matrix[start : start + leaf.width] += by
         return matrix
 
     def _vector(self, piece: Stored) -> Piece:

@@ -156,7 +156,12 @@ def weights(match: Match, hidden: str) -> Weights:
         for bias, recurrent in linear.biases:
             inside = letter == "n'" or (recurrent and not (match.cell.reset_after and letter == "n"))
             key = ("recurrent_bias" if inside else "input_bias", gate)
-            biases[key] = (biases[key] + sign * bias) if key in biases else (bias if sign > 0 else -bias)
+            if key in biases:
+                biases[key] = biases[key] + sign * bias
+            elif sign > 0:
+                biases[key] = bias
+            else:
+                biases[key] = -bias
     origins = _origins(inputs)
     kinds = {one.dtype for one in arrays.values()}
     if not origins or len(kinds) != 1:

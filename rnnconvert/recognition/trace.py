@@ -112,7 +112,8 @@ class Tracer:
                     f"a node {node.kind} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
                     "operator of a layer knows lengths of sequences alone"
                 )
-            raise UnmatchedError(f"a node {node.kind} ({name!r}) is not part of a cell")
+            left = f" and {node.foreign}" if node.foreign else ""
+            raise UnmatchedError(f"a node {node.kind} ({name!r}) is not part of a cell{left}")
         return self._source(scope, name, at)
 
     def _outside(self, name: str) -> tuple[Scope, str]:

@@ -48,7 +48,12 @@ def is_turned(scope: Scope, shapes: Shapes, value: str, axis: int) -> bool:
     for node in readers:
         if node.kind in _PASSING or _swaps(scope, shapes, node):
             order = _order(scope, node)
-            after = 1 - axis if node.kind == "Reshape" else order.index(axis) if order else axis
+            if node.kind == "Reshape":
+                after = 1 - axis
+            elif order:
+                after = order.index(axis)
+            else:
+                after = axis
             if not is_turned(scope, shapes, node.outputs[0], after):
                 return False
         elif node.kind not in _TURNING or node.inputs[0] != value or not turns(scope, shapes, node, axis):

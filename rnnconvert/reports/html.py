@@ -83,7 +83,7 @@ def _header(document: Document) -> Markup:
     figures = [
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
-        ("largest share of the allowed error", share(max(shares)) if shares else "nothing compared"),
+        ("the tolerance, at worst", share(max(shares)) if shares else "nothing compared"),
         ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     return el(
@@ -145,7 +145,7 @@ def _card(failure: Failure, number: int) -> Markup:
         facts.append(el("p", f"{one['case']}, {one['output']}: off by ", el("strong", figures(one)), "."))
         facts.append(el("p", place(one), class_="note"))
     if found:
-        facts.append(el("p", "What it looks like", class_="label"))
+        facts.append(el("p", "Symptoms", class_="label"))
         facts.append(el("ul", [el("li", text) for text in found]))
     shown_where = strip_table(layer)
     facts += [shown_where] if shown_where else []
@@ -259,8 +259,10 @@ def _machines(document: Document) -> Markup:
 def _again(document: Document) -> Markup:
     settings = document["settings"]
     facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
-    facts += [(key, ", ".join(map(str, one)) if isinstance(one, list) else "yes" if one is True else str(one))
-              for key, one in settings.items() if key != "tolerances" and one is not None and one is not False]  # fmt: skip
+    for key, setting in settings.items():
+        if key != "tolerances" and setting is not None and setting is not False:
+            values = setting if isinstance(setting, list) else ["yes" if setting is True else setting]
+            facts.append((key, ", ".join(map(str, values))))
     for output, limits in settings.get("tolerances", {}).items():
         text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))

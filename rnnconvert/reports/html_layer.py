@@ -69,12 +69,21 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
 def _word(layer: Document) -> str:
     if any(state(run) == DIFFERENT for run in layer["runs"]):
         return DIFFERENT
-    return UNCOMPARED if not good(layer) else EQUAL if any(state(run) == EQUAL for run in layer["runs"]) else UNCOMPARED
+    if not good(layer):
+        return UNCOMPARED
+    if any(state(run) == EQUAL for run in layer["runs"]):
+        return EQUAL
+    return UNCOMPARED
 
 
 def state_mark(word: str, bad: bool) -> Markup:
     """Show a state as sign and word."""
-    tone = "bad" if bad else "good" if word == EQUAL else "neutral"
+    if bad:
+        tone = "bad"
+    elif word == EQUAL:
+        tone = "good"
+    else:
+        tone = "neutral"
     return el("span", el("span", SYMBOLS[word], class_="sign", aria_hidden="true"), word, class_=f"mark {tone}")
 
 
@@ -143,7 +152,12 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
     about += [f"not compared: {name}: {why}" for name, why in run["left_out"].items()]
     about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
-    rows = run["comparisons"] if all_rows or bad else [one] if one else []
+    if all_rows or bad:
+        rows = run["comparisons"]
+    elif one:
+        rows = [one]
+    else:
+        rows = []
     found = sentences(layer, run)
     body = el(
         "div",

@@ -55,7 +55,13 @@ class _Axes:
 
     def y(self, error: float) -> float:
         low, high = self.low - self.zero, self.high + self.endless
-        at = low if error <= 0 else math.log10(error) if math.isfinite(error) else high
+        at: float
+        if error <= 0:
+            at = low
+        elif math.isfinite(error):
+            at = math.log10(error)
+        else:
+            at = high
         at = max(at, self.low) if error > 0 else at
         return _BOTTOM - (_BOTTOM - _TOP) * (min(at, high) - low) / (high - low)
 
@@ -91,7 +97,12 @@ def gate_bars(comparison: Document) -> Markup | None:
     full = 100.0 if all(math.isfinite(value(error)) for error in gates.values()) else 70.0  # what is endless is longer
     rows = []
     for gate, error in gates.items():
-        length = 100.0 if not math.isfinite(value(error)) else full * value(error) / top if top else 0.0
+        if not math.isfinite(value(error)):
+            length = 100.0
+        elif top:
+            length = full * value(error) / top
+        else:
+            length = 0.0
         bar = el("span", class_="bar", style=f"width:{max(length, 0.5):.1f}%")
         rows.append(el("tr", el("th", gate, scope="row"), el("td", bar, class_="barbox"), _number(shown(error))))
     head = el("tr", el("th", "gate", scope="col"), el("th", "largest error", scope="col", colspan=2))

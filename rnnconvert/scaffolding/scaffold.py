@@ -56,6 +56,8 @@ class Target(Protocol):
     """A room's module `scaffold_to`: descriptions as files of Python."""
 
     NAME: str
+    TITLE: str
+    """The framework in a sentence."""
     WEIGHTS: tuple[str, ...]
     """The endings of the framework's own files of weights."""
 
@@ -146,7 +148,7 @@ def scaffold(
              they are equal
     force    replace files that exist
 
-    The written file has one class or function a model, a layer of its own for each of the source's, and `load(source)`, which fills it.
+    The written file has a class or function for each model, a layer for each of the source's, and `load(source)`, which fills it.
 
     Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model; NotEqualError
     where the proof fails. Nothing is written then.
@@ -166,9 +168,8 @@ def scaffold(
         given = _giver(source, example, None if config is None else local(config))
         text = written.write(given.description, given.label)
     except RefusedError as error:
-        title = registry.systems()[to].title
         raise RefusedError(
-            error.feature, f"a model written for {title}", error.reason, error.remedy, error.layer
+            error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer
         ) from None
     done = Scaffolded(
         str(given.value) if isinstance(given.value, Path) else given.label,

@@ -47,7 +47,7 @@ def collect(
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
     watch  receives what is being done, in words
-    jobs   how many executors run at the same time; as many as there are processors if None
+    jobs   how many executors run at the same time; one per processor if None
 
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.

@@ -36,6 +36,7 @@ else:
     import tomli as tomllib
 
 NAME = "rnnconvert.toml"
+_MODELS_AND_TOLERANCES: Mapping[str, Any] = {"a": str, "b": str, "atol": (float, int, dict), "rtol": (float, int, dict)}
 _KINDS: Mapping[str, Any] = {
     "on": list, "cases": list, "layers": list, "pairs": list, "settings": list, "lengths": list, "seed": int,
     "batch": int, "time": int, "gradients": bool, "inputs": str,
@@ -132,9 +133,7 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
         if not isinstance(entry, dict) or not isinstance(entry.get("a"), str):
             raise UnreadableError(path, f"{where} has no model a")
         for key, value in entry.items():
-            kind = _KINDS.get(
-                key, (str if key in ("a", "b") else (float, int, dict) if key in ("atol", "rtol") else None)
-            )
+            kind = {**_KINDS, **_MODELS_AND_TOLERANCES}.get(key)
             if kind is None:
                 raise UnreadableError(
                     path, f"{where} has the unknown key {key!r}, expected some of a, b, atol, rtol, {', '.join(_KINDS)}"

@@ -78,7 +78,11 @@ class Report:
             return 1
         runs = [run for layer in self.document["layers"] for run in layer["runs"] if run["executor"] != REFERENCE]
         states = {run["status"] for run in runs}
-        return 1 if "failed" in states else 4 if "refused" in states else 5
+        if "failed" in states:
+            return 1
+        if "refused" in states:
+            return 4
+        return 5
 
     def write(self, path: str) -> None:
         """Write it in the form that the ending stands for: .json, .xml (JUnit), .md or .html.
@@ -274,7 +278,12 @@ def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[
 
 def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     shown = [one for one in comparisons if one.telling or not one.passed]
-    verdict = "" if not shown else EQUAL if all(one.passed for one in shown) else NOT_EQUAL
+    if not shown:
+        verdict = ""
+    elif all(one.passed for one in shown):
+        verdict = EQUAL
+    else:
+        verdict = NOT_EQUAL
     return {
         "model": run.model, "executor": run.executor, "own_file": run.own_file, "status": run.status,
         "reason": run.reason, "verdict": verdict, "required": run.required, "device": run.device, "dtype": run.dtype,

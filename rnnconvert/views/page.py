@@ -19,7 +19,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --minus: #6fb1f2; --plus: #f2a65a; } }
 .layer { content-visibility: auto; contain-intrinsic-size: auto 4rem; }
 .layer > .body > * { margin-top: 1rem; }
-.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: 1.2rem; }
+.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(45%, 13rem), 1fr)); gap: 1.2rem; }
 .map { background: var(--shade); border-radius: .5rem; padding: .7rem; }
 .map img { display: block; width: 100%; image-rendering: pixelated; border: 1px solid var(--line); background: var(--card); }
 .map figcaption { font-size: .85rem; margin: 0 0 .4rem; }
@@ -195,7 +195,12 @@ def histogram(found: Histogram, name: str) -> Markup:
     bars = {"minus": "", "zero": "", "plus": ""}
     for number, count in enumerate(found.counts):
         if count:
-            side = "minus" if number < middle else "zero" if number == middle else "plus"
+            if number < middle:
+                side = "minus"
+            elif number == middle:
+                side = "zero"
+            else:
+                side = "plus"
             bars[side] += f"M{number * 5} 40v-{max(40 * count / top, 0.5):.3g}h4V40z"
     some = f", one weight in {found.every:,} counted" if found.every > 1 else ""
     said = f"Histogram of {name} from -{shown(found.largest, 3)} to {shown(found.largest, 3)}{some}"

@@ -75,9 +75,7 @@ def _call(old: Old, arguments: Arguments) -> Call:
 
 def axes(shape: Sequence[int | None], name: str) -> list[Any]:
     """Return the axes of an input or output: the first is the batch, an open second one the time of that input."""
-    return [
-        "batch" if n == 0 and size is None else f"{name}_{n}" if size is None else size for n, size in enumerate(shape)
-    ]
+    return [(f"{name}_{n}" if n else "batch") if size is None else size for n, size in enumerate(shape)]
 
 
 def described(value: onnx.ValueInfoProto) -> str:

@@ -31,7 +31,12 @@ def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     kind, name = facts.old.kind, facts.name
     tensors = [one for one in arguments if isinstance(one, Value)]
     dtypes = {_dtype(b, one) for one in tensors}
-    fitting = {"bool"} if kind in _JOINING else {"float32"} if kind in _COUNTING else {"float32", "int32", "int64"}
+    if kind in _JOINING:
+        fitting = {"bool"}
+    elif kind in _COUNTING:
+        fitting = {"float32"}
+    else:
+        fitting = {"float32", "int32", "int64"}
     if len(arguments) != 2 or len(dtypes) != 1 or not dtypes <= fitting:
         raise _unfit(facts, arguments, dtypes)
     if any(len(one.shape) != len(tensors[0].shape) for one in tensors):

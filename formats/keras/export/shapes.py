@@ -45,7 +45,8 @@ def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     known = [n for n in x.shape[1:] if n is not None]
     whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
     rest = math.prod(n for n in target if n != -1)
-    return _shaped(b, facts, x, target, [n if n != -1 else (None if whole is None else whole // rest) for n in target])
+    inferred = None if whole is None else whole // rest
+    return _shaped(b, facts, x, target, [inferred if n == -1 else n for n in target])
 
 
 def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -168,7 +169,11 @@ def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 def _wider(one: int | None, other: int | None) -> int | None:
-    return other if one == 1 else one if other == 1 or one is not None else other
+    if one == 1:
+        return other
+    if other == 1 or one is not None:
+        return one
+    return other
 
 
 def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:

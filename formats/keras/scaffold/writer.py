@@ -13,7 +13,20 @@ class KerasModule(Module):
 
     TITLE = "Keras"
     ATTRIBUTES = frozenset(
-        ["flatten", "dropout", "activation", "reshape", "permute", "add", "multiply", "subtract", "concatenate", "average", "dot", "rescaling"]
+        [
+            "flatten",
+            "dropout",
+            "activation",
+            "reshape",
+            "permute",
+            "add",
+            "multiply",
+            "subtract",
+            "concatenate",
+            "average",
+            "dot",
+            "rescaling",
+        ]
     )
     VARIABLES = frozenset({"keras", "layers", "ops"})
     SEPARATOR = "/"

@@ -163,7 +163,11 @@ class Models:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
         dtype = self.layers.translator.type_of(old.name, value)
-        return "float16" if dtype == "mixed_float16" else "bfloat16" if dtype == "mixed_bfloat16" else dtype
+        if dtype == "mixed_float16":
+            return "float16"
+        if dtype == "mixed_bfloat16":
+            return "bfloat16"
+        return dtype
 
     def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:
         """Return the result of a merge as operations, which read no masks."""

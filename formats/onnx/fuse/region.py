@@ -65,7 +65,8 @@ def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> 
     steps = {step for read in found.reads for step in read.steps}
     dims = shapes.dims(scope, name)
     if dims is None:  # onnxruntime takes ten times as long to load a long model without any
-        dims = [None] * (found.rank if kind != "read" else 2 if name in steps else 3)
+        rank = 2 if name in steps else 3
+        dims = [None] * (rank if kind == "read" else found.rank)
     return helper.make_tensor_value_info(name, code, list(dims))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -37,6 +38,9 @@ _ODD = "?"
 """The domain of an operator whose attributes are not of its types: nothing looks into it."""
 
 
+_LEFT = "no operator of ONNX's: its exporter left it, and no runtime runs the file"
+
+
 def program(file: OnnxFile) -> Program:
     """Return a model's graphs. Raises UnreadableError where two initializers of one graph have one name."""
     model = file.model
@@ -58,6 +62,11 @@ def element_type(stated: Any) -> Any:
     except ValueError:
         return stated
     return DTYPES.get(number, stated)
+
+
+@functools.cache
+def _is_known(operator: str) -> bool:
+    return bool(onnx.defs.has(operator))
 
 
 def _domain(name: str) -> str:
@@ -117,7 +126,16 @@ class _Reader:
         if not domain and "to" in attributes and not isinstance(attributes["to"], Reference):
             attributes["to"] = element_type(attributes["to"])
         return Operation(
-            node.op_type, list(node.input), list(node.output), node.name, domain, attributes, bodies, odd, node
+            node.op_type,
+            list(node.input),
+            list(node.output),
+            node.name,
+            domain,
+            attributes,
+            bodies,
+            odd,
+            "" if node.domain not in ("", "ai.onnx") or _is_known(node.op_type) else _LEFT,
+            node,
         )
 
     def value(self, attribute: onnx.AttributeProto) -> Any:
