@@ -19,7 +19,7 @@ FLOORS = (
     ("rewrites", "running", "reports", "graphs"),
     ("judging",),
     ("files",),
-    ("models",),
+    ("models", "recognition"),
     ("comparison", "identification", "scaffolding"),
     ("diagnosis",),
     ("verification", "training", "views"),
@@ -40,24 +40,17 @@ FILES = [
 DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnnconvert.core.cells.")
 """What layouts may import: they are data."""
 NEIGHBOURS = {
-    "formats.keras.files": "rnnconvert.formats.tensorflow1",  # Keras wrote TensorFlow's checkpoints
-    **dict.fromkeys(  # whole Keras models become ONNX graphs
-        ("formats.keras.export.files", "formats.keras.export.recurrent"), "rnnconvert.formats.onnx"
-    ),
-    **dict.fromkeys(  # graphs are read as ONNX graphs, in which layers are recognized
+    **dict.fromkeys(  # whole Keras models, and our torch modules, are written as ONNX files
         (
-            "formats.tensorflow1.loops",
-            "formats.tensorflow1.lowering",
-            "formats.tensorflow1.as_onnx",
-            "formats.tflite.loops",
-            "formats.tflite.lowering",
-            "formats.tflite.operators",
+            "formats.keras.export.files",
+            "formats.keras.export.layers",
+            "formats.keras.export.recurrent",
+            "formats.pytorch.module_onnx",
         ),
         "rnnconvert.formats.onnx",
     ),
-    "formats.pytorch.module_onnx": "rnnconvert.formats.onnx",  # our torch modules are exported as ONNX operators
 }
-"""The rooms that know another framework's room."""
+"""The rooms that write another framework's files."""
 
 
 def module_of(path: pathlib.Path) -> str:

@@ -23,7 +23,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Ce
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint
+from rnnconvert.formats.keras import object_checkpoint
 from rnnconvert.language.layout import Sizes
 from tests.judging import FACTOR, ULPS
 from tests.stacks import BOTH, random_stack
@@ -695,7 +695,7 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
     for at in range(0, len(graph), 7):
         changed = graph[:at] + bytes([graph[at] ^ 0x55]) + graph[at + 1 :]
         with contextlib.suppress(UnreadableError):
-            list(tensorflow_checkpoint._nodes(memoryview(changed), index))
+            list(object_checkpoint._nodes(memoryview(changed), index))
     np.testing.assert_array_equal(found["words"].first.get("input", "o"), stack.first.get("input", "o"))
 
     folder = tmp_path / "saved"

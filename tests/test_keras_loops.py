@@ -12,7 +12,8 @@ from onnx import helper
 import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.formats.onnx.proto.file import OnnxFile
+from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
 
@@ -85,8 +86,9 @@ def test_a_shape_that_no_rule_gives_is_unknown() -> None:
     nodes = [helper.make_node("Concat", ["scalar", "scalar"], ["joined"], axis=0)]
     given = [helper.make_tensor_value_info("scalar", onnx.TensorProto.FLOAT, [])]
     model = helper.make_model(helper.make_graph(nodes, "main", given, [onnx.ValueInfoProto(name="joined")]))
-    scope = next(iter(walk(in_memory(Path("m.onnx"), model, {}))))
-    assert Shapes(model).dims(scope, "joined") is None
+    graphs = program(OnnxFile(Path("m.onnx"), model, np.zeros(0, np.uint8)))
+    scope = next(walk(graphs))
+    assert Shapes(graphs).dims(scope, "joined") is None
 
 
 def test_what_a_loop_transposes_at_each_step_stands_before_it() -> None:

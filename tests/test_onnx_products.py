@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from rnnconvert.formats.onnx.proto import file
+from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import walk
 from tests.requirements import needed
@@ -52,7 +53,7 @@ def found(path: Path, operator: str, shape: tuple[int, ...], matrix: Any, left: 
         [numpy_helper.from_array(matrix, "m")],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    scope = next(iter(walk(file.read(path))))
+    scope = next(iter(walk(program(file.read(path)))))
     x = RANDOM.normal(size=shape).astype(np.float32)
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return product_of(scope, scope.nodes[0]), x, session.run(None, {"x": x})[0]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.formats.onnx.proto.file import OnnxFile
+from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition import turned
@@ -27,11 +28,10 @@ def test_a_turn_is_tried_in_bounded_memory(dims: tuple[int | None, ...], step: i
     node = helper.make_node("Slice", ["x", "start", "end", "axis", "step"], ["y"])
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in "xy")
     model = helper.make_model(helper.make_graph([node], "g", [x], [y], constants))
-    scope = next(
-        iter(walk(in_memory(Path("m.onnx"), model, {one.name: numpy_helper.to_array(one) for one in constants})))
-    )
+    graphs = program(OnnxFile(Path("m.onnx"), model, np.zeros(0, np.uint8)))
+    scope = next(walk(graphs))
     tracemalloc.start()
-    found = turned.turns(scope, Shapes(model), scope.nodes[0], axis)
+    found = turned.turns(scope, Shapes(graphs), scope.nodes[0], axis)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found == (step < 0 and dims[0] != 1 << 20)

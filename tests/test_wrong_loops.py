@@ -55,9 +55,9 @@ def _behind(looked: Looked, fetch: Fetch, name: str) -> Array | None:
     assert looked.scope is not None
     while (found := fetch(name)) is None:
         producer = looked.scope.producer(name)
-        if producer is None or producer[0].op_type != "Identity":
+        if producer is None or producer[0].kind != "Identity":
             return None
-        name = producer[0].input[0]
+        name = producer[0].inputs[0]
     return found
 
 
@@ -71,9 +71,9 @@ def _before(looked: Looked, fetch: Fetch, name: str) -> Array | None:
         if found is not None:
             return found
         readers = [
-            node for node in looked.scope.nodes if value in node.input and node.op_type in ("Identity", "Unsqueeze")
+            node for node in looked.scope.nodes if value in node.inputs and node.kind in ("Identity", "Unsqueeze")
         ]
-        waiting += [out for node in readers for out in node.output]
+        waiting += [out for node in readers for out in node.outputs]
     return None
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.names import natural
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.found import FoundLayer
@@ -29,7 +30,6 @@ from rnnconvert.models.model import (
     Owner,
     Unit,
     by_class,
-    counted,
     joined,
     loose_units,
     plain_units,
@@ -88,7 +88,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = len(arrays) > 1 and list(arrays) == sorted(arrays)
     if alphabet:
-        units.sort(key=lambda unit: counted(unit.name))
+        units.sort(key=lambda unit: natural(unit.name))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model(
         framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, questions=options.questions

@@ -45,9 +45,9 @@ def recognise(file: Opened) -> Seen | None:
     evidence = variables.recognise(file)
     if evidence:
         return Seen(SHAPED, evidence)
-    from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
+    from rnnconvert.formats.keras import object_checkpoint  # few files are any
 
-    evidence = tensorflow_checkpoint.recognise(file.path)
+    evidence = object_checkpoint.recognise(file.path)
     return Seen(KIND if "bundle" in file.kinds else STATED, evidence) if evidence else None
 
 
@@ -75,11 +75,10 @@ def layouts(options: Options) -> list[Layout]:
 def stored_in(path: Path) -> Stored:
     """Return the arrays of a file of any of its kinds. Raises UnreadableError."""
     from rnnconvert.containers import hdf5  # its library is imported where such a file is met
-    from rnnconvert.formats.keras import groups, keras_zip, pickled, variables
-    from rnnconvert.formats.tensorflow1 import tensorflow_checkpoint  # few files are any
+    from rnnconvert.formats.keras import groups, keras_zip, object_checkpoint, pickled, variables  # few files are each
 
-    if tensorflow_checkpoint.recognise(path):
-        return tensorflow_checkpoint.read(path)
+    if object_checkpoint.recognise(path):
+        return object_checkpoint.read(path)
     file = Opened(path)
     if pickled.recognise(file):
         return pickled.read(path)

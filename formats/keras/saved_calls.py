@@ -17,8 +17,8 @@ from rnnconvert.containers.graph_def import Function, Node
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
-from rnnconvert.formats.keras.saved_operators import DIALECT, NODE
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph_def import DIALECT, NODE
 from rnnconvert.graphs.layered_calls import dims_of, longest
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
@@ -39,6 +39,8 @@ _TRUTHS = (
 )
 """Operators that give what masks are: true or false."""
 
+_OUTPUTS = 1 << 12
+"""The most outputs of one operator."""
 _REPEATED = "a loop or a branch of the model runs it"
 
 Calls = Mapping[str, tuple[Call, ...]]
@@ -101,7 +103,9 @@ def _calls(function: Function, scopes: Mapping[str, str], layers: Mapping[str, R
             for output in outputs:
                 graph.constant(output, partial(_numbers, node))
         elif node.name not in owner:
-            graph.add(node.op, node.read, outputs, {NODE: node})
+            placed = _in_place(outputs)
+            kind = node.op if placed else ("outputs of several names", node.op)
+            graph.add(kind, node.read, placed or outputs, {NODE: node}, node.op)
     for scope, name in scopes.items():
         _Layer(function, scope, owner).call(graph, name, layers[name], read, _is_random(saved, scope))
     return calls(graph)
@@ -123,6 +127,15 @@ def _maker(source: str) -> str:
 def _place(source: str) -> tuple[str, int]:
     name, _, number = source.rpartition(":")
     return (name, int(number)) if number.isdigit() else (source, 0)
+
+
+def _in_place(outputs: Sequence[str]) -> list[str | None]:
+    """Return the outputs of an operator, None for those that nothing reads; nothing where their places are not known."""
+    places = {_place(output)[1]: output for output in outputs}
+    count = max(places, default=-1) + 1
+    if len(places) < len(outputs) or count > _OUTPUTS:
+        return []
+    return [places.get(place) for place in range(count)]
 
 
 def _is_random(saved: SavedGraph, scope: str) -> bool:

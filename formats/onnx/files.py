@@ -16,18 +16,20 @@ from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
-from rnnconvert.formats.onnx.fuse import graph as fuse_graph
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
+from rnnconvert.formats.onnx.proto.program import program as as_program
+from rnnconvert.graphs.program.operations import Body, Operation, Program, bodies
 from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.recognition import flow, turned
 from rnnconvert.recognition.computed import look
+from rnnconvert.recognition.suspects import looks_recurrent
 
 SUFFIXES = registry.endings(NAME)
 
@@ -70,15 +72,16 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     homes: dict[str, Home] = {}
     warnings: list[str] = []
     evidence: list[str] = []
-    used: set[tuple[int, str]] = set()
-    inside: set[int] = set()
+    used: set[tuple[Body, str]] = set()
+    inside: set[Body] = set()
     unread: list[str] = []
-    met: list[onnx.NodeProto] = []
+    met: list[Operation] = []
     hoist(file.model.graph)
-    scopes = list(walk(file))
+    program = as_program(file)
+    scopes = list(walk(program))
     for scope in scopes:
         for node in scope.nodes:
-            if node.op_type not in KINDS or (node.domain not in ("", "ai.onnx") and not quantised.is_one(node)):
+            if node.kind not in KINDS or (node.domain and not quantised.is_one(node)):
                 continue
             reader = Node(path, scope, node, unique(label_of(scope, node), layers), options)
             met.append(node)
@@ -88,52 +91,52 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             if stack is not None:
                 layers[stack.name] = stack
                 homes[stack.name] = reader.home(stack)
-                evidence.append(f"{stack.name}: a node {node.op_type} of {scope.path}")
+                evidence.append(f"{stack.name}: a node {node.kind} of {scope.path}")
                 used |= reader.used
-    warnings += _turned(file, homes, layers)
-    looked = look(path, scopes[0], file.model, layers, onnx_unread.looks_recurrent(scopes[0]))
+    warnings += _turned(program, homes, layers)
+    looked = look(program, scopes[0], layers, looks_recurrent(scopes[0]))
     for name, one in looked.layers.items():
         layers[name] = one.stack
         warnings += one.warnings
         evidence.append(one.evidence)
-        used |= {scopes[0].key(value) for node in one.nodes for value in fuse_graph.reads(node)}
-        inside |= set(map(id, fuse_graph.bodies(one.nodes)))
+        used |= {scopes[0].key(value) for node in one.nodes for value in node.reads}
+        inside |= set(bodies(one.nodes))
     others: dict[str, Array] = {}
-    owners: dict[str, tuple[int, str]] = {}
+    owners: dict[str, tuple[Body, str]] = {}
     for scope in scopes:
-        for name, tensor in scope.weights() if id(scope.graph) not in inside else ():
+        for name, tensor in scope.weights() if scope.body not in inside else ():
             key, label = scope.key(name), scope.label(name)
             if key in used:
                 continue
             if owners.get(label, key) != key:  # graphs may bear one name
                 label = unique(label, others)
-            owners[label], others[label] = key, file.tensor(tensor)
+            owners[label], others[label] = key, tensor.read()
     unread += onnx_unread.unread(scopes, met, looked)
     warnings += [
         f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
         for location, (size, end) in file.spare().items()
     ]
-    received = flow.received(scopes, homes, looked, layers)
+    received = flow.received(scopes, {name: (home.scope, home.node) for name, home in homes.items()}, looked, layers)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(
         str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
         read=Read(file, scopes, homes, looked.layers), unread=tuple(unread),
-        batch_first={name: home.scope.attributes(home.node)["layout"].i == 1 for name, home in homes.items()
+        batch_first={name: home.scope.attributes(home.node)["layout"] == 1 for name, home in homes.items()
                      if "layout" in home.scope.attributes(home.node)},
     )  # fmt: skip
 
 
-def _turned(file: onnx_file.OnnxFile, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
+def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
     """Say which operators read a sequence that other nodes have turned around: as operators they read forward."""
-    shapes = Shapes(file.model)
+    shapes = Shapes(program)
     found = []
     for name, home in homes.items():
         directions = layers[name].layers[0].directions
-        axis = int("layout" in home.scope.attributes(home.node) and home.scope.attributes(home.node)["layout"].i == 1)
-        if len(directions) == 1 and turned.before(home.scope, shapes, home.node.input[0], axis):
+        axis = int(home.scope.attributes(home.node).get("layout") == 1)
+        if len(directions) == 1 and turned.before(home.scope, shapes, home.node.inputs[0], axis):
             found.append(
-                f"{name}: nodes turn {home.node.input[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. It is "
-                "read as its operator is, without that: turn its input around yourself"
+                f"{name}: nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
+                "It is read as its operator is, without that: turn its input around yourself"
             )
     return found
 
@@ -142,9 +145,7 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
     model = checkpoint.read_as(Read).file.model
     producer = f"{model.producer_name} {model.producer_version}".strip()
-    sets = [
-        f"{one.version}" + ("" if one.domain in ("", "ai.onnx") else f" of {one.domain}") for one in model.opset_import
-    ]
+    sets = [f"{one.version}" + ("" if not one.domain else f" of {one.domain}") for one in model.opset_import]
     own = {one.key: one.value for one in model.metadata_props}
     return {
         "producer": producer, "opset": ", ".join(sets), "IR version": model.ir_version, "graph": model.graph.name,

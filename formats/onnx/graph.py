@@ -21,7 +21,7 @@ from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.formats.onnx.proto.nodes import Nodes, code_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -75,41 +75,21 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     return model, graph.arrays, notes
 
 
-class _Graph:
+class _Graph(Nodes):
     """A graph under construction."""
 
     def __init__(self, opset: int) -> None:
+        super().__init__()
         self.opset = opset
-        self.nodes: list[onnx.NodeProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs: list[onnx.ValueInfoProto] = []
-        self.arrays: Arrays = {}
-
-    def node(self, operator: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
-
-    def constant(self, name: str, array: Array | Pieced) -> str:
-        self.arrays.setdefault(name, array)
-        return name
 
     def index(self, *values: int) -> str:
         """Return a constant of integers; one number is a scalar with the name of a list's only element."""
-        return self.constant("index_" + "_".join(map(str, values)).replace("-", "m"), np.array(values, np.int64))
+        return self.shared("index_" + "_".join(map(str, values)).replace("-", "m"), np.array(values, np.int64))
 
     def scalar(self, value: int) -> str:
-        return self.constant(f"scalar_{value}", np.array(value, np.int64))
-
-    def initializers(self) -> list[onnx.TensorProto]:
-        made = []
-        for name, array in self.arrays.items():
-            made.append(TensorProto(name=name, dims=array.shape, data_type=_type(array.dtype)))
-        return made
-
-
-def _type(dtype: np.dtype[Any]) -> int:
-    plain = dtype.newbyteorder("=")
-    return next(code for code, known in DTYPES.items() if known == plain)
+        return self.shared(f"scalar_{value}", np.array(value, np.int64))
 
 
 class _Stack:
@@ -168,12 +148,12 @@ class _Stack:
 
     def _output(self, value: str, local: str, shape: Sequence[Any]) -> None:
         name = self.name(local)
-        self.graph.node("Identity", [value], name)
-        self.graph.outputs.append(helper.make_tensor_value_info(name, _type(self.dtype), shape))
+        self.graph.add("Identity", [value], name)
+        self.graph.outputs.append(helper.make_tensor_value_info(name, code_of(self.dtype), shape))
 
     def add(self) -> None:
         """Add every node of the stack, its inputs and its outputs."""
-        below = [self._input("x", self.axes("time", "batch", self.stack.input_size), _type(self.dtype))]
+        below = [self._input("x", self.axes("time", "batch", self.stack.input_size), code_of(self.dtype))]
         if self.job.options.true("sequence_lens"):
             self.lengths = self._input("sequence_lens", self.axes("batch"), TensorProto.INT32)
         states = self._state_inputs() if self.states_given else self._learned_states(below[0])
@@ -188,7 +168,7 @@ class _Stack:
                 y = self._node(single, label, below[0], states[number], finals)
                 for direction in range(len(unit)):
                     row = self.graph.scalar(direction)
-                    sequences.append(self.graph.node("Gather", [y, row], self.name(f"{label}_y{direction}"), axis=1))
+                    sequences.append(self.graph.add("Gather", [y, row], self.name(f"{label}_y{direction}"), axis=1))
                 number += 1
             if index == last:
                 sequences = self._read_out(sequences)
@@ -228,14 +208,14 @@ class _Stack:
             for group in filter(None, groups):
                 rows = sum(len(self.units[n]) for n in group)
                 axes = self.axes(rows, "batch", self.units[group[0]][0].hidden_size)
-                whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, _type(self.dtype))
+                whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, code_of(self.dtype))
                 start = 0
                 for n in group:
                     stop = start + len(self.units[n])
                     states[n][local] = whole
                     if rows > stop - start:
                         picked = [whole, self.graph.index(*range(start, stop))]
-                        states[n][local] = self.graph.node("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
+                        states[n][local] = self.graph.add("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
                     start = stop
         return states
 
@@ -255,13 +235,13 @@ class _Stack:
                         self.stack.name,
                     )  # fmt: skip
                 if not batch:
-                    shape = self.graph.node("Shape", [x], self.name("x_shape"))
-                    batch = self.graph.node("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
+                    shape = self.graph.add("Shape", [x], self.name("x_shape"))
+                    batch = self.graph.add("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
                 local = f"initial_{letter}" + (f"_{n}" if len(self.units) > 1 else "")
                 value = self.graph.constant(self.name(local), rows)
                 sizes = [self.graph.index(len(unit)), batch, self.graph.index(rows.shape[2])]
-                size = self.graph.node("Concat", sizes, self.name(f"{local}_shape"), axis=0)
-                spread = self.graph.node("Expand", [value, size], self.name(f"{local}_spread"))
+                size = self.graph.add("Concat", sizes, self.name(f"{local}_shape"), axis=0)
+                spread = self.graph.add("Expand", [value, size], self.name(f"{local}_spread"))
                 states[n][f"initial_{letter}"] = spread
         return states
 
@@ -291,8 +271,7 @@ class _Stack:
         told = attributes(single)
         # Readers name a layer after its node, and programs in other languages what is made of it.
         name = "_".join([self.stack.name or layout.kind, *([label] if len(self.units) > 1 else [])])
-        node = helper.make_node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
-        self.graph.nodes.append(node)
+        self.graph.node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
         return outputs[0]
 
     def _layout(self, cell: Cell) -> Layout:
@@ -306,7 +285,7 @@ class _Stack:
                 return sequences
             weight = np.asarray(matrix).T.astype(self.dtype, copy=False)
             name = self.graph.constant(self.name(f"projection_{number}"), weight)
-            found.append(self.graph.node("MatMul", [value, name], self.name(f"projected_{number}")))
+            found.append(self.graph.add("MatMul", [value, name], self.name(f"projected_{number}")))
         return found
 
     def _merge(self, sequences: list[str], merge: str, label: str, last: bool) -> list[str]:
@@ -316,11 +295,11 @@ class _Stack:
         if merge == "none" and last:
             return sequences
         if merge in ("concat", "none"):
-            return [self.graph.node("Concat", sequences, joined, axis=-1 if self.graph.opset >= 11 else 2)]
-        value = self.graph.node("Mul" if merge == "mul" else "Add", sequences, joined)
+            return [self.graph.add("Concat", sequences, joined, axis=-1 if self.graph.opset >= 11 else 2)]
+        value = self.graph.add("Mul" if merge == "mul" else "Add", sequences, joined)
         if merge == "ave":
             half = self.graph.constant(self.name("half"), np.array(0.5, self.dtype))
-            value = self.graph.node("Mul", [value, half], self.name(f"{label}_halved"))
+            value = self.graph.add("Mul", [value, half], self.name(f"{label}_halved"))
         return [value]
 
     def _finish(self, below: list[str], finals: dict[str, list[str]]) -> None:
@@ -342,7 +321,7 @@ class _Stack:
             rows = sum(len(self.units[number]) for number in having)
             whole = values[0]
             if len(values) > 1:
-                whole = self.graph.node("Concat", values, self.name(f"{letter}_all"), axis=0)
+                whole = self.graph.add("Concat", values, self.name(f"{letter}_all"), axis=0)
             self._output(whole, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
 
     def _reversed(self, value: str) -> str:
@@ -354,7 +333,7 @@ class _Stack:
             )  # fmt: skip
         ends = self.graph.constant("before_first", np.array([np.iinfo(np.int64).min + 1], np.int64))
         inputs = [value, self.graph.index(-1), ends, self.graph.index(0), self.graph.index(-1)]
-        return self.graph.node("Slice", inputs, self.name("y_in_processing_order"))
+        return self.graph.add("Slice", inputs, self.name("y_in_processing_order"))
 
 
 def units(layer: Layer) -> list[tuple[Direction, ...]]:

@@ -6,30 +6,12 @@ the last one that counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import onnx
 
-from rnnconvert.core.arrays import Array
-
-
-class Nodes(Protocol):
-    """A graph under construction, of operator set 13 or later."""
-
-    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
-        """Add a node with one output; return that."""
-
-    def constant(self, wanted: str, array: Array) -> str:
-        """Add stored numbers."""
-
-    def integers(self, *values: int) -> str:
-        """Return a list of whole numbers."""
-
-    def zero(self) -> str:
-        """Return the number zero."""
+from rnnconvert.formats.onnx.proto.nodes import Nodes
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx.proto import file as onnx_file
+from rnnconvert.graphs.program.operations import Body, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -60,14 +61,14 @@ class Home:
     """
 
     scope: Scope
-    node: onnx.NodeProto
+    node: Operation
     layout: Layout
     values: Mapping[str, str]
 
 
 def label_of(scope: Scope, node: Any) -> str:
     """Return what a node is known by, with the graph that it is in."""
-    name = node.name or next((output for output in node.output if output), node.op_type)
+    name = node.name or next((output for output in node.outputs if output), node.kind)
     return str(name) if scope.path == "main" else f"{scope.path}/{name}"
 
 
@@ -76,9 +77,9 @@ class Node:
 
     def __init__(self, path: Path, scope: Scope, node: Any, name: str, options: Options) -> None:
         self.path, self.scope, self.node, self.name, self.options = path, scope, node, name, options
-        self.kind = KINDS[node.op_type]
+        self.kind = KINDS[node.kind]
         self.attributes = scope.attributes(node)
-        self.used: set[tuple[int, str]] = set()
+        self.used: set[tuple[Body, str]] = set()
         self.warnings: list[LayerNote] = []
         self.unread: list[str] = []
 
@@ -129,13 +130,13 @@ class Node:
         """
         known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
         seen: set[str] = set()
-        for attribute in self.node.attribute:
+        for attribute in self.node.source.attribute:
             kind = known.get(attribute.name)
             given = onnx.AttributeProto.AttributeType.Name(attribute.type)
             if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
                 why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
                 raise RefusedError(
-                    f"the attribute {attribute.name!r} of a node {self.node.op_type}", "the canonical form",
+                    f"the attribute {attribute.name!r} of a node {self.node.kind}", "the canonical form",
                     f"it {why if kind else 'is not an attribute of this operator, so its effect is unknown'}",
                     "Remove it from the model if the layer computes the same without it.", self.name,
                 )  # fmt: skip
@@ -146,12 +147,12 @@ class Node:
             most = 8
         else:
             most = 6
-        if any(self.node.input[most:]):
+        if any(self.node.inputs[most:]):
             raise RefusedError(
-                f"{len(self.node.input)} inputs of a node {self.node.op_type}", "the canonical form", f"the operator has {most}", "",
+                f"{len(self.node.inputs)} inputs of a node {self.node.kind}", "the canonical form", f"the operator has {most}", "",
                 self.name,
             )  # fmt: skip
-        if "layout" in self.attributes and self.attributes["layout"].i:
+        if self.attributes.get("layout"):
             self.warnings.append(
                 LayerNote(
                     self.name,
@@ -171,7 +172,7 @@ class Node:
                 f"its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
                 "initializers of the model, with the numbers that are given at run time",
             )
-        what = f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} (it gives {first!r})"
+        what = f"{node.kind} {node.name!r}" if node.name else f"{node.kind} (it gives {first!r})"
         return LayerNote(
             self.name,
             f"its weights {name} ({own!r}) are computed by a node {what}, "
@@ -192,7 +193,7 @@ class Node:
         return {"W": 1, "R": 2, "B": 3} | ({"P": 7} if self.kind == "lstm" else {})
 
     def _input(self, index: int) -> str:
-        return str(self.node.input[index]) if index < len(self.node.input) else ""
+        return str(self.node.inputs[index]) if index < len(self.node.inputs) else ""
 
     def _use(self, value: str) -> None:
         """Note the values that a constant one is made from, by their graphs: they do not count as other tensors."""
@@ -205,10 +206,10 @@ class Node:
             node, index = where.producer(name) or (None, 0)
             if node is None:
                 continue
-            waiting += [where.resolve(given) for given in node.input]
+            waiting += [where.resolve(given) for given in node.inputs]
             if where.calls(node):
                 called = where.call(node)
-                waiting.append((called, called.graph.output[index]))
+                waiting.append((called, called.body.outputs[index]))
 
     def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
         directions = self._text("direction", "forward")
@@ -230,8 +231,7 @@ class Node:
     def _reset_after(self) -> bool | None:
         if self.kind != "gru":
             return None
-        attribute = self.attributes.get("linear_before_reset")
-        return bool(attribute.i) if attribute is not None else False
+        return bool(self.attributes.get("linear_before_reset", 0))
 
     def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Sizes:
         found = {name: tuple(array.shape) for name, array in arrays.items()}
@@ -245,25 +245,24 @@ class Node:
                 "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
             )
         said = self.attributes.get("hidden_size")
-        if said is not None and said.i and said.i != sizes.hidden_size:
+        if said and said != sizes.hidden_size:
             raise UnreadableError(
                 self.path,
-                f"node {self.name!r} states hidden_size {said.i}, but its weights are for {sizes.hidden_size}",
+                f"node {self.name!r} states hidden_size {said}, but its weights are for {sizes.hidden_size}",
             )
         return sizes
 
     def _text(self, name: str, default: str) -> str:
-        attribute = self.attributes.get(name)
-        return attribute.s.decode("utf-8", "replace").lower() if attribute is not None else default
+        return str(self.attributes.get(name, default)).lower()
 
     def _cells(self, number: int) -> list[Cell]:
         functions = self._functions(number)
         coupled: Any = ""
-        if self.kind == "lstm" and "input_forget" in self.attributes and self.attributes["input_forget"].i:
+        if self.kind == "lstm" and self.attributes.get("input_forget"):
             why = "the ONNX specification says only that the gates are coupled; onnxruntime computes f = 1 - i"
             coupled = self.options.ask("input_forget", self.name, assumed="f", why=why, choices=("f", "i"))
         clips: tuple[Clip, ...] = ()
-        bound = float(self.attributes["clip"].f) if "clip" in self.attributes else float("inf")
+        bound = float(self.attributes.get("clip", np.inf))
         if not bound > 0 and self.options.get("clip", self.name) == "none":
             self.warnings.append(LayerNote(self.name, f"its clip of {bound:g} is left out, as asked"))
         elif "clip" in self.attributes:
@@ -286,14 +285,14 @@ class Node:
     def _functions(self, number: int) -> list[tuple[Activation, ...]]:
         """Return the activations of each direction. Constants are used up in order, by the functions that take any."""
         default = _DEFAULTS[self.kind]
-        if "activations" not in self.attributes or not self.attributes["activations"].strings:
+        if not self.attributes.get("activations"):
             return [default] * number
-        names = [text.decode("utf-8", "replace").lower() for text in self.attributes["activations"].strings]
+        names = [text.lower() for text in self.attributes["activations"]]
         if len(names) != number * len(default):
             raise UnreadableError(
                 self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}"
             )
-        lists = {key: list(self.attributes[key].floats) if key in self.attributes else [] for key in _CONSTANTS}
+        lists = {key: list(self.attributes.get(key, [])) for key in _CONSTANTS}
         found = []
         for name in names:
             known = _FUNCTIONS.get(name.replace("_", ""), name)
@@ -331,18 +330,16 @@ class Node:
 
     def _steps(self) -> int:
         """Return how many steps the graph states for the input; 0 where it does not."""
-        graph = self.scope.graph
-        known = [*graph.input, *graph.value_info] if isinstance(graph, onnx.GraphProto) else []
-        axes = next((one.type.tensor_type.shape.dim for one in known if one.name == self._input(0)), ())
-        batch_first = "layout" in self.attributes and self.attributes["layout"].i
-        return int(axes[1 if batch_first else 0].dim_value) if len(axes) == 3 else 0
+        axes = next((value.dims for value in self.scope.body.declared if value.name == self._input(0)), None) or ()
+        steps = axes[1 if self.attributes.get("layout") else 0] if len(axes) == 3 else 0
+        return steps if isinstance(steps, int) else 0
 
     def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
         """Return the learned states of each direction, and states that have no canonical form."""
         dtype = self.scope.constant(self._input(2))
         found = onnx_states.States(self.path, self.scope, self.name, (number, sizes.hidden_size), dtype)
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
-        batch_first = bool("layout" in self.attributes and self.attributes["layout"].i)
+        batch_first = bool(self.attributes.get("layout"))
         for part, index in inputs.items():
             if self._input(index):
                 found.add(part, self._input(index), batch_first)

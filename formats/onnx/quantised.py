@@ -27,7 +27,7 @@ LOSS = (
 
 def is_one(node: Any) -> bool:
     """Return whether a node is this operator."""
-    return bool(node.op_type == OPERATOR and node.domain == DOMAIN)
+    return bool(node.kind == OPERATOR and node.domain == DOMAIN)
 
 
 def numbers(path: object, what: str, codes: Array, scale: Array, zero: Array | None) -> Array:

@@ -17,6 +17,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import natural
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
@@ -36,7 +37,6 @@ from rnnconvert.models.model import (
     Unit,
     all_or_none,
     by_class,
-    counted,
     loose_units,
     names_of_layer,
     plain_units,
@@ -379,7 +379,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = lowered(checkpoint.file).suffix == ".safetensors"
     if alphabet:
-        units.sort(key=lambda unit: counted(unit.name))
+        units.sort(key=lambda unit: natural(unit.name))
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(

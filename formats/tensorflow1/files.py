@@ -22,6 +22,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
+from rnnconvert.core.names import natural
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
@@ -38,7 +39,6 @@ from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
 from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
-from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout, Sizes

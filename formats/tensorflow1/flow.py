@@ -11,37 +11,26 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from rnnconvert.containers.graph_def import Graph as Stated
 from rnnconvert.containers.graph_def import Node, output
-from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.tensorflow1.as_onnx import PASSING
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.graphs import (
-    SAME,
     Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
     Graph,
     LayerCall,
-    Measures,
     Moves,
-    moves,
     received,
 )
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph_def import DIALECT, NODE, PASSING
 
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 _WAYS = "the directions of a layer"
 """An operation that stands for none of the file."""
-_NODE, _AXIS, _FOLLOWED = "node", "axis", 16
+_FOLLOWED = 16
 _UNSEEN = Unknown("its graph does not show it as the loop of dynamic_rnn")
 
 
@@ -60,7 +49,7 @@ class _Flow:
     """A graph of TensorFlow's as one of the floor: values go by their names with the number of the output."""
 
     def __init__(self, stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> None:
-        self.stated, self.frames, self.graph = stated, Frames(stated), Graph(_DIALECT)
+        self.stated, self.frames, self.graph = stated, Frames(stated), Graph({**DIALECT, _WAYS: Moves(_ways)})
         nodes = [node for node in stated.nodes.values() if not _TRAINING.search(node.name)]
         entered: dict[str, list[Node]] = {}
         for node in nodes:
@@ -162,101 +151,10 @@ class _Flow:
         if node.op in ("Split", "SplitV", "Unpack"):
             count = int(node.number("num_split" if node.op != "Unpack" else "num", len(outputs)))
             outputs = [f"{node.name}:{place}" for place in range(min(max(count, 1), 1 << 12))]
-        read, axis = [output(source) for source in node.read], None
-        if node.op == "ConcatV2" and read:  # whose axis is a constant behind the others
-            last = self._producer(read.pop())
-            axis = last.tensor if last is not None and last.op == "Const" else None
-        self.graph.add(node.op, read, outputs, {_NODE: node, _AXIS: axis}, node.op)
-
-
-# What operations do ---------------------------------------------------------------------------------------------
-
-
-def _node(applied: Applied) -> Node:
-    node: Node = applied.attributes[_NODE]
-    return node
-
-
-def _one(applied: Applied, index: int) -> int:
-    return applied.integers(index)[0]
-
-
-def _concat(applied: Applied) -> Array:
-    axis = applied.attributes[_AXIS]
-    if axis is None:
-        raise ChangesError("ConcatV2 along an axis that is computed")
-    return moves.concatenate(applied.arrays, int(axis.reshape(())))
-
-
-def _gather(applied: Applied) -> Array:
-    if _node(applied).number("batch_dims", 0):
-        raise ChangesError(f"{_node(applied).op} by batch")
-    return moves.take(applied.input(0), applied.input(1), _one(applied, 2) if len(applied.inputs) > 2 else 0)
-
-
-def _strided(applied: Applied) -> Array:
-    begin, end, steps = (applied.integers(index) for index in (1, 2, 3))
-    keys = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    bits = [int(_node(applied).number(key, 0)) for key in keys]
-    masks = [[bool(mask >> place & 1) for place in range(len(begin))] for mask in bits]
-    return moves.strided(applied.input(0), begin, end, steps, masks=masks)
-
-
-def _slice(applied: Applied) -> Array:
-    begin, sizes = applied.integers(1), applied.integers(2)
-    return moves.cut(
-        applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
-    )
-
-
-def _reverse_sequence(applied: Applied) -> Array:
-    node = _node(applied)
-    time, batch = int(node.number("seq_dim", 0)), int(node.number("batch_dim", 0))
-    return moves.reverse_sequences(applied.input(0), applied.input(1), time, batch)
-
-
-def _dtype(applied: Applied) -> np.dtype[Any]:
-    number = int(_node(applied).number("DstT", 0))
-    if number not in TYPES:
-        raise ChangesError(f"Cast to type {number}")
-    return np.dtype(TYPES[number])
+        self.graph.add(node.op, [output(source) for source in node.read], outputs, {NODE: node}, node.op)
 
 
 def _ways(applied: Applied) -> list[Array]:
     """Return what each loop of a layer gives: that of the second direction stays in the order in which it was computed."""
     both = applied.input(0)
     return [both[0], *(way[::-1] for way in both[1:])]
-
-
-_ZEROS, _GATHER = Measures(lambda one: np.zeros(one.input(0).shape)), Moves(_gather)
-_DIALECT: Dialect = {
-    # core/kernels/identity_op.cc, stop_gradient and the others of as_onnx.PASSING
-    **dict.fromkeys(PASSING, SAME),
-    "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
-    "Reshape": Moves(lambda one: moves.reshape(one.input(0), one.integers(1))),
-    "ExpandDims": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
-    "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _node(one).integers("squeeze_dims"))),
-    "ConcatV2": Moves(_concat, None),
-    "Pack": Moves(lambda one: moves.stack(one.arrays, int(_node(one).number("axis", 0))), None),
-    "Unpack": Moves(lambda one: moves.unstack(one.input(0), int(_node(one).number("axis", 0)))),
-    "Split": Moves(lambda one: moves.split(one.input(1), _one(one, 0), one.outputs), (1,)),
-    "SplitV": Moves(lambda one: moves.split(one.input(0), _one(one, 2), one.integers(1))),
-    "Gather": _GATHER,
-    "GatherV2": _GATHER,
-    "StridedSlice": Moves(_strided),
-    "Slice": Moves(_slice),
-    "ReverseV2": Moves(lambda one: moves.reverse(one.input(0), one.integers(1))),
-    "ReverseSequence": Moves(_reverse_sequence),
-    "Tile": Moves(lambda one: moves.tile(one.input(0), one.integers(1))),
-    "Fill": Moves(lambda one: moves.broadcast(one.input(1), one.integers(0)), (1,)),
-    "Cast": Casts(_dtype),
-    "Shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
-    "ZerosLike": _ZEROS,
-    "Add": Computes(lambda one: one.input(0) + one.input(1)),
-    "AddV2": Computes(lambda one: one.input(0) + one.input(1)),
-    "Sub": Computes(lambda one: one.input(0) - one.input(1)),
-    "Mul": Computes(lambda one: one.input(0) * one.input(1)),
-    "Maximum": Computes(lambda one: np.maximum(one.input(0), one.input(1))),
-    "Minimum": Computes(lambda one: np.minimum(one.input(0), one.input(1))),
-    _WAYS: Moves(_ways),
-}

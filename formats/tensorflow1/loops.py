@@ -1,7 +1,6 @@
 """Recurrent layers that a frozen graph computes in operations of its own: while loops, and steps that are written out.
 
-The graph becomes one of ONNX's in memory, in which loops are Loop nodes; there the layers are recognized and proved
-(formats/onnx/computed.py).
+The graph is written in the common operations, in which the layers are recognized and proved (rnnconvert/recognition).
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import re
 from pathlib import Path
 
 from rnnconvert.containers.graph_def import Graph
-from rnnconvert.formats.onnx.fuse.graph import reads
 from rnnconvert.formats.tensorflow1.lowering import Lowering
 from rnnconvert.recognition.computed import Computed, Looked
 from rnnconvert.recognition.lowered import layers_of
@@ -22,9 +20,9 @@ _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+
 
 def read(path: Path, graph: Graph) -> Looked:
     """Return the layers that a graph computes; their names are the scopes of their operations."""
-    return layers_of(path, lambda: Lowering(graph).model(), _LATER)
+    return layers_of(lambda: Lowering(graph).program(path), _LATER)
 
 
 def constants(one: Computed) -> set[str]:
     """Return the operations whose stored numbers a layer's operators read."""
-    return {value.removesuffix(":0") for node in one.nodes for value in reads(node)}
+    return {value.removesuffix(":0") for node in one.nodes for value in node.reads}

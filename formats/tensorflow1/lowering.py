@@ -1,4 +1,4 @@
-"""A frozen graph as one of ONNX's: its while loops as Loop nodes, its functions in place of their calls.
+"""A frozen graph in the common operations: its while loops as Loops, its functions in place of their calls.
 
 Loops are those of TensorFlow 1 (Enter, Merge, Switch, NextIteration, Exit), and While with functions. A list of tensors that is
 read or written element by element is its elements as one tensor.
@@ -11,16 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from rnnconvert.containers.graph_def import Function, Graph, Node
+from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.tensorflow1.as_onnx import DOMAIN, PASSING, TYPES, Step
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.graphs.program.block import Block, needed
+from rnnconvert.formats.tensorflow1.operations import DOMAIN, Step
+from rnnconvert.graphs.graph_def import PASSING
+from rnnconvert.graphs.program.lowering import OPSET, Block, Loop, Variable
+from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 _DEEPEST = 20
 _MOST = 200_000
@@ -71,37 +73,27 @@ class Lowering:
         self.arrays: dict[str, Array] = {}
         self.main = Block("", self.arrays)
         self.space = _Space(graph.nodes, {}, self.main)
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.stated: list[onnx.ValueInfoProto] = []
+        self.inputs: list[Declared] = []
+        self.stated: list[Declared] = []
         self.written = 0
         self.frames = Frames(graph)
         self.counts: dict[str, str] = {}  # what a loop leaves in a count of its steps, and the loop's name
         self.lists: dict[str, str] = {}  # the lists with an element of each step that a loop leaves
         self.lasts: set[str] = set()
 
-    def model(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
-        """Return the model, and its stored numbers."""
+    def program(self, path: Path) -> Program:
+        """Return the graph of a file."""
         for name in self.graph.nodes:
             if not self.frames.holds(name):
                 self._write(self.space, name)
-        read = {name for node in self.main.nodes for name in node.input}
+        read = {name for node in self.main.nodes for name in node.inputs}
         idle = self.lasts - read
-        self.main.nodes = [node for node in self.main.nodes if not idle & set(node.output)]
-        made = onnx.ModelProto(ir_version=8)
-        made.opset_import.append(helper.make_opsetid("", 12))
-        made.graph.node.extend(self.main.nodes)
-        made.graph.initializer.extend(self.main.tensors())
-        made.graph.input.extend(self.inputs)
-        made.graph.value_info.extend(self.stated)
-        used = {name for node in self.main.nodes for name in node.input}
-        ends = [
-            name
-            for node in self.main.nodes
-            for name in node.output
-            if name and name not in used and node.op_type != "Loop"
-        ]
-        made.graph.output.extend(onnx.ValueInfoProto(name=name) for name in ends)
-        return made, self.arrays
+        nodes = [node for node in self.main.nodes if not idle & set(node.outputs)]
+        used = {name for node in nodes for name in node.inputs}
+        ends = [name for node in nodes for name in node.outputs if name and name not in used and node.kind != "Loop"]
+        inputs = [one.name for one in self.inputs]
+        main = Body(nodes, inputs, ends, self.main.stored, [*self.inputs, *self.stated])
+        return Program(path, main, {"": OPSET}, size=path.stat().st_size if path.is_file() else 0)
 
     # Operations ---------------------------------------------------------------------------------------------
 
@@ -208,7 +200,7 @@ class Lowering:
         if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES or value in stated:
             return
         dims = [None, *(None if one < 0 else int(one) for one in shape)]
-        self.stated.append(helper.make_tensor_value_info(value, onnx.TensorProto.FLOAT, dims))
+        self.stated.append(Declared(value, TYPES[1], dims))
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""
@@ -273,9 +265,9 @@ class Lowering:
     def _placeholder(self, space: _Space, node: Node) -> None:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
-        kind = TYPES.get(int(node.number("dtype", 1)), 1)
-        shape = None if dims is None else [None if one < 0 else one for one in dims]
-        self.inputs.append(helper.make_tensor_value_info(name, kind, shape))
+        dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
+        shape = None if dims is None else [None if length < 0 else length for length in dims]
+        self.inputs.append(Declared(name, dtype, shape))
 
     def _call(self, function: Function, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
         """Write what a function computes; return the values that it gives."""
@@ -374,35 +366,15 @@ class Lowering:
                 self.lists[one.final] = name
             else:
                 single.append((one, item[0]))
-        first = [one.before for one in variables]
-        begin = going(first, self.main, "first")
-        on = going(after, block, "next")
-        inner = onnx.GraphProto(name="body")
-        inner.node.extend(
-            needed(block.nodes, [on, *(value for _, value in (*states, *single)), *(value for value, _ in collected)])
-        )
-        inner.initializer.extend(block.tensors())
-        inner.input.append(helper.make_tensor_value_info(f"{name}/body/iteration", onnx.TensorProto.INT64, []))
-        inner.input.append(helper.make_tensor_value_info(f"{name}/body/going", onnx.TensorProto.BOOL, []))
-        inner.output.append(onnx.ValueInfoProto(name=on))
-        inputs, outputs = ["", begin], []
-        nothing = self.main.constant(np.zeros((), np.float32)) if single else ""
-        for one, value in [*states, *single]:
-            kind = TYPES.get(one.kind, onnx.TensorProto.FLOAT)
-            inner.input.append(onnx.ValueInfoProto(name=one.name))
-            inner.input[-1].type.tensor_type.elem_type = kind
-            inner.output.append(onnx.ValueInfoProto(name=value))
-            inputs.append(one.before if not any(one is other for other, _ in single) else nothing)
-            outputs.append(one.final)
-        for number, (one, _) in enumerate(single):  # a list of one element, which each step replaces
-            outputs[len(states) + number] = f"{name}/last_{number}" if one.final else ""
-        for value, final in collected:
-            inner.output.append(onnx.ValueInfoProto(name=value))
-            outputs.append(final)
-        self.main.nodes.append(helper.make_node("Loop", inputs, outputs, name, body=inner))
-        for number, (one, _) in enumerate(single):
-            if one.final:
-                self.main.add("Unsqueeze", [f"{name}/last_{number}"], [one.final], axes=[0])
+        begins = going([one.before for one in variables], self.main, "first")
+        goes_on = going(after, block, "next")
+
+        def variables_of(part: Sequence[tuple[_Variable, str]]) -> list[Variable]:
+            return [
+                Variable(one.before, TYPES.get(one.kind, TYPES[1]), one.name, value, one.final) for one, value in part
+            ]
+
+        Loop(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
     def _counts(self, space: _Space, one: _Variable) -> bool:
         """Return whether a variable is the number of the step: 0, 1, 2 and so on."""

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rnnconvert.formats.tensorflow1.tensorflow_checkpoint import natural
+from rnnconvert.core.names import natural
 
 CLASSES: Mapping[str, str] = {
     "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",

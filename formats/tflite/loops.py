@@ -1,7 +1,7 @@
 """Recurrent layers that a TFLite graph computes in other operators: WHILE, and steps that are written out.
 
-The graph becomes one of ONNX's in memory, in which loops are Loop nodes; there the layers are recognized and proved
-(formats/onnx/computed.py). A product of float numbers with a matrix of integers is that with the numbers that these stand for;
+The graph is written in the common operations, in which the layers are recognized and proved (rnnconvert/recognition). A product of
+float numbers with a matrix of integers is that with the numbers that these stand for;
 other quantized tensors are left alone: no formula of theirs is exact.
 
 Source: tensorflow/lite/schema/schema.fbs; tensorflow/lite/kernels/fully_connected.cc, EvalHybrid.
@@ -14,16 +14,13 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import onnx
-
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
-from rnnconvert.formats.onnx.fuse.graph import bodies as inner_graphs
-from rnnconvert.formats.onnx.fuse.graph import reads
 from rnnconvert.formats.tflite.flow import Given, Looped, Read
 from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.recognition.computed import Computed, Looked
 from rnnconvert.recognition.lowered import layers_of
 
@@ -58,7 +55,7 @@ class Loops(Looked):
 def read(path: Path, model: Model) -> Loops:
     """Return the layers that the main graph computes."""
     lowering = Lowering(path, model)
-    looked = layers_of(path, lowering.message, _LATER)
+    looked = layers_of(lowering.program, _LATER)
     found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
     for name, one in looked.layers.items():
         values = _values(one.nodes)
@@ -93,13 +90,13 @@ def quantised(name: str, types: Sequence[str], rounded: str) -> LayerNote:
     return LayerNote(name, f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}", INTEGERS)
 
 
-def _values(nodes: Iterable[onnx.NodeProto]) -> set[str]:
+def _values(nodes: Iterable[Operation]) -> set[str]:
     """Return the values that some nodes read, and those that graphs inside them read."""
     found: set[str] = set()
     for node in nodes:
-        found.update(node.input)
-        for graph in inner_graphs([node]):
-            found |= _values(graph.node)
+        found.update(node.inputs)
+        for _, body in node.bodies:
+            found |= _values(body.nodes)
     return found
 
 
@@ -132,7 +129,7 @@ def _tensor_of(value: str) -> Hashable:
 
 def tensors(one: Computed) -> set[int]:
     """Return the tensors of the main graph that a layer's operators read."""
-    return {int(name) for node in one.nodes for name in reads(node) if name.isdigit()}
+    return {int(name) for node in one.nodes for name in node.reads if name.isdigit()}
 
 
 def bodies(operator: Operator) -> set[int]:

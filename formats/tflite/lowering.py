@@ -1,4 +1,4 @@
-"""A TFLite model as a graph of ONNX's in memory, in which a WHILE is a Loop.
+"""A TFLite model in the common operations, in which a WHILE is a Loop.
 
 Source: tensorflow/lite/schema/schema.fbs; tensorflow/lite/kernels/while.cc.
 """
@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import onnx
-from onnx import helper
-
-from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tflite import lists, variables
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Graph, Model, Operator
-from rnnconvert.formats.tflite.operators import KINDS, Stored, Written
-from rnnconvert.graphs.program.block import Block, needed
+from rnnconvert.formats.tflite.operators import Stored, Written, dtype
+from rnnconvert.graphs.program.lowering import OPSET, Block, Loop, Variable
+from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 _LIST = 14
 """The number of the element type of a list of tensors (VARIANT)."""
@@ -36,26 +32,24 @@ class Lowering:
         self._values = variables.initial(model)
         self._handles: Mapping[int, str] = {}
 
-    def message(self) -> tuple[onnx.ModelProto, dict[str, Array]]:
-        """Return the model, and its stored numbers."""
+    def program(self) -> Program:
+        """Return the model."""
         graph, self._handles, self.lost[""] = variables.resolved(self.model.graphs[0], {}, self._values)
         arrays = self.stored.arrays
         block = Block("", arrays)
         self.stored.constants(graph, block, "")
         for operator in graph.operators:
             self._write(graph, operator, block, "")
-        made = onnx.ModelProto(ir_version=8)
-        made.opset_import.append(helper.make_opsetid("", 12))
-        made.graph.node.extend(block.nodes)
-        made.graph.initializer.extend(block.tensors())
-        for place, tensor in enumerate(graph.tensors):
-            if str(place) not in arrays:
-                field = made.graph.input if place in graph.inputs else made.graph.value_info
-                # A file does not tell a number from what is of any number of axes.
-                dims = None if tensor.kind == _LIST or not tensor.dims else list(tensor.dims)
-                field.append(helper.make_tensor_value_info(str(place), KINDS.get(tensor.kind, 1), dims))
-        made.graph.output.extend(onnx.ValueInfoProto(name=str(place)) for place in graph.outputs)
-        return made, arrays
+        declared = [
+            # A file does not tell a number from what is of any number of axes.
+            Declared(str(place), dtype(tensor), None if tensor.kind == _LIST or not tensor.dims else tensor.dims)
+            for place, tensor in enumerate(graph.tensors)
+            if str(place) not in arrays
+        ]
+        inputs = [str(place) for place in graph.inputs if str(place) not in arrays]
+        main = Body(block.nodes, inputs, [str(place) for place in graph.outputs], block.stored, declared)
+        path = self.stored.path
+        return Program(path, main, {"": OPSET}, size=path.stat().st_size if path.is_file() else 0)
 
     def _write(self, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
         """Add the nodes of an operator; one of another domain where it has no equivalent here.
@@ -69,7 +63,7 @@ class Lowering:
             return
         if not own.plain():
             inputs = [own.name(place) for place in operator.inputs]
-            block.add(operator.label, inputs, own.outputs, own.label, domain="tflite")
+            block.add(operator.label, inputs, own.outputs, own.label, "tflite")
 
     def _loop(self, own: Written) -> bool:
         """Write a WHILE; return whether its graphs are there."""
@@ -92,17 +86,23 @@ class Lowering:
         for inner in body.operators:
             self._write(body, inner, block, prefix)
         first = [own.name(place) for place in operator.inputs]
-        begin = self._going(going, first, own.block, f"{own.label}/first/")
+        begins = self._going(going, first, own.block, f"{own.label}/first/")
         after = [f"{prefix}{place}" for place in body.outputs]
-        on = self._going(going, after, block, f"{own.label}/next/")
-        states, collected, single = [], [], []
+        goes_on = self._going(going, after, block, f"{own.label}/next/")
+        states, collected, single = list[Variable](), list[tuple[str, str]](), list[Variable]()
         loop = lists.Loop(own.graph, operator, going, body)
+
+        def variable(number: int, value: int) -> Variable:
+            place = body.inputs[number]
+            inside = f"{prefix}{place}"
+            return Variable(first[number], dtype(body.tensors[place]), inside, f"{prefix}{value}", own.outputs[number])
+
         for number, (inner_, outer) in enumerate(zip(body.outputs, own.outputs, strict=True)):
             if body.inputs[number] in handed and not lost:
                 continue
             if number in fixed:
                 if body.tensors[body.inputs[number]].stored is None:
-                    states.append((number, f"{prefix}{body.inputs[number]}", outer))
+                    states.append(variable(number, body.inputs[number]))
                 elif first[number] in self.stored.arrays:
                     own.block.add("Identity", [first[number]], [outer])
                 continue
@@ -111,27 +111,10 @@ class Lowering:
             if item is not None:
                 collected.append((f"{prefix}{item}", outer))
             elif last is not None:
-                single.append((number, f"{prefix}{last}", outer))
+                single.append(variable(number, last))
             else:
-                states.append((number, f"{prefix}{inner_}", outer))
-        graph = onnx.GraphProto(name="body")
-        wanted = [on, *(one[1] for one in states), *(one[1] for one in single), *(one[0] for one in collected)]
-        graph.node.extend(needed(block.nodes, wanted))
-        graph.initializer.extend(block.tensors())
-        graph.input.append(helper.make_tensor_value_info(f"{prefix}iteration", onnx.TensorProto.INT64, []))
-        graph.input.append(helper.make_tensor_value_info(f"{prefix}going", onnx.TensorProto.BOOL, []))
-        inputs = ["", begin]
-        nothing = own.block.constant(np.zeros((), np.float32)) if single else ""
-        for number in [*(one[0] for one in states), *(one[0] for one in single)]:
-            tensor = body.tensors[body.inputs[number]]
-            graph.input.append(onnx.ValueInfoProto(name=f"{prefix}{body.inputs[number]}"))
-            graph.input[-1].type.tensor_type.elem_type = KINDS.get(tensor.kind, 1)
-            inputs.append(nothing if any(number == one[0] for one in single) else first[number])
-        graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted)
-        outputs = [*(one[2] for one in states), *(f"{one[2]}/last" for one in single), *(one[1] for one in collected)]
-        own.block.nodes.append(helper.make_node("Loop", inputs, outputs, own.label, body=graph))
-        for _, _, outer in single:
-            own.block.add("Unsqueeze", [f"{outer}/last"], [outer], axes=[0])
+                states.append(variable(number, inner_))
+        Loop(own.label, begins, goes_on, states, single, collected).write(own.block, block)
         return True
 
     def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:

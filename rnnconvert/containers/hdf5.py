@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.names import natural
 
 __all__ = ["read", "write"]
 
@@ -154,7 +154,7 @@ class Reader:
             raise UnreadableError(self._path, f"more than {OBJECTS} groups and datasets")
         self._visited += len(names)
         if not created:
-            names.sort(key=_natural)
+            names.sort(key=lambda name: natural(name.decode("latin1")))
         if isinstance(layer_names, list):
             wanted = {str(name).encode(): index for index, name in enumerate(layer_names)}
             names.sort(key=lambda name: wanted.get(name, len(wanted)))
@@ -230,7 +230,7 @@ class Reader:
         if not len(holder.attrs):
             return {}
         found: dict[str, Any] = {}
-        for key in sorted(holder.attrs, key=lambda key: _natural(key.encode("utf-8", "replace"))):
+        for key in sorted(holder.attrs, key=natural):
             identifier = holder.attrs.get_id(key)
             size = math.prod(identifier.shape or ()) * identifier.get_type().get_size()
             if size > 16 * self._data.size:
@@ -254,12 +254,6 @@ class Reader:
         if found:
             self._attributes[name] = found
         return found
-
-
-def _natural(name: bytes) -> list[tuple[int, bytes]]:
-    """Return a sort key that puts lstm_2 before lstm_10."""
-    parts = re.split(rb"(\d{1,18})", name)
-    return [(int(part), b"") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
 
 def _in_order(found: dict[str, Array], prefix: str, weight_names: object) -> dict[str, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -13,3 +14,9 @@ def first_twice(names: Iterable[str]) -> str | None:
             return name
         met.add(name)
     return None
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """Return a key that sorts cell_2 before cell_10."""
+    parts = re.split(r"(\d{1,18})", name)
+    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]

@@ -11,7 +11,11 @@ from rnnconvert.graphs.operators import Casts, Measures, Moves
 
 def _carried(node: Node, operator: Moves | Casts) -> list[Value | None]:
     """Return the inputs of an operator whose elements it gives."""
-    return [value for place, value in enumerate(node.inputs) if isinstance(operator, Casts) or operator.carries(place)]
+    return [
+        value
+        for place, value in enumerate(node.inputs)
+        if isinstance(operator, Casts) or operator.carries(place, len(node.inputs))
+    ]
 
 
 def standing_alone(graph: Graph) -> list[LayerCall]:

@@ -76,7 +76,8 @@ def origin(graph: Graph, value: Value) -> str:
             read = [
                 one
                 for place, one in enumerate(own.node.inputs)
-                if one is not None and (not isinstance(operator, Moves) or operator.carries(place))
+                if one is not None
+                and (not isinstance(operator, Moves) or operator.carries(place, len(own.node.inputs)))
             ]
             waiting += [one for one in read if one not in seen]
             seen |= set(read)

@@ -166,7 +166,9 @@ class Trace:
         return [results] if isinstance(results, np.ndarray) else list(results)
 
     def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place)]
+        data = [
+            place for place, value in enumerate(inputs) if value is not None and operator.carries(place, len(inputs))
+        ]
         for place, value in enumerate(inputs):
             if (
                 isinstance(value, np.ndarray)

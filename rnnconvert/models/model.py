@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -359,11 +358,6 @@ def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
     except BaseException:  # an interrupt, too, leaves the object as it was
         undo()
         raise
-
-
-def counted(name: str) -> list[object]:
-    """Return what to sort names by, so that 10 comes after 9."""
-    return [int(part) if number % 2 else part for number, part in enumerate(re.split(r"(\d+)", name))]
 
 
 def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.corners import corners, narrowed
 from rnnconvert.recognition.equations import Computed, candidate_after, lstm_gives, of_one, run_function, updated
 from rnnconvert.recognition.expression import (
@@ -20,7 +21,6 @@ from rnnconvert.recognition.expression import (
     Linear,
     Piece,
     Term,
-    UnmatchedError,
     constants,
     value,
     variables,
@@ -120,14 +120,14 @@ def _match(formula: Piece, hidden: str, cell_states: Sequence[str]) -> Match:
 
 
 def _unlike(count: int) -> str:
-    return f"ONNX has no RNN, GRU or LSTM whose step puts {count} sums of products and states through functions"
+    return f"no RNN, GRU or LSTM has a step that puts {count} sums of products and states through functions"
 
 
 def _rnn(trial: _Trial) -> Match:
     ((key, piece),) = trial.names.items()
     function = _identified(lambda x: trial.given({key: x}), trial.draws[key].shape)
     if function is None:
-        raise UnmatchedError("ONNX does not have its function")
+        raise UnmatchedError("no layer has its function")
     made = Match(Cell("rnn", activation=function), {"n": piece}, {"n": 1})
     return _confirmed(trial, partial(of_one, key, function), made)
 
@@ -176,7 +176,7 @@ def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
         (n,) = rest
         function = _identified(lambda x: candidate({n: x}), shape)
         if function is None:
-            raise UnmatchedError("ONNX does not have the function of its candidate")
+            raise UnmatchedError("no layer has the function of its candidate")
         reset, reset_sign = _reset_before(trial.names[n], hidden, gate)
         made = Match(Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]},
                      {"r": reset_sign, "z": sign, "n": 1})  # fmt: skip
@@ -333,14 +333,14 @@ def _gate(function: Callable[[Array], Array], shape: tuple[int, ...]) -> tuple[A
     found = _identified(lambda x: function(-x), shape)
     if found is not None:
         return found, -1
-    raise UnmatchedError("ONNX does not have the function of its gates")
+    raise UnmatchedError("no layer has the function of its gates")
 
 
 _PLAIN = ("sigmoid", "tanh", "relu", "linear", "softsign", "softplus")
 
 
 def _identified(function: Callable[[Array], Array], shape: tuple[int, ...]) -> Activation | None:
-    """Return the function that gives the same numbers, if it is one of ONNX's."""
+    """Return the function that gives the same numbers, if it is one that layers have."""
     random = np.random.default_rng(22)
     scale = 10.0 ** random.uniform(-2, 1.5, (shape[0], 1))
     tried = np.asarray(random.standard_normal(shape) * scale)

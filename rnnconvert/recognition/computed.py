@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
@@ -22,14 +21,13 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.onnx.fuse.graph import reads
-from rnnconvert.graphs.program.evaluate import Budget, Evaluation, of_a_file
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError, budget_of
+from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.recognition import turned
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import UnmatchedError
 from rnnconvert.recognition.inputs import Cut, cut
 from rnnconvert.recognition.loops import loops
 from rnnconvert.recognition.recognised import Found, Use
@@ -56,7 +54,7 @@ class Computed:
 
     stack: Recurrent
     found: Found
-    nodes: Sequence[onnx.NodeProto]
+    nodes: Sequence[Operation]
     reads: Sequence[str]
     turned: bool
     errors: Sequence[float]
@@ -92,12 +90,12 @@ class Looked:
     @property
     def nodes_by_name(self) -> set[str]:
         """The names of the nodes of all layers."""
-        return {label_of(node) for one in self.layers.values() for node in one.nodes}
+        return {node.label for one in self.layers.values() for node in one.nodes}
 
     @property
-    def nodes(self) -> set[int]:
-        """The nodes of all layers, by id."""
-        return {id(node) for one in self.layers.values() for node in one.nodes}
+    def nodes(self) -> set[Operation]:
+        """The nodes of all layers."""
+        return {node for one in self.layers.values() for node in one.nodes}
 
     def refusals(self) -> list[str]:
         """Return for each part of the graph that is a layer, and is not read, a sentence with the reason.
@@ -111,26 +109,22 @@ class Looked:
         ]
 
 
-def label_of(node: onnx.NodeProto) -> str:
-    """Return what a node is known by: its name, or the first value that it gives."""
-    return node.name or next(iter(node.output), "")
-
-
-def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str], likely: bool) -> Looked:
+def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> Looked:
     """Return the layers of a graph that other operators than RNN, GRU and LSTM compute.
 
+    scope   its main graph
     taken   names of other layers
     likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
     """
     done = Looked(scope=scope)
-    if not (likely or repeats(Graph(scope, Shapes(model)))):
+    if not (likely or repeats(Graph(scope, Shapes(program)))):
         return done
-    shapes = Shapes(model)
+    shapes = Shapes(program)
     names = set(taken)
-    whole = of_a_file(path, model)
-    used = {one.name for one in scope.graph.output} | {name for node in scope.nodes for name in reads(node)}
+    whole = budget_of(program)
+    used = set(scope.body.outputs) | {name for node in scope.nodes for name in node.reads}
     looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
-    found = itertools.chain(((label_of(node), one) for node, one in looped), steps(scope, shapes))
+    found = itertools.chain(((node.label, one) for node, one in looped), steps(scope, shapes))
     for label, forms in _guarded(found, done):
         problem: object = forms
         for one in forms if not isinstance(forms, UnmatchedError) else ():
@@ -146,7 +140,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
                 errors = _prove(scope, one, own, Budget(whole=whole))
                 name = unique(one.label, names)
                 names.add(name)
-                done.layers[name] = _layer(path, (scope, shapes), name, one, own, errors)
+                done.layers[name] = _layer(program.path, (scope, shapes), name, one, own, errors)
                 break
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, UnmatchedError) else error
@@ -210,16 +204,16 @@ def _layer(
     return Computed(stack, found, [*begun, *own.nodes], given, all(sources), errors, tuple(warnings))
 
 
-def _begun(scope: Scope, found: Found, own: Cut) -> list[onnx.NodeProto]:
+def _begun(scope: Scope, found: Found, own: Cut) -> list[Operation]:
     """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
-    kept: set[int] = set()
+    kept: set[Operation] = set()
     waiting = list(found.zeros)
     while waiting:
         producer = scope.producer(waiting.pop())
-        if producer is not None and id(producer[0]) not in kept:
-            kept.add(id(producer[0]))
-            waiting += [name for name in reads(producer[0]) if own.cuts.get(name) not in ("read", "state", "mask")]
-    return [node for node in scope.nodes if id(node) in kept]
+        if producer is not None and producer[0] not in kept:
+            kept.add(producer[0])
+            waiting += [name for name in producer[0].reads if own.cuts.get(name) not in ("read", "state", "mask")]
+    return [node for node in scope.nodes if node in kept]
 
 
 def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> list[float]:

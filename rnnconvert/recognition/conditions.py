@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.rules import COMPARED
+from rnnconvert.graphs.program.kinds import COMPARED
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
@@ -46,28 +46,28 @@ def decision(scope: Scope, name: str) -> str:
             continue
         followed.add(value)
         node = producer[0]
-        if node.op_type in COMPARED:
+        if node.kind in COMPARED:
             # Whole numbers that are not equalled are those of counts and truths.
-            number = next(_numbers(scope, node.input, "fi" if node.op_type == "Equal" else "f"), None)
+            number = next(_numbers(scope, node.inputs, "fi" if node.kind == "Equal" else "f"), None)
             if number is not None:
-                return f"{node.op_type} with {number:g}"
-            words = words or str(node.op_type)
-        if node.op_type in ("IsNaN", "IsInf"):
-            return str(node.op_type)
-        waiting += node.input
+                return f"{node.kind} with {number:g}"
+            words = words or str(node.kind)
+        if node.kind in ("IsNaN", "IsInf"):
+            return str(node.kind)
+        waiting += node.inputs
     return words
 
 
-def conditions(scope: Scope, nodes: Sequence[onnx.NodeProto]) -> list[float]:
+def conditions(scope: Scope, nodes: Sequence[Operation]) -> list[float]:
     """Return the numbers at which something in nodes may begin or end, where one of them compares; none otherwise."""
-    compare = [node for node in nodes if node.op_type in COMPARED or node.op_type in _SPECIAL]
+    compare = [node for node in nodes if node.kind in COMPARED or node.kind in _SPECIAL]
     numbers: dict[float, None] = {}
     for node in compare:
-        numbers |= dict.fromkeys(_SPECIAL.get(node.op_type, ()))
-        numbers |= dict.fromkeys(_numbers(scope, node.input))
+        numbers |= dict.fromkeys(_SPECIAL.get(node.kind, ()))
+        numbers |= dict.fromkeys(_numbers(scope, node.inputs))
     for node in nodes if numbers else ():
-        if node.op_type in _BOUNDS:
-            numbers |= dict.fromkeys(_numbers(scope, node.input))
+        if node.kind in _BOUNDS:
+            numbers |= dict.fromkeys(_numbers(scope, node.inputs))
     return list(numbers)[:_MOST]
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.recognition.expression import Each, Piece, Stored, UnmatchedError, value, variables
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.recognition.expression import Each, Piece, Stored, value, variables
 
 _COLUMNS = 64
 """The most units whose constants differ."""

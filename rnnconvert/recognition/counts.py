@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.evaluate import Budget, Evaluation
+from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError
+from rnnconvert.graphs.program.kinds import ALIKE, MEASURING, SPREAD
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
-from rnnconvert.graphs.program.scopes import SHAPES, Scope, behind
+from rnnconvert.graphs.program.scopes import Scope, behind
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.recognition.expression import UnmatchedError
 
 _FOLLOWED = 500
 _NODES = 200
 OTHERS = (1009, 1)
 """Lengths of an axis that has nothing to do with the layer: longer than any trial, and as short as can be."""
-_SAME = (
-    "Identity", "Cast", "Dropout", "Relu", "Tanh", "Sigmoid", "Neg", "Exp", "Abs", "Sqrt", "Elu", "LeakyRelu", "Selu", "Softmax", "Clip",
-    "Softplus", "Softsign", "HardSigmoid", "LogSoftmax", "Erf", "Gelu", "LayerNormalization", "BatchNormalization", "ReverseSequence",
-    "QuantizeLinear", "DequantizeLinear", "Reciprocal", "Log", "Not", "Floor", "Ceil", "Round", "PRelu",
-)  # fmt: skip
-"""Operators that give a value of the shape of their first one."""
-_SPREAD = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where", "Equal", "Less", "Greater", "And", "Or")
-
-Place: TypeAlias = "tuple[int, str, int]"
+Place: TypeAlias = "tuple[Scope, str, int]"
 """An axis of a value: its graph, its name, and the axis."""
 
 
@@ -44,31 +36,31 @@ def place(scope: Scope, shapes: Shapes, name: str, axis: int) -> Place:
         if before is None:
             break
         name, axis = before
-    return id(scope), name, axis
+    return scope, name, axis
 
 
 def _before(
-    scope: Scope, shapes: Shapes, producer: tuple[onnx.NodeProto, int], at: tuple[str, int]
+    scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: tuple[str, int]
 ) -> tuple[str, int] | None:
     """Return the input of a node, and its axis, that is as long as an axis of the node's output; None if that is unknown."""
     (node, index), (name, axis) = producer, at
-    if node.domain not in ("", "ai.onnx") or not node.input:
+    if node.domain or not node.inputs:
         return None
-    kind, attributes, first = node.op_type, scope.attributes(node), node.input[0]
-    if kind in _SAME:
+    kind, attributes, first = node.kind, scope.attributes(node), node.inputs[0]
+    if kind in ALIKE:
         return (first, axis) if index == 0 else None
     if kind == "Transpose":
-        order = list(attributes["perm"].ints) if "perm" in attributes else []
+        order = attributes.get("perm", [])
         return (first, order[axis]) if axis < len(order) else None
-    if kind in _SPREAD:
+    if kind in SPREAD:
         return _spread(scope, shapes, node, axis, shapes.dims(scope, name))
     if kind == "MatMul":
-        matrix, dims = shapes.dims(scope, node.input[1]), shapes.dims(scope, name)
+        matrix, dims = shapes.dims(scope, node.inputs[1]), shapes.dims(scope, name)
         return (first, axis) if matrix is not None and len(matrix) == 2 and dims and axis < len(dims) - 1 else None
     if kind == "Gather":
-        table, dims = scope.constant(first), shapes.dims(scope, node.input[1])
+        table, dims = scope.constant(first), shapes.dims(scope, node.inputs[1])
         whole = table is not None and dims is not None and axis < len(dims)
-        return (node.input[1], axis) if whole and ("axis" not in attributes or attributes["axis"].i == 0) else None
+        return (node.inputs[1], axis) if whole and attributes.get("axis", 0) == 0 else None
     if kind in ("Slice", "Split"):
         return (first, axis) if axis not in _cut(scope, shapes, node, shapes.dims(scope, name)) else None
     if kind in ("Unsqueeze", "Squeeze"):
@@ -81,19 +73,19 @@ def _before(
         if kind == "Unsqueeze":
             return (first, kept.index(axis)) if axis in kept else None
         return (first, kept[axis]) if axis < len(kept) else None
-    if kind in ("RNN", "GRU", "LSTM") and index == 0 and not ("layout" in attributes and attributes["layout"].i):
+    if kind in ("RNN", "GRU", "LSTM") and index == 0 and not attributes.get("layout"):
         return {0: (first, 0), 2: (first, 1)}.get(axis)
     if kind == "Scan" and "num_scan_inputs" in attributes:
         return _scanned(node, attributes, index, axis)
     return None
 
 
-def _spread(scope: Scope, shapes: Shapes, node: onnx.NodeProto, axis: int, dims: Dims | None) -> tuple[str, int] | None:
+def _spread(scope: Scope, shapes: Shapes, node: Operation, axis: int, dims: Dims | None) -> tuple[str, int] | None:
     """Return the only input of an operator of several that is not of length 1 along an axis."""
     if dims is None:
         return None
     found = []
-    for name in node.input:
+    for name in node.inputs:
         own = shapes.dims(scope, name)
         if own is None:
             return None
@@ -104,18 +96,18 @@ def _spread(scope: Scope, shapes: Shapes, node: onnx.NodeProto, axis: int, dims:
     return found[0] if len(found) == 1 or len(places) == 1 else None
 
 
-def _cut(scope: Scope, shapes: Shapes, node: onnx.NodeProto, dims: Dims | None) -> set[int]:
+def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> set[int]:
     """Return the axes along which a Slice or Split takes a part; all where that is unknown."""
     rank = 8 if dims is None else len(dims)
-    if node.op_type == "Split":
-        axes: list[int] | None = [scope.attributes(node)["axis"].i if "axis" in scope.attributes(node) else 0]
+    if node.kind == "Split":
+        axes: list[int] | None = [scope.attributes(node).get("axis", 0)]
     else:
         starts, ends, steps = (
             shapes.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
         )
         given = shapes.integers(scope, node, "axes", 3)
         axes = list(given) if given is not None else None
-        if axes is None and len(node.input) < 4 and "axes" not in scope.attributes(node) and starts is not None:
+        if axes is None and len(node.inputs) < 4 and "axes" not in scope.attributes(node) and starts is not None:
             axes = list(range(len(starts)))
         if axes is not None and starts is not None and ends is not None:
             steps = list(steps) if steps is not None else [1] * len(starts)
@@ -131,18 +123,16 @@ def _whole(start: int, end: int, step: int) -> bool:
     return (step == 1 and start == 0 and end >= 2**31 - 1) or (step == -1 and start == -1 and end <= 1 - 2**31)
 
 
-def _scanned(
-    node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto], index: int, axis: int
-) -> tuple[str, int] | None:
-    scanned = attributes["num_scan_inputs"].i
-    count = len(node.input) - scanned
+def _scanned(node: Operation, attributes: Mapping[str, Any], index: int, axis: int) -> tuple[str, int] | None:
+    scanned = attributes["num_scan_inputs"]
+    count = len(node.inputs) - scanned
     if not 0 <= count <= index or not scanned:
         return None
     axes, given = (
-        list(attributes[key].ints) if key in attributes else [0] * length
+        list(attributes.get(key, [0] * length))
         for key, length in (("scan_output_axes", index - count + 1), ("scan_input_axes", 1))
     )
-    return (node.input[count], given[0]) if index - count < len(axes) and axes[index - count] == axis else None
+    return (node.inputs[count], given[0]) if index - count < len(axes) and axes[index - count] == axis else None
 
 
 def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int) -> Array:
@@ -151,26 +141,26 @@ def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int
     for count, (own, node) in enumerate(behind(scope, name), 1):
         if node is None or count > _NODES:
             raise UnmatchedError(f"{own!r}, an input of the model, decides when it ends")
-        if node.op_type in SHAPES:
+        if node.kind in MEASURING:
             given[own] = _sizes(scope, shapes, node, lengths, other)
         else:
-            kept.add(id(node))
+            kept.add(node)
     if not kept:
         return given[name] if name in given else np.asarray(scope.constant(name))
-    nodes = [node for node in scope.nodes if id(node) in kept]
+    nodes = [node for node in scope.nodes if node in kept]
     return Evaluation(scope, given, Budget()).run(nodes, [name])[0]
 
 
-def _sizes(scope: Scope, shapes: Shapes, node: onnx.NodeProto, lengths: Mapping[Place, int], other: int) -> Array:
-    dims = shapes.dims(scope, node.input[0])
+def _sizes(scope: Scope, shapes: Shapes, node: Operation, lengths: Mapping[Place, int], other: int) -> Array:
+    dims = shapes.dims(scope, node.inputs[0])
     if dims is None:
-        raise UnmatchedError(f"the shape of {node.input[0]!r}, which decides when it ends, is not known")
+        raise UnmatchedError(f"the shape of {node.inputs[0]!r}, which decides when it ends, is not known")
     found = []
     for axis, size in enumerate(dims):
-        own = place(scope, shapes, node.input[0], axis)
+        own = place(scope, shapes, node.inputs[0], axis)
         found.append(size if size is not None else lengths.get(own, other))
-    if node.op_type == "Size":
+    if node.kind == "Size":
         return np.array(int(np.prod(found, dtype=np.int64)), np.int64)
     attributes = scope.attributes(node)
-    start, end = (attributes[key].i if key in attributes else None for key in ("start", "end"))
+    start, end = (attributes.get(key, None) for key in ("start", "end"))
     return np.array(found[start:end], np.int64)

@@ -16,15 +16,12 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 
 _LARGEST = 1 << 28
 """The most numbers of one matrix: a file may state one that it does not have."""
 _PARTS = 400
 """The most parts of a formula. A value that is used again counts again: k squares of squares are 2^k parts."""
-
-
-class UnmatchedError(Exception):
-    """What stands in the way of recognising a cell, in words."""
 
 
 class Origin(NamedTuple):
@@ -121,7 +118,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Each:
-    """A function of each unit: an operator of ONNX, what it works on, and its constants."""
+    """A function of each unit: a common operation, what it works on, and its constants."""
 
     operator: str
     operands: tuple[Piece, ...]
@@ -232,7 +229,7 @@ def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
         return tuple(_combined(operator, one, right[0]) for one in left)
     if 1 in (width(left), width(right)) and width(left) != width(right):
         raise UnmatchedError(
-            "a number of the input decides what a step keeps, as a mask does; ONNX's operators know lengths of sequences alone"
+            "a number of the input decides what a step keeps, as a mask does; a layer's operator knows lengths of sequences alone"
         )
     if width(left) != width(right):
         raise UnmatchedError(f"{operator} of {width(left)} and {width(right)} features")

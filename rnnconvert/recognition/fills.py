@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition import masks as masks
-from rnnconvert.recognition.expression import UnmatchedError
 from rnnconvert.recognition.masks import same_numbers
 from rnnconvert.recognition.recognised import Use
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
@@ -27,7 +28,6 @@ from rnnconvert.recognition.expression import (
     Pieces,
     Stored,
     Term,
-    UnmatchedError,
     value,
     variables,
 )
@@ -60,7 +60,7 @@ class _First(Tracer):
             seen.add(name)
             if self.element(self.scope, name) is None and self.scope.constant(name) is None:
                 yield name
-                waiting += filter(None, producer[0].input)
+                waiting += filter(None, producer[0].inputs)
 
     def _begins(self, scope: Scope, name: str) -> Pieces | None:
         """Return zeros of any batch as numbers."""
@@ -142,14 +142,14 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
             continue
         seen.add(name)
         node = producer[0]
-        waiting += filter(None, node.input)
+        waiting += filter(None, node.inputs)
         product = product_of(scope, node)
         if product is None or product.reads_columns:
             continue
         before = scope.producer(product.value)
         if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
             continue
-        parts = before[0].input if before[0].op_type == "Concat" else [product.value]
+        parts = before[0].inputs if before[0].kind == "Concat" else [product.value]
         found |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
     return found
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-
-import onnx
+from typing import TypeAlias
 
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.onnx.node import Home
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
 from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.received import states as states_of
 from rnnconvert.recognition.computed import Computed, Looked
+
+Home: TypeAlias = "tuple[Scope, Operation]"
 
 _FINAL = {"hidden": "the final state", "cell": "the final cell state"}
 _FOLDED = 1 << 12
@@ -27,7 +28,7 @@ def received(
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer of a model receives.
 
-    homes   where the recurrent nodes are
+    homes   where the recurrent operations are: the graph, and the operation
     looked  the layers that other operators compute
     """
     return calls(_Flow(scopes, homes, looked, layers).graph)
@@ -44,10 +45,10 @@ class _Flow:
         self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: Looked, layers: Mapping[str, Recurrent]
     ) -> None:
         self.graph = Graph(DIALECT)
-        self._bodies = {id(scope.graph): scope for scope in scopes if scope.outer is not None}
+        self._bodies = {scope.body: scope for scope in scopes if scope.outer is not None}
         self._around = {
-            id(self._bodies[id(graph)]): node.op_type
-            for scope in scopes for node in scope.nodes for graph in _inside(node) if id(graph) in self._bodies
+            self._bodies[body]: node.kind
+            for scope in scopes for node in scope.nodes for _, body in node.bodies if body in self._bodies
         }  # fmt: skip
         for scope in scopes:
             self._values(scope)
@@ -66,64 +67,60 @@ class _Flow:
     @staticmethod
     def _key(scope: Scope, name: str) -> Hashable:
         where, value = scope.resolve(name)
-        return id(where), where.label(value)
+        return where, where.label(value)
 
     def _read(self, scope: Scope, name: str) -> Hashable:
         """Return the key under which a node reads a value. What a body reads of the graphs around it has come through the node
         that decides whether, and how often, the body runs.
         """
         key, (where, value) = self._key(scope, name), scope.resolve(name)
-        if id(scope) not in self._around or where is scope or where.stored(value) is not None:
+        if scope not in self._around or where is scope or where.stored(value) is not None:
             return key
-        inside = id(scope), key
+        inside = scope, key
         if self.graph.value(inside).node is None:
-            self.graph.add(self._around[id(scope)], [key], [inside])
+            self.graph.add(self._around[scope], [key], [inside])
         return inside
 
     def _values(self, scope: Scope) -> None:
         """Note the constants of a graph, and the shapes that it states."""
-        if isinstance(scope.graph, onnx.GraphProto):
-            for value in (*scope.graph.input, *scope.graph.value_info):
-                if value.type.tensor_type.HasField("shape"):
-                    axes = value.type.tensor_type.shape.dim
-                    dims = [axis.dim_value or axis.dim_param or None for axis in axes]
-                    self.graph.describe(self._key(scope, value.name), dims)
+        for value in scope.body.declared:
+            if value.dims is not None and value.name not in scope.body.outputs:
+                self.graph.describe(self._key(scope, value.name), [length or None for length in value.dims])
         for name, tensor in scope.weights():
             few = math.prod(tensor.dims) <= _FOLDED
             self.graph.constant(self._key(scope, name), partial(scope.constant, name) if few else _nothing)
 
-    def _add(self, scope: Scope, node: onnx.NodeProto) -> None:
-        inputs = [self._read(scope, name) if name else None for name in node.input]
-        outputs = [self._key(scope, name) if name else None for name in node.output]
-        domain = "" if node.domain in ("", "ai.onnx") else node.domain
-        label = node.op_type if not domain else f"{node.op_type} of {domain}"
+    def _add(self, scope: Scope, node: Operation) -> None:
+        inputs = [self._read(scope, name) if name else None for name in node.inputs]
+        outputs = [self._key(scope, name) if name else None for name in node.outputs]
+        label = f"{node.kind} of {node.domain}" if node.domain else node.kind
         if scope.calls(node):
             called = scope.call(node)
-            for name, output in zip(called.graph.output, outputs, strict=False):
+            for name, output in zip(called.body.outputs, outputs, strict=False):
                 self.graph.add(("", "Identity"), [self._key(called, name)], [output])
             return
-        bodies = [self._bodies[id(graph)] for graph in _inside(node) if id(graph) in self._bodies]
+        bodies = [self._bodies[body] for _, body in node.bodies if body in self._bodies]
         if bodies:
             # What is inside may read any value of the graphs around it, and gives the node's outputs.
-            around = [self._key(body, name) for body in bodies for read in body.nodes for name in read.input if name]
-            begins = [self._key(body, value.name) for body in bodies for value in body.graph.input]
-            ends = [self._key(body, value.name) for body in bodies for value in body.graph.output]
-            self.graph.add(node.op_type, inputs, begins)
-            self.graph.add(node.op_type, [*inputs, *around, *ends], outputs)
+            around = [self._key(body, name) for body in bodies for read in body.nodes for name in read.inputs if name]
+            begins = [self._key(body, name) for body in bodies for name in body.body.inputs]
+            ends = [self._key(body, name) for body in bodies for name in body.body.outputs]
+            self.graph.add(node.kind, inputs, begins)
+            self.graph.add(node.kind, [*inputs, *around, *ends], outputs)
             return
         values = scope.values(node) or {}
-        self.graph.add((domain, node.op_type), inputs, outputs, {**values, OPSET: scope.opsets.get("", 1)}, label)
+        self.graph.add((node.domain, node.kind), inputs, outputs, {**values, OPSET: scope.opset}, label)
 
     def _home(self, name: str, home: Home, stack: Recurrent) -> LayerCall:
         """Note the call of a recurrent node."""
-        scope, node = home.scope, home.node
-        batch_first = "layout" in scope.attributes(node) and scope.attributes(node)["layout"].i == 1
-        outputs = [self._key(scope, value) if value else None for value in node.output]
+        scope, node = home
+        batch_first = scope.attributes(node).get("layout") == 1
+        outputs = [self._key(scope, value) if value else None for value in node.outputs]
         states = {
             key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None
         }
-        sequence = self._read(scope, node.input[0]), "bti" if batch_first else "tbi"
-        lengths = node.input[4] if len(node.input) > 4 else ""
+        sequence = self._read(scope, node.inputs[0]), "bti" if batch_first else "tbi"
+        lengths = node.inputs[4] if len(node.inputs) > 4 else ""
         given = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
         return self.graph.call(
             name, sequence, {key: "btdh" if batch_first else "tdbh" for key in outputs[:1] if key is not None}, states,
@@ -131,7 +128,8 @@ class _Flow:
         )  # fmt: skip
 
     def _states(self, home: Home) -> list[Hashable]:
-        return [self._read(home.scope, name) for name in home.node.input[5:7] if name]
+        scope, node = home
+        return [self._read(scope, name) for name in node.inputs[5:7] if name]
 
     def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:
         """Note the call of a layer that other operators compute; single steps are put together, or taken out."""
@@ -152,9 +150,3 @@ class _Flow:
             hidden=stack.hidden_size, dtype=stack.dtype, width=stack.input_size,
             given=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
         )  # fmt: skip
-
-
-def _inside(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs in a node."""
-    for attribute in node.attribute:
-        yield from [attribute.g] if attribute.HasField("g") else attribute.graphs

@@ -1,24 +1,20 @@
-"""Random inputs: for the operators of one layer alone, and for a whole model."""
+"""The operations of one layer, cut out of a graph, and random inputs for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
-from onnx import helper
 
-from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.formats.onnx.fuse.graph import bodies, made, reads
-from rnnconvert.formats.onnx.fuse.proof import Graph, Pair
-from rnnconvert.formats.onnx.proto.file import DTYPES
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import conditions, directed
 from rnnconvert.recognition.counts import OTHERS, Place, counted, place
-from rnnconvert.recognition.expression import UnmatchedError
 from rnnconvert.recognition.recognised import Found
 from rnnconvert.recognition.states import given_at_run_time
 
@@ -39,7 +35,7 @@ class Cut:
     trials  random numbers for these
     """
 
-    nodes: Sequence[onnx.NodeProto]
+    nodes: Sequence[Operation]
     cuts: Mapping[str, str]
     trials: Sequence[Mapping[str, Array]]
 
@@ -53,7 +49,7 @@ def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
     cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
     _check_long(scope, shapes, found)
     outputs = [use.value for use in found.uses]
-    nodes = _between(scope.graph, scope, shapes, found, outputs, cuts)
+    nodes = _between(scope, shapes, found, outputs, cuts)
     trials, drawn = [], 0
     for number, trial in enumerate(TRIALS):
         if drawn < _DRAWN:
@@ -64,10 +60,10 @@ def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
 
 
 def _directed(
-    scope: Scope, found: Found, nodes: Sequence[onnx.NodeProto], trial: Mapping[str, Array]
+    scope: Scope, found: Found, nodes: Sequence[Operation], trial: Mapping[str, Array]
 ) -> list[dict[str, Array]]:
     """Return inputs that meet what nodes compare them with; none where no node compares."""
-    numbers = conditions(scope, [*nodes, *(one for graph in bodies(nodes) for one in graph.node)])
+    numbers = conditions(scope, [*nodes, *(inner for body in bodies(nodes) for inner in body.nodes)])
     sequences = {
         name: None if read.steps else read.axis for read in found.reads for name in (read.steps or (read.value,))
     }
@@ -77,20 +73,6 @@ def _directed(
             raise UnmatchedError("what it compares is more than a proof may hold")
         made.append(one)
     return made
-
-
-def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:
-    """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
-    own = cut(scope, shapes, found)
-    outputs = [use.value for use in found.uses]
-    new, arrays = made(found, "fused", opset, found.states)
-    inputs = [_value(scope, shapes, found, name, kind) for name, kind in own.cuts.items()]
-    given = [onnx.ValueInfoProto(name=name) for name in outputs]
-    old_model = _model(whole.model, own.nodes, inputs, given, whole.arrays)
-    new_arrays = {**{name: whole.arrays[name] for name in found.states.values() if name in whole.arrays}, **arrays}
-    constants = _constants(scope, whole, new, {*own.cuts, *new_arrays})
-    new_model = _model(whole.model, [*constants, *new], inputs, given, new_arrays)
-    return Pair(found.label, old_model, new_model, outputs, own.trials, np.dtype(found.direction.dtype))
 
 
 def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
@@ -108,15 +90,14 @@ def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
 
 
 def _between(
-    graph: onnx.GraphProto, scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]
-) -> list[onnx.NodeProto]:
+    scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]
+) -> list[Operation]:
     """Return the nodes between the inputs of a layer and its outputs; what a loop counts by becomes an input."""
-    places = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    stored = {one.name for one in graph.initializer}
+    places = {name: index for index, node in enumerate(scope.nodes) for name in node.outputs if name}
     waiting, kept = list(outputs), set()
     while waiting:
         name = waiting.pop()
-        if name in cuts or name in stored or not name:
+        if name in cuts or name in scope.body.stored or not name:
             continue
         index = places.get(name)
         if index is None:
@@ -131,76 +112,14 @@ def _between(
             cuts[name] = level
             continue
         kept.add(index)
-        node = graph.node[index]
-        if node.op_type in ("Loop", "Scan") and any(output in node.output for output in outputs):
-            for given in reads(node):
+        node = scope.nodes[index]
+        if node.kind in ("Loop", "Scan") and any(output in node.outputs for output in outputs):
+            for given in node.reads:
                 if given not in cuts and scope.constant(given) is None and not given_at_run_time(scope, given):
                     level = _level(scope, shapes, found, given)
-                    cuts[given] = level or ("condition" if given == node.input[1] else "count")
-        waiting += reads(node)
-    return [node for index, node in enumerate(graph.node) if index in kept]
-
-
-def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
-    """Return Constant nodes for what new nodes read from the old graph."""
-    needed = {name for node in new for name in node.input if name} - {name for node in new for name in node.output}
-    found = []
-    for name in sorted(needed - known):
-        array = scope.constant(name)
-        if array is None:
-            raise UnmatchedError(f"{name!r} decides what it computes")
-        found.append(
-            helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array)))
-        )
-    return found
-
-
-def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> onnx.ValueInfoProto:
-    usual = next(code for code, dtype in DTYPES.items() if dtype == found.direction.dtype.newbyteorder("="))
-    codes = {"condition": onnx.TensorProto.BOOL, "count": onnx.TensorProto.INT64}
-    code = shapes.kind(scope, name) or codes.get(kind, usual)
-    known = shapes.number(scope, name) if kind == "known" else None
-    if known is not None:
-        code = next(code for code, dtype in DTYPES.items() if dtype == known.dtype)
-        return helper.make_tensor_value_info(name, code, known.shape)
-    if kind == "mask" and found.mask is not None:
-        codes["mask"] = onnx.TensorProto.INT32 if found.mask.rank == 1 else onnx.TensorProto.BOOL
-        code = shapes.kind(scope, name) or codes[kind]
-        dims = shapes.dims(scope, name)
-        return helper.make_tensor_value_info(name, code, list(dims) if dims is not None else [None] * found.mask.rank)
-    if kind in codes:
-        return helper.make_tensor_value_info(name, code, [])
-    steps = {step for read in found.reads for step in read.steps}
-    dims = shapes.dims(scope, name)
-    if dims is None:  # onnxruntime takes ten times as long to load a long model without any
-        rank = 2 if name in steps else 3
-        dims = [None] * (rank if kind == "read" else found.rank)
-    return helper.make_tensor_value_info(name, code, list(dims))
-
-
-def _model(
-    like: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto], arrays: Mapping[str, Array | Pieced],
-) -> Graph:  # fmt: skip
-    """Return a model of some nodes, with the numbers that these need."""
-    used = {name for node in nodes for name in reads(node)}
-    graph = onnx.GraphProto(name="region")
-    graph.node.extend(nodes)
-    graph.input.extend(inputs)
-    graph.output.extend(outputs)
-    kept: dict[str, Array | Pieced] = {}
-    for tensor in like.graph.initializer:
-        if tensor.name in used and tensor.name not in arrays:
-            graph.initializer.append(tensor)
-    for name, array in arrays.items():
-        if name in used:
-            kept[name] = array
-            code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
-            graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
-    model = onnx.ModelProto(ir_version=max(4, like.ir_version))
-    model.opset_import.extend(like.opset_import)
-    model.graph.CopyFrom(graph)
-    return Graph(model, kept)
+                    cuts[given] = level or ("condition" if given == node.inputs[1] else "count")
+        waiting += node.reads
+    return [node for index, node in enumerate(scope.nodes) if index in kept]
 
 
 def _draw(
@@ -245,7 +164,7 @@ def _draw(
         elif kind in ("condition", "count"):
             lengths = _lengths(scope, shapes, found, steps, batch)
             number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
-            inputs[name] = number.astype(DTYPES.get(shapes.kind(scope, name), number.dtype))
+            inputs[name] = number.astype(_known(scope, shapes, name, number.dtype))
     return inputs
 
 
@@ -256,8 +175,7 @@ def _mask(shapes: Shapes, scope: Scope, found: Found, sizes: tuple[int, int], ra
     if found.mask.rank == 1:
         lengths = random.integers(1, steps + 1, batch)
         lengths[1:2] = 0
-        code = shapes.kind(scope, found.mask.value)
-        return np.asarray(lengths.astype(DTYPES.get(code, np.dtype(np.int32))))
+        return np.asarray(lengths.astype(_known(scope, shapes, found.mask.value, np.dtype(np.int32))))
     truths = random.random((steps, batch)) > 0.4
     truths[:, 1:2] = found.mask.negated
     truths = truths.T if found.mask.axis else truths
@@ -276,11 +194,11 @@ def _lengths(scope: Scope, shapes: Shapes, found: Found, steps: int, batch: int)
 
 def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
     """Raise UnmatchedError where a Loop of shapes that no trial has would end before its sequence."""
-    if found.node is None or found.node.op_type != "Loop":
+    if found.node is None or found.node.kind != "Loop":
         return
     for steps, batch in _LONG:
         lengths = _lengths(scope, shapes, found, steps, batch)
-        for name, least in zip(found.node.input[:2], (steps, 1), strict=True):
+        for name, least in zip(found.node.inputs[:2], (steps, 1), strict=True):
             if name and scope.constant(name) is None and shapes.number(scope, name) is None:
                 for other in OTHERS:
                     number = counted(scope, shapes, name, lengths, other)
@@ -291,64 +209,9 @@ def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
 
 
 def _type(scope: Scope, shapes: Shapes, name: str, found: Found) -> np.dtype:
-    return DTYPES.get(shapes.kind(scope, name), found.direction.dtype)
+    return _known(scope, shapes, name, found.direction.dtype)
 
 
-def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]:
-    """Return random inputs of a whole model: whole numbers where it looks something up, steps of several lengths.
-
-    Axes of one name are one number. Axes without a name may have to be equal, so a second set has them so.
-    """
-    stored = {one.name for one in graph.initializer}
-    inputs = [one for one in graph.input if one.name not in stored]
-    bounds = _bounds(scope)
-    found = []
-    for seed, sizes in enumerate(((2, 5, 3), (1, 7, 4), (3, 3, 3), (1, 1, 1), (4, 4, 4), (2, 2, 2))):
-        random = np.random.default_rng(seed)
-        names: dict[str, int] = {}
-        given: dict[str, Array] = {}
-        for one in inputs:
-            kind = one.type.tensor_type
-            shape = []
-            for number, axis in enumerate(kind.shape.dim):
-                if axis.HasField("dim_value"):
-                    shape.append(axis.dim_value)
-                else:
-                    shape.append(names.setdefault(axis.dim_param or f"{one.name}/{number}", sizes[len(names) % 3]))
-            dtype = DTYPES.get(kind.elem_type)
-            if dtype is None:
-                raise UnmatchedError(f"the input {one.name!r} is of a type for which no numbers can be drawn")
-            if dtype.kind in "iu":
-                given[one.name] = random.integers(0, bounds.get(one.name, 2), shape).astype(dtype)
-            elif dtype.kind == "b":
-                given[one.name] = random.integers(0, 2, shape).astype(dtype)
-            else:
-                given[one.name] = random.standard_normal(shape).astype(dtype)
-        found.append(given)
-    return found
-
-
-def _bounds(scope: Scope) -> dict[str, int]:
-    """Return for each value how many rows the smallest stored table has in which it looks something up."""
-    rows = [
-        (node.input[1], table.shape[0]) for node in scope.nodes
-        if node.op_type == "Gather" and (table := scope.constant(node.input[0])) is not None and table.ndim > 1
-    ]  # fmt: skip
-    found: dict[str, int] = {}
-    for name, count in rows:
-        for source in _before(scope, name):
-            found[source] = min(count, found.get(source, count))
-    return found
-
-
-def _before(scope: Scope, name: str) -> Iterator[str]:
-    waiting, seen = [name], set()
-    while waiting:
-        own = waiting.pop()
-        if own in seen or not own:
-            continue
-        seen.add(own)
-        yield own
-        producer = scope.producer(own)
-        if producer is not None:
-            waiting += producer[0].input
+def _known(scope: Scope, shapes: Shapes, name: str, default: np.dtype) -> np.dtype:
+    dtype = shapes.kind(scope, name)
+    return default if dtype is None else dtype

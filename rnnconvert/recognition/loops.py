@@ -6,15 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
+from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.weights import Direction
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition import masks as masks
 from rnnconvert.recognition.cell import Match, match
-from rnnconvert.recognition.expression import FORWARD, REVERSE, UnmatchedError
+from rnnconvert.recognition.expression import FORWARD, REVERSE
 from rnnconvert.recognition.fills import Fills, State
 from rnnconvert.recognition.masks import same_numbers
 from rnnconvert.recognition.recognised import Found, Read, Use, reverse, weights
@@ -27,7 +29,7 @@ _TRIED = 3
 _ENDLESS = 2**31 - 1
 _LISTED = 1000
 
-_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16)
+_FLOATS = tuple(FLOATS.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +43,17 @@ class _Body:
 
     scope: Scope
     inner: Scope
-    node: onnx.NodeProto
+    node: Operation
     states: Sequence[State]
     scanned: Mapping[str, tuple[str, int, int]]
     gathered: Sequence[tuple[str, str, int, bool]]
 
 
-def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[onnx.NodeProto, Found | UnmatchedError]]:
+def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[Operation, Found | UnmatchedError]]:
     """Yield each Loop and Scan of a graph with the layer that it is, or what prevents that."""
     needed = set(used)
     for node in scope.nodes:
-        if node.op_type not in ("Loop", "Scan") or node.domain not in ("", "ai.onnx"):
+        if node.kind not in ("Loop", "Scan") or node.domain:
             continue
         try:
             found = _found(scope, node, shapes, needed)
@@ -75,9 +77,9 @@ def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
             shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])
 
 
-def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -> Found:
+def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Found:
     inner = next(iter(scope.inner(node, 0)))
-    body = _loop(scope, inner, node) if node.op_type == "Loop" else _scan(scope, inner, node)
+    body = _loop(scope, inner, node) if node.kind == "Loop" else _scan(scope, inner, node)
     for name, _, first, _ in body.states:
         shapes.give(inner, name, shapes.dims(scope, first))
     for name, (outer, axis, _) in body.scanned.items():
@@ -96,9 +98,9 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         raise UnmatchedError(f"it carries {rest[0]!r}, which is not a state of a cell")
     if not hidden:
         raise UnmatchedError("it carries no state of numbers")
-    iteration = inner.graph.input[0].name if node.op_type == "Loop" else ""
+    iteration = inner.body.inputs[0] if node.kind == "Loop" else ""
     begins = {name for name, _, first, _ in kept if name in counters and _zero(scope, first)}
-    if node.op_type == "Loop":
+    if node.kind == "Loop":
         _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
 
     def counted(name: str) -> int | None:
@@ -119,7 +121,7 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
         if origin.axis is None:
             raise UnmatchedError(f"it reads {origin.value!r}, which is the same at every step")
         reads.append(Read(origin.value, size, origin.axis))
-    if node.op_type == "Loop":
+    if node.kind == "Loop":
         _check_limits(
             scope, inner, node, [shapes.dims(scope, read.value) for read in reads], [read.axis for read in reads]
         )
@@ -147,46 +149,46 @@ def _found(scope: Scope, node: onnx.NodeProto, shapes: Shapes, used: set[str]) -
     if len(order) > 1 or (not backward and True in order):
         raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
     return Found(
-        node.name or next(filter(None, node.output), node.op_type), f"a {node.op_type}",
+        node.name or next(filter(None, node.outputs), node.kind), f"a {node.kind}",
         Direction(found.cell, made.arrays, backward), reads, states, uses, rank, processing, None, node, mask,
         [] if fills is None else fills.zeros(body.gathered),
     )  # fmt: skip
 
 
-def _loop(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
-    body = inner.graph
-    inputs, outputs = [one.name for one in body.input], [one.name for one in body.output]
+def _loop(scope: Scope, inner: Scope, node: Operation) -> _Body:
+    body = inner.body
+    inputs, outputs = list(body.inputs), list(body.outputs)
     count = len(inputs) - 2
-    finals = [*node.output, *[""] * (len(outputs) - 1 - len(node.output))]
-    if count != len(node.input) - 2 or len(outputs) - 1 < count:
+    finals = [*node.outputs, *[""] * (len(outputs) - 1 - len(node.outputs))]
+    if count != len(node.inputs) - 2 or len(outputs) - 1 < count:
         raise UnmatchedError("its body does not fit its inputs")
-    states = list(zip(inputs[2:], outputs[1:], node.input[2:], finals, strict=False))[:count]
+    states = list(zip(inputs[2:], outputs[1:], node.inputs[2:], finals, strict=False))[:count]
     gathered = [(value, final, 0, False) for value, final in zip(outputs[1 + count :], finals[count:], strict=False)]
     return _Body(scope, inner, node, states, {}, gathered)
 
 
-def _scan(scope: Scope, inner: Scope, node: onnx.NodeProto) -> _Body:
-    if scope.opsets.get("", scope.opsets.get("ai.onnx", 1)) < 9:
+def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
+    if scope.opset < 9:
         raise UnmatchedError("Scan has another meaning before the operator set 9")
-    body, attributes = inner.graph, scope.attributes(node)
-    scanned = attributes["num_scan_inputs"].i
-    inputs, outputs = [one.name for one in body.input], [one.name for one in body.output]
+    body, attributes = inner.body, scope.attributes(node)
+    scanned = attributes["num_scan_inputs"]
+    inputs, outputs = list(body.inputs), list(body.outputs)
     count = len(inputs) - scanned
     given = len(outputs) - count
 
     def listed(name: str, length: int) -> list[int]:
-        return list(attributes[name].ints) if name in attributes else [0] * length
+        return list(attributes.get(name, [0] * length))
 
-    if not 0 < count <= len(outputs) or len(node.input) != len(inputs):
+    if not 0 < count <= len(outputs) or len(node.inputs) != len(inputs):
         raise UnmatchedError("its body does not fit its inputs")
-    finals = [*node.output, *[""] * (len(outputs) - len(node.output))]
+    finals = [*node.outputs, *[""] * (len(outputs) - len(node.outputs))]
     axes, ways = listed("scan_input_axes", scanned), listed("scan_input_directions", scanned)
     out_axes, out_ways = listed("scan_output_axes", given), listed("scan_output_directions", given)
     elements = {
         name: (outer, axis, REVERSE if way else FORWARD)
-        for name, outer, axis, way in zip(inputs[count:], node.input[count:], axes, ways, strict=True)
+        for name, outer, axis, way in zip(inputs[count:], node.inputs[count:], axes, ways, strict=True)
     }
-    states = list(zip(inputs[:count], outputs[:count], node.input[:count], finals[:count], strict=True))
+    states = list(zip(inputs[:count], outputs[:count], node.inputs[:count], finals[:count], strict=True))
     gathered = [
         (value, final, axis, bool(way))
         for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
@@ -198,9 +200,9 @@ def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
     """Return whether a state becomes itself plus one."""
     after = next(state[1] for state in states if state[0] == name)
     producer = inner.producer(same_numbers(inner, after))
-    if producer is None or producer[0].op_type != "Add":
+    if producer is None or producer[0].kind != "Add":
         return False
-    inputs = [same_numbers(inner, given) for given in producer[0].input]
+    inputs = [same_numbers(inner, given) for given in producer[0].inputs]
     others = [given for given in inputs if given != name]
     if len(others) != 1:
         return False
@@ -214,16 +216,16 @@ def _zero(scope: Scope, name: str) -> bool:
 
 
 def _is_float(inner: Scope, name: str) -> bool:
-    kinds = {one.name: one.type.tensor_type.elem_type for one in inner.graph.input}
-    return kinds.get(name, onnx.TensorProto.FLOAT) in (*_FLOATS, 0)
+    dtype = next((one.dtype for one in inner.body.declared if one.name == name), None)
+    return dtype is None or dtype in _FLOATS
 
 
-def _check_end(scope: Scope, inner: Scope, node: onnx.NodeProto, counters: set[str], firsts: Sequence[str]) -> None:
+def _check_end(scope: Scope, inner: Scope, node: Operation, counters: set[str], firsts: Sequence[str]) -> None:
     """Raise UnmatchedError unless shapes and constants alone decide when a Loop ends."""
-    for name in (*node.input[:2], *firsts):
+    for name in (*node.inputs[:2], *firsts):
         if name and given_at_run_time(scope, name):
             raise UnmatchedError(f"how often it runs depends on numbers that the model is given ({name!r})")
-    waiting, seen = [inner.graph.output[0].name], set()
+    waiting, seen = [inner.body.outputs[0]], set()
     while waiting:
         where, name = inner.resolve(waiting.pop())
         if name in seen:
@@ -235,24 +237,24 @@ def _check_end(scope: Scope, inner: Scope, node: onnx.NodeProto, counters: set[s
             continue
         producer = inner.producer(name)
         if producer is not None:
-            waiting += [given for given in producer[0].input if given]
-        elif name not in counters and inner.constant(name) is None and name != inner.graph.input[1].name:
+            waiting += [given for given in producer[0].inputs if given]
+        elif name not in counters and inner.constant(name) is None and name != inner.body.inputs[1]:
             raise UnmatchedError(f"it ends by what it computes ({name!r})")
 
 
 def _check_limits(
-    scope: Scope, inner: Scope, node: onnx.NodeProto, shapes: Sequence[Dims | None], axes: Sequence[int]
+    scope: Scope, inner: Scope, node: Operation, shapes: Sequence[Dims | None], axes: Sequence[int]
 ) -> None:
     """Raise UnmatchedError where a stored number may end a Loop before its sequence: no proof runs sequences of every length."""
     lengths = {dims[axis] for dims, axis in zip(shapes, axes, strict=True) if dims is not None}
-    waiting = [(scope, name) for name in node.input[:2] if name] + [(inner, inner.graph.output[0].name)]
-    seen: set[tuple[int, str]] = set()
+    waiting = [(scope, name) for name in node.inputs[:2] if name] + [(inner, inner.body.outputs[0])]
+    seen: set[tuple[Scope, str]] = set()
     while waiting:
         start, given = waiting.pop()
         where, name = start.resolve(given)
-        if (id(where), name) in seen:
+        if (where, name) in seen:
             continue
-        seen.add((id(where), name))
+        seen.add((where, name))
         stored = where.constant(name)
         if stored is not None:
             for number in np.abs(stored.astype(np.float64)).reshape(-1)[:_LISTED].tolist():
@@ -262,18 +264,18 @@ def _check_limits(
                     )
             continue
         producer = where.producer(name)
-        if producer is None or producer[0].op_type in ("Shape", "Size"):
+        if producer is None or producer[0].kind in ("Shape", "Size"):
             continue
-        if producer[0].domain not in ("", "ai.onnx") or any(one.HasField("g") for one in producer[0].attribute):
-            raise UnmatchedError(f"a node {producer[0].op_type} ({name!r}) decides when it ends")
-        waiting += [(where, one) for one in producer[0].input if one]
+        if producer[0].domain or bool(producer[0].bodies):
+            raise UnmatchedError(f"a node {producer[0].kind} ({name!r}) decides when it ends")
+        waiting += [(where, one) for one in producer[0].inputs if one]
 
 
 def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:
     found = set(starts)
     for node in inner.nodes:
-        if found & set(node.input):
-            found.update(filter(None, node.output))
+        if found & set(node.inputs):
+            found.update(filter(None, node.outputs))
     return found
 
 

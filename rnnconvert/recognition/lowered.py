@@ -1,35 +1,29 @@
-"""Graphs of other frameworks as graphs of ONNX's in memory, in which the layers that they compute are recognized and proved."""
+"""Layers that other operations compute in a graph that its room wrote as a program."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import onnx
-
-from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
-from rnnconvert.formats.onnx.unread import looks_recurrent
-from rnnconvert.graphs.program.block import in_memory
+from rnnconvert.graphs.program.operations import Program
 from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.recognition.computed import Computed, Looked, look
 from rnnconvert.recognition.flow import received
+from rnnconvert.recognition.suspects import looks_recurrent
 
-Lower = Callable[[], tuple[onnx.ModelProto, Mapping[str, Array]]]
 
-
-def layers_of(path: Path, lower: Lower, later: re.Pattern[str]) -> Looked:
+def layers_of(lower: Callable[[], Program], later: re.Pattern[str]) -> Looked:
     """Return the layers that a graph computes, under the names that its framework shows.
 
-    lower  makes the graph ONNX's, with its stored numbers by name
+    lower  makes the graph a program
     later  the end of a name that the framework adds to the layer's own
     """
     try:
-        message, arrays = lower()
-        scopes = list(walk(in_memory(path, message, arrays)))  # kept: nodes are known by their identity
-        found = look(path, scopes[0], message, (), looks_recurrent(scopes[0]))
+        program = lower()
+        scopes = list(walk(program))
+        found = look(program, scopes[0], (), looks_recurrent(scopes[0]))
     except MALFORMED as error:
         if passes(error):
             raise

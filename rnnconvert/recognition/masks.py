@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import onnx
+import numpy as np
 
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import REPEATING
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.recognition.expression import FORWARD, UnmatchedError
+from rnnconvert.recognition.expression import FORWARD
 from rnnconvert.recognition.recognised import Mask
 
-_WIDENING = ("Identity", "Expand", "Tile", "Unsqueeze", "Squeeze", "Reshape")
+_WIDENING = ("Identity", *REPEATING, "Unsqueeze", "Squeeze", "Reshape")
 _COMPARING: Mapping[tuple[str, int], bool] = {
     ("Less", 0): False, ("Greater", 1): False, ("GreaterOrEqual", 0): True, ("LessOrEqual", 1): True,
 }  # fmt: skip
@@ -47,25 +50,25 @@ class Choice:
 
 def same(scope: Scope, name: str) -> str:
     """Return the value that a value is, through nodes that change nothing."""
-    return _through(scope, name, lambda node: node.op_type == "Identity")
+    return _through(scope, name, lambda node: node.kind == "Identity")
 
 
 def same_numbers(scope: Scope, name: str) -> str:
     """Return the value that a value has the numbers of: through a Cast to float32, too, which is what states are of."""
-    return _through(scope, name, lambda node: node.op_type == "Identity" or _to_float(scope, node))
+    return _through(scope, name, lambda node: node.kind == "Identity" or _to_float(scope, node))
 
 
-def _through(scope: Scope, name: str, passes: Callable[[onnx.NodeProto], bool]) -> str:
+def _through(scope: Scope, name: str, passes: Callable[[Operation], bool]) -> str:
     producer = scope.producer(name)
     while producer is not None and passes(producer[0]):
-        name = producer[0].input[0]
+        name = producer[0].inputs[0]
         producer = scope.producer(name)
     return name
 
 
-def _to_float(scope: Scope, node: onnx.NodeProto) -> bool:
+def _to_float(scope: Scope, node: Operation) -> bool:
     attributes = scope.attributes(node)
-    return node.op_type == "Cast" and "to" in attributes and attributes["to"].i == onnx.TensorProto.FLOAT
+    return node.kind == "Cast" and attributes.get("to") == np.float32
 
 
 def choice(inner: Scope, name: str) -> Choice | None:
@@ -74,12 +77,12 @@ def choice(inner: Scope, name: str) -> Choice | None:
     if producer is None:
         return None
     node = producer[0]
-    if node.op_type == "Where":
-        truth = _truth(inner, node.input[0])
-        return Choice(truth, same_numbers(inner, node.input[1]), same_numbers(inner, node.input[2]))
-    if node.op_type != "Add":
+    if node.kind == "Where":
+        truth = _truth(inner, node.inputs[0])
+        return Choice(truth, same_numbers(inner, node.inputs[1]), same_numbers(inner, node.inputs[2]))
+    if node.kind != "Add":
         return None
-    parts = [part for given in node.input if (part := _product(inner, given)) is not None]
+    parts = [part for given in node.inputs if (part := _product(inner, given)) is not None]
     if len(parts) != 2:
         return None
     (one, new), (other, old) = parts
@@ -91,26 +94,26 @@ def choice(inner: Scope, name: str) -> Choice | None:
 def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
     """Return a product of a truth, as ones and zeros, with a value."""
     producer = inner.producer(same(inner, name))
-    if producer is None or producer[0].op_type != "Mul":
+    if producer is None or producer[0].kind != "Mul":
         return None
     for place in (0, 1):
-        factor = inner.producer(same(inner, producer[0].input[place]))
-        if factor is not None and factor[0].op_type == "Cast":
-            return _truth(inner, producer[0].input[place]), same_numbers(inner, producer[0].input[1 - place])
+        factor = inner.producer(same(inner, producer[0].inputs[place]))
+        if factor is not None and factor[0].kind == "Cast":
+            return _truth(inner, producer[0].inputs[place]), same_numbers(inner, producer[0].inputs[1 - place])
     return None
 
 
 def _truth(inner: Scope, name: str) -> Truth:
     """Return what a truth comes from. What Where or Not reads is one; ones and zeros come from one by a Cast, which stands last."""
     negated, producer = False, inner.producer(same(inner, name))
-    if producer is not None and producer[0].op_type == "Cast":
-        name = producer[0].input[0]
+    if producer is not None and producer[0].kind == "Cast":
+        name = producer[0].inputs[0]
     for _ in range(_DEEPEST):
         producer = inner.producer(name)
-        if producer is None or producer[0].op_type not in (*_WIDENING, "Not"):
+        if producer is None or producer[0].kind not in (*_WIDENING, "Not"):
             break
-        negated ^= producer[0].op_type == "Not"
-        name = producer[0].input[0]
+        negated ^= producer[0].kind == "Not"
+        name = producer[0].inputs[0]
     return Truth(name, negated)
 
 
@@ -135,8 +138,8 @@ def kept(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None,
 
 def is_read(inner: Scope, state: str) -> bool:
     """Return whether more reads a state than the choice that keeps it: a copy of the output has no other use."""
-    readers = (node for node in inner.nodes if node.op_type != "Identity")
-    return sum(any(same(inner, given) == state for given in node.input) for node in readers) > 1
+    readers = (node for node in inner.nodes if node.kind != "Identity")
+    return sum(any(same(inner, given) == state for given in node.inputs) for node in readers) > 1
 
 
 def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: Callable[[str], int | None]) -> Mask:
@@ -156,10 +159,10 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
     for place in (0, 1):
         if producer is None:
             break
-        ends = _COMPARING.get((producer[0].op_type, place))
-        if ends is None or counted(_plain(inner, producer[0].input[place])) != FORWARD:
+        ends = _COMPARING.get((producer[0].kind, place))
+        if ends is None or counted(_plain(inner, producer[0].inputs[place])) != FORWARD:
             continue
-        where, lengths = inner.resolve(_plain(inner, producer[0].input[1 - place]))
+        where, lengths = inner.resolve(_plain(inner, producer[0].inputs[1 - place]))
         if where is not inner and where.constant(lengths) is None and truth.negated == ends:
             return Mask(lengths, 0, 1, False)
     raise UnmatchedError(
@@ -170,7 +173,7 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
 def _plain(inner: Scope, name: str) -> str:
     for _ in range(_DEEPEST):
         producer = inner.producer(name)
-        if producer is None or producer[0].op_type not in (*_WIDENING, "Cast"):
+        if producer is None or producer[0].kind not in (*_WIDENING, "Cast"):
             break
-        name = producer[0].input[0]
+        name = producer[0].inputs[0]
     return name

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Key
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.recognition.cell import Match, sides
-from rnnconvert.recognition.expression import REVERSE, Leaf, Origin, UnmatchedError
+from rnnconvert.recognition.expression import REVERSE, Leaf, Origin
 
 
 class Use(NamedTuple):
@@ -95,14 +96,14 @@ class Found:
     rank: int = 2
     processing: bool = False
     steps: int | None = None
-    node: onnx.NodeProto | None = None
+    node: Operation | None = None
     mask: Mask | None = None
     zeros: Sequence[str] = ()
     partly: str = ""
 
     @property
     def operator(self) -> str:
-        """ONNX's name of the layer."""
+        """The common operation that it is."""
         return {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[self.direction.cell.kind]
 
 

@@ -1,4 +1,4 @@
-"""What a recurrent layer of an ONNX graph begins with: stored, zeros of any batch, or given at run time."""
+"""What a recurrent layer of a graph begins with: stored, zeros of any batch, or given at run time."""
 
 from __future__ import annotations
 
@@ -77,6 +77,4 @@ class States:
 def given_at_run_time(scope: Scope, name: str) -> bool:
     """Return whether a value depends on what the model is given, and not only on the shapes of it."""
     # None is an input of the graph, or a value of the graph around it; a node with a graph of its own decides by a branch.
-    return any(
-        node is None or any(attribute.HasField("g") for attribute in node.attribute) for _, node in behind(scope, name)
-    )
+    return any(node is None or bool(node.bodies) for _, node in behind(scope, name))

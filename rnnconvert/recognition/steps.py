@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.weights import Direction
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import CUTTING
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.cell import Match, match
-from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, UnmatchedError, signature
+from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, signature
 from rnnconvert.recognition.first import first_step
 from rnnconvert.recognition.recognised import Found, Weights, weights
 from rnnconvert.recognition.states import given_at_run_time
@@ -62,9 +64,9 @@ def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | Unm
     taken: set[str] = set()
     for chain in _chains(graph):
         products = [graph.nodes[index] for index in chain]
-        if all(product.output[0] in taken for product in products):
+        if all(product.outputs[0] in taken for product in products):
             continue
-        label = products[0].name or products[0].output[0]
+        label = products[0].name or products[0].outputs[0]
         try:
             found, covered = _variants(graph, products)
         except UnmatchedError as problem:
@@ -105,7 +107,7 @@ def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
     for index in range(group[0], group[-1] + 1):
         node = graph.nodes[index]
         reached: dict[int, int] = {}
-        for name in node.input:
+        for name in node.inputs:
             for chain, place in behind.get(name, {}).items():
                 reached[chain] = max(place, reached.get(chain, 0))
         if len(reached) > _CHAINS:
@@ -120,19 +122,19 @@ def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
             chains[chain].append(index)
             reached = {chain: len(chains[chain])}
         if reached:
-            for name in node.output:
+            for name in node.outputs:
                 behind[name] = reached
     return [chain for chain in chains if len(chain) > 1]
 
 
-def _variants(graph: Graph, products: Sequence[onnx.NodeProto]) -> tuple[list[Found], set[str]]:
+def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[Found], set[str]]:
     """Return the layer that a chain of products belongs to, in the ways in which it may be one; and its products.
 
     A first step whose state is stored is often folded, so that it does not look like the others: then the layer may begin
     with it, from zeros, or with the second one.
     """
     problem = UnmatchedError("the products of its chain belong to no cell")
-    covered = {product.output[0] for product in products}
+    covered = {product.outputs[0] for product in products}
     for skipped in (0, 1):
         if len(products) - skipped < 1:
             continue
@@ -178,21 +180,21 @@ def _continues(graph: Graph, step: _Step) -> bool:
     return False
 
 
-def _states_before(graph: Graph, product: onnx.NodeProto) -> list[str]:
+def _states_before(graph: Graph, product: Operation) -> list[str]:
     """Return what a product may take as its state: what it is multiplied with, or a part of that."""
-    name = product.input[0]
+    name = product.inputs[0]
     producer = graph.scope.producer(name)
-    if producer is not None and producer[0].op_type == "Concat":
-        return list(reversed(producer[0].input))
-    if producer is not None and producer[0].op_type in ("Cast", "Identity", "Squeeze", "Reshape"):
-        return [name, producer[0].input[0]]
+    if producer is not None and producer[0].kind == "Concat":
+        return list(reversed(producer[0].inputs))
+    if producer is not None and producer[0].kind in ("Cast", "Identity", "Squeeze", "Reshape"):
+        return [name, producer[0].inputs[0]]
     return [name]
 
 
-def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> list[_Step]:
+def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[_Step]:
     """Return the steps from a state on, one for each product of a chain."""
     found: list[_Step] = []
-    places = [graph.places[product.output[0]] for product in products]
+    places = [graph.places[product.outputs[0]] for product in products]
     if len(products) == 1 and not given_at_run_time(graph.scope, before):
         raise UnmatchedError("one step from a stored state")
     for number in range(len(products)):
@@ -209,8 +211,8 @@ def _followed(graph: Graph, products: Sequence[onnx.NodeProto], before: str) -> 
         before = step.after
     given = {
         name
-        for index in graph.after(products[0].output[0], len(graph.nodes), len(graph.nodes))
-        for name in graph.nodes[index].output
+        for index in graph.after(products[0].outputs[0], len(graph.nodes), len(graph.nodes))
+        for name in graph.nodes[index].outputs
     }
     if any(origin.value in given for step in found for origin in step.weights.origins):
         raise UnmatchedError("what its steps read depends on what they gave")
@@ -247,17 +249,17 @@ def _has(piece: Piece, key: object) -> bool:
 def _between(graph: Graph, name: str) -> str:
     """Return what gives a value, in words."""
     producer = graph.scope.producer(name)
-    return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].op_type} makes of it")
+    return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].kind} makes of it")
 
 
 def _step(
-    graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[onnx.NodeProto], like: _Step | None
+    graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[Operation], like: _Step | None
 ) -> _Step:
     """Return the step from a state to the next one: the expected one, or the first that is of the same cell."""
-    later = {name for node in nodes for name in node.output if name}
+    later = {name for node in nodes for name in node.outputs if name}
     tracer = Tracer(graph.scope, graph.shapes, [before], later)
     near = nodes if like is not None else nodes[:_ALONE]
-    candidates = expected or [node.output[0] for node in near if node.op_type in _ENDS]
+    candidates = expected or [node.outputs[0] for node in near if node.kind in _ENDS]
     problem = UnmatchedError("no value behind its last product is a cell's new state")
     for after in candidates:
         if after not in later:
@@ -288,7 +290,7 @@ def _step(
         new = ""
         if found.new is not None:
             new = next(
-                (n.output[0] for n in nodes if n.output[0] != after and _is(tracer, n.output[0], found.new.key)), ""
+                (n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], found.new.key)), ""
             )
         old = _name(graph, tracer, found.old.origin) if found.old is not None else ""
         step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
@@ -306,15 +308,15 @@ def _symmetric(graph: Graph, before: str, made: Weights, size: int) -> bool:
     return not _given(graph, before) or _given(graph, origin.value)
 
 
-_MOVES = ("Slice", "Squeeze", "Split", "Reshape", "Gather", "Unsqueeze", "Transpose", "Identity", "Cast")
+_MOVES = (*CUTTING, "Split", "Reshape", "Identity", "Cast")
 
 
 def _given(graph: Graph, name: str) -> bool:
     """Return whether a value is an input of the model, or a part of one."""
     while (producer := graph.scope.producer(name)) is not None:
-        if producer[0].op_type not in _MOVES:
+        if producer[0].kind not in _MOVES:
             return False
-        name = producer[0].input[0]
+        name = producer[0].inputs[0]
     return True
 
 
@@ -338,7 +340,7 @@ def _alike(one: _Step, other: _Step) -> bool:
     return all(a is b or (a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
 
 
-def _layer(graph: Graph, products: Sequence[onnx.NodeProto], steps: Sequence[_Step], zero: bool) -> Found:
+def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], zero: bool) -> Found:
     """Return the layer that steps are.
 
     zero  whether it begins from zeros
@@ -362,7 +364,7 @@ def _layer(graph: Graph, products: Sequence[onnx.NodeProto], steps: Sequence[_St
     ends = [(step.after, step.new) for step in steps]
     count = len(ends)
     return Found(
-        products[0].name or products[0].output[0], f"{count} written-out step{'s' * (count > 1)}",
+        products[0].name or products[0].outputs[0], f"{count} written-out step{'s' * (count > 1)}",
         Direction(steps[0].match.cell, steps[0].weights.arrays, backward), reads, states,
         uses(graph, ends, rank, backward), rank, False, count,
     )  # fmt: skip
@@ -376,7 +378,7 @@ def _name(graph: Graph, tracer: Tracer, origin: Origin) -> str:
     if origin.axis is None:
         return origin.value
     for node in graph.nodes:
-        for name in node.output:
+        for name in node.outputs:
             scope, sequence, at = tracer.element(graph.scope, name) or (None, "", ())
             if scope is graph.scope and (sequence, at) == (origin.value, (origin.axis, origin.step)):
                 return str(name)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import Any
 
 import numpy as np
-import onnx
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import COMPARED, SAME
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.products import Product, product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
@@ -22,7 +24,6 @@ from rnnconvert.recognition.expression import (
     Origin,
     Pieces,
     Stored,
-    UnmatchedError,
     alone,
     product,
     take,
@@ -30,8 +31,9 @@ from rnnconvert.recognition.expression import (
     width,
 )
 
-_SAME = ("Identity", "Dropout", "Cast")
-_MASKS = ("Where", "Less", "Greater", "Equal", "Not", "And", "Or", "LessOrEqual", "GreaterOrEqual")
+_FLOATS = tuple(FLOATS.values())
+_SAME = (*SAME, "Cast")
+_MASKS = ("Where", *COMPARED, "Not", "And", "Or")
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
 _DEEPEST = 400
 _MOST = 1 << 24
@@ -57,8 +59,8 @@ class Tracer:
     ) -> None:  # fmt: skip
         self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
         self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
-        self._known: dict[tuple[int, str, At | None], Pieces] = {}
-        self._widths: dict[tuple[int, str], int] = {}
+        self._known: dict[tuple[Scope, str, At | None], Pieces] = {}
+        self._widths: dict[tuple[Scope, str], int] = {}
         self._depth = 0
 
     def trace(self, name: str) -> Pieces:
@@ -67,7 +69,7 @@ class Tracer:
 
     def _value(self, scope: Scope, name: str, at: At | None) -> Pieces:
         scope, name = scope.resolve(name)
-        key = id(scope), name, at
+        key = scope, name, at
         if key not in self._known:
             self._depth += 1
             try:
@@ -104,15 +106,14 @@ class Tracer:
         if found is not None:
             return found
         if depends:
-            if node.op_type in _MASKS:
-                words = decision(scope, node.input[0] if node.op_type == "Where" else name)
+            if node.kind in _MASKS:
+                words = decision(scope, node.inputs[0] if node.kind == "Where" else name)
                 raise UnmatchedError(
-                    f"a node {node.op_type} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
-                    "operators of ONNX know lengths of sequences alone"
+                    f"a node {node.kind} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
+                    "operator of a layer knows lengths of sequences alone"
                 )
-            foreign = node.domain in ("", "ai.onnx") and not onnx.defs.has(node.op_type)
-            left = " and no operator of ONNX's: its exporter left it, and no runtime runs the file" if foreign else ""
-            raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell{left}")
+            left = f" and {node.foreign}" if node.foreign else ""
+            raise UnmatchedError(f"a node {node.kind} ({name!r}) is not part of a cell{left}")
         return self._source(scope, name, at)
 
     def _outside(self, name: str) -> tuple[Scope, str]:
@@ -126,14 +127,14 @@ class Tracer:
 
     def _width(self, scope: Scope, name: str) -> int | None:
         size = self.shapes.width(scope, name)
-        return size if size is not None else self._widths.get((id(scope), name))
+        return size if size is not None else self._widths.get((scope, name))
 
     def _as_wide(self, scope: Scope, name: str, other: Scope, source: str) -> tuple[Scope, str]:
         """Return a value that is as wide as another one, and note that."""
         size = self._width(scope, name)
         other, source = other.resolve(source)
         if size is not None:
-            self._widths.setdefault((id(other), source), size)
+            self._widths.setdefault((other, source), size)
         return other, source
 
     def _source(self, scope: Scope, name: str, at: At | None) -> Pieces:
@@ -145,17 +146,17 @@ class Tracer:
                 scope, name, at = found
                 continue
             producer = scope.producer(name)
-            if producer is None or producer[0].domain not in ("", "ai.onnx"):
+            if producer is None or producer[0].domain:
                 break
             node = producer[0]
             passed = self._passed(scope, node)
             if passed:
                 scope, name = self._as_wide(scope, name, scope, passed)
-            elif at is not None and node.op_type == "Transpose":
-                order = list(scope.attributes(node)["perm"].ints) if "perm" in scope.attributes(node) else []
+            elif at is not None and node.kind == "Transpose":
+                order = scope.attributes(node).get("perm", [])
                 if len(order) != 3 or order[2] != 2:
                     break
-                scope, name = self._as_wide(scope, name, scope, node.input[0])
+                scope, name = self._as_wide(scope, name, scope, node.inputs[0])
                 at = (order[at[0]], at[1])
             else:
                 break
@@ -163,16 +164,16 @@ class Tracer:
             return self._leaf(scope, name, Origin(name))
         return self._leaf(scope, name, Origin(name, False, *at))
 
-    def _passed(self, scope: Scope, node: onnx.NodeProto) -> str:
+    def _passed(self, scope: Scope, node: Operation) -> str:
         """Return what a node gives on as it is, by name; "" for one that does anything."""
-        if node.op_type in ("Identity", "Dropout"):
-            return str(node.input[0])
+        if node.kind in SAME:
+            return str(node.inputs[0])
         if factor := _times_one(scope, node):
             return factor
-        chosen = self.shapes.number(scope, node.input[0]) if node.op_type == "Where" else None
+        chosen = self.shapes.number(scope, node.inputs[0]) if node.kind == "Where" else None
         if chosen is None or not chosen.size or chosen.min() != chosen.max():
             return ""
-        return str(node.input[1 if chosen.all() else 2])
+        return str(node.inputs[1 if chosen.all() else 2])
 
     def element(self, scope: Scope, name: str) -> tuple[Scope, str, At] | None:
         """Return the sequence that a value is one element of, with its axis of time and the step."""
@@ -183,34 +184,34 @@ class Tracer:
         if producer is None:
             return None
         node, _ = producer
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             return None
         attributes = scope.attributes(node)
-        if node.op_type == "Gather":
-            axis = attributes["axis"].i if "axis" in attributes else 0
-            where = scope.constant(node.input[1])
-            step: int | None = self.counted(node.input[1])
+        if node.kind == "Gather":
+            axis = attributes.get("axis", 0)
+            where = scope.constant(node.inputs[1])
+            step: int | None = self.counted(node.inputs[1])
             if where is not None and where.ndim == 0 and where >= 0:
                 step = int(where)
             if step is None or axis not in (0, 1):
                 return None
-            return (*self._as_wide(scope, name, scope, node.input[0]), (axis, step))
-        if node.op_type in ("Squeeze", "Reshape"):
-            axes = self.shapes.integers(scope, node, "axes", 1) if node.op_type == "Squeeze" else None
-            inner = scope.producer(node.input[0])
-            if inner is None or inner[0].op_type not in ("Slice", "Split"):
+            return (*self._as_wide(scope, name, scope, node.inputs[0]), (axis, step))
+        if node.kind in ("Squeeze", "Reshape"):
+            axes = self.shapes.integers(scope, node, "axes", 1) if node.kind == "Squeeze" else None
+            inner = scope.producer(node.inputs[0])
+            if inner is None or inner[0].kind not in ("Slice", "Split"):
                 return None
             cut = self._cut(scope, *inner)
             if cut is None or cut[1] != 1 or (axes is not None and list(axes) != [cut[2]]):
                 return None
-            return (*self._as_wide(scope, name, scope, inner[0].input[0]), (cut[2], cut[0]))
+            return (*self._as_wide(scope, name, scope, inner[0].inputs[0]), (cut[2], cut[0]))
         return None
 
-    def _cut(self, scope: Scope, node: onnx.NodeProto, index: int) -> tuple[int, int, int] | None:
+    def _cut(self, scope: Scope, node: Operation, index: int) -> tuple[int, int, int] | None:
         """Return what a Slice or Split takes: the first element, how many, and the axis."""
-        dims = self.shapes.dims(scope, node.input[0])
+        dims = self.shapes.dims(scope, node.inputs[0])
         attributes = scope.attributes(node)
-        if node.op_type == "Slice":
+        if node.kind == "Slice":
             starts, ends = (self.shapes.integers(scope, node, key, i) for key, i in (("starts", 1), ("ends", 2)))
             axes = self.shapes.integers(scope, node, "axes", 3) or (range(len(starts)) if starts else None)
             steps = self.shapes.integers(scope, node, "steps", 4) or ([1] * len(starts) if starts else None)
@@ -230,16 +231,16 @@ class Tracer:
                 return None
             begin, count, axis = cuts[0]
         else:
-            axis = attributes["axis"].i if "axis" in attributes else 0
+            axis = attributes.get("axis", 0)
             parts = self.shapes.integers(scope, node, "split", 1)
             if parts is None:
                 length = dims[axis] if dims is not None and -len(dims) <= axis < len(dims) else None
-                if length is None and self._last(scope, node.input[0], axis, None):
-                    length = self.shapes.width(scope, node.input[0])
+                if length is None and self._last(scope, node.inputs[0], axis, None):
+                    length = self.shapes.width(scope, node.inputs[0])
                 if length is None:
                     return None
-                share = -(-length // len(node.output))
-                parts = [min(share, length - share * number) for number in range(len(node.output))]
+                share = -(-length // len(node.outputs))
+                parts = [min(share, length - share * number) for number in range(len(node.outputs))]
             begin, count = sum(parts[:index]), parts[index]
         if axis < 0 and dims is not None:
             axis += len(dims)
@@ -270,16 +271,16 @@ class Tracer:
             return self._value(scope, name, at)
         return self._source(scope, name, at)
 
-    def _through(self, scope: Scope, node: onnx.NodeProto, index: int, at: At | None, depends: bool) -> Pieces | None:
+    def _through(self, scope: Scope, node: Operation, index: int, at: At | None, depends: bool) -> Pieces | None:
         """Return what a node gives, or None if it is not part of a formula."""
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             return None
-        kind = node.op_type
-        attributes: dict[str, Any] = scope.attributes(node)
+        kind = node.kind
+        attributes: Mapping[str, Any] = scope.attributes(node)
         if kind in _SAME:
-            if kind == "Cast" and attributes["to"].i not in (1, 10, 11, 16):
+            if kind == "Cast" and attributes["to"] not in _FLOATS:
                 return None
-            return self._value(*self._as_wide(scope, node.output[0], scope, node.input[0]), at)
+            return self._value(*self._as_wide(scope, node.outputs[0], scope, node.inputs[0]), at)
         if kind == "Where":
             passed = self._passed(scope, node)
             return self._value(scope, passed, at) if passed else None
@@ -288,32 +289,32 @@ class Tracer:
             return None if factors.gives_columns else self._product(scope, factors, at)
         if kind in ("Split", "Slice"):
             cut = self._cut(scope, node, index)
-            if cut is None or not self._last(scope, node.input[0], cut[2], at):
+            if cut is None or not self._last(scope, node.inputs[0], cut[2], at):
                 return None
-            return take(self._value(scope, node.input[0], at), cut[0], cut[0] + cut[1])
+            return take(self._value(scope, node.inputs[0], at), cut[0], cut[0] + cut[1])
         if kind == "Concat" and depends:
-            axis = attributes["axis"].i
-            if not self._last(scope, node.input[0], axis, at):
+            axis = attributes["axis"]
+            if not self._last(scope, node.inputs[0], axis, at):
                 return None
-            parts = [self._operand(scope, name, at) for name in node.input]
+            parts = [self._operand(scope, name, at) for name in node.inputs]
             return tuple(piece for part in parts for piece in part)
         if not depends and kind not in ("Add", "Sub"):
-            found = self.element(scope, node.output[index]) if at is None else None
+            found = self.element(scope, node.outputs[index]) if at is None else None
             if found is not None:
                 return self._value(*found)
         if kind in ("Squeeze", "Unsqueeze", "Reshape") and depends:
-            before = self._value(scope, node.input[0], at)
-            size = self.shapes.width(scope, node.output[0])
+            before = self._value(scope, node.inputs[0], at)
+            size = self.shapes.width(scope, node.outputs[0])
             if size is not None and size != width(before):
                 return None
             return before
         if _swaps(scope, node, self.shapes):
-            return self._columns(scope, node.input[0]) if at is None else None
+            return self._columns(scope, node.inputs[0]) if at is None else None
         if kind == "Transpose":
-            order = list(attributes["perm"].ints) if "perm" in attributes else []
+            order = attributes.get("perm", [])
             if len(order) != 3 or order[2] != 2:
                 return None
-            source = self._as_wide(scope, node.output[0], scope, node.input[0])
+            source = self._as_wide(scope, node.outputs[0], scope, node.inputs[0])
             return self._value(*source, at if at is None else (order[at[0]], at[1]))
         return self._function(scope, node, attributes, at, depends)
 
@@ -342,48 +343,48 @@ class Tracer:
             return None
         node, index = producer
         if _swaps(scope, node, self.shapes):
-            return self._operand(scope, node.input[0], None)
-        if node.op_type in _SAME:
-            return self._columns(scope, node.input[0])
+            return self._operand(scope, node.inputs[0], None)
+        if node.kind in _SAME:
+            return self._columns(scope, node.inputs[0])
         factors = product_of(scope, node)
         if factors is not None:
             return self._product(scope, factors, None) if factors.gives_columns else None
-        if node.op_type in PAIRS and len(node.input) == 2:
-            parts = [self._columns(scope, one) for one in node.input]
-            return None if None in parts else together(node.op_type, *filter(None, parts))
-        cut = self._cut(scope, node, index) if node.op_type in ("Split", "Slice") else None
-        whole = self._columns(scope, node.input[0]) if cut is not None and cut[2] == 0 else None
+        if node.kind in PAIRS and len(node.inputs) == 2:
+            parts = [self._columns(scope, one) for one in node.inputs]
+            return None if None in parts else together(node.kind, *filter(None, parts))
+        cut = self._cut(scope, node, index) if node.kind in ("Split", "Slice") else None
+        whole = self._columns(scope, node.inputs[0]) if cut is not None and cut[2] == 0 else None
         return None if cut is None or whole is None else take(whole, cut[0], cut[0] + cut[1])
 
     def _function(
-        self, scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any], at: At | None, depends: bool
+        self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool
     ) -> Pieces | None:
-        kind = node.op_type
+        kind = node.kind
         if kind == "Sum":
             return reduce(
-                lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.input]
+                lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.inputs]
             )
         if factor := _times_one(scope, node):
             return self._value(scope, factor, at)
-        if kind in PAIRS and len(node.input) == 2:
+        if kind in PAIRS and len(node.inputs) == 2:
             if not depends:
-                stored = [scope.constant(name) is not None for name in node.input]
+                stored = [scope.constant(name) is not None for name in node.inputs]
                 if kind not in ("Add", "Sub", "Mul") or not any(stored):
                     return None  # the input's own business
-            return together(kind, *(self._value(scope, name, at) for name in node.input))
+            return together(kind, *(self._value(scope, name, at) for name in node.inputs))
         if kind not in ONE or not depends:
             return None
         constants = _DEFAULTS.get(kind, ())
-        given = {key: float(np.float32(one.f)) for key, one in attributes.items()}
+        given = {key: float(np.float32(one)) for key, one in attributes.items()}
         names = ("alpha", "beta")[: len(constants)]
         constants = tuple(given.get(name, default) for name, default in zip(names, constants, strict=True))
         if kind == "Clip":
             constants = self._bounds(scope, node, given)
-        return alone(kind, self._value(scope, node.input[0], at), constants)
+        return alone(kind, self._value(scope, node.inputs[0], at), constants)
 
-    def _bounds(self, scope: Scope, node: onnx.NodeProto, given: dict[str, float]) -> tuple[float, ...]:
+    def _bounds(self, scope: Scope, node: Operation, given: dict[str, float]) -> tuple[float, ...]:
         bounds = [given.get("min", -np.inf), given.get("max", np.inf)]
-        for number, name in enumerate(node.input[1:3]):
+        for number, name in enumerate(node.inputs[1:3]):
             if name:
                 bound = scope.constant(name)
                 if bound is None:
@@ -392,22 +393,22 @@ class Tracer:
         return tuple(bounds)
 
 
-def _times_one(scope: Scope, node: onnx.NodeProto) -> str:
+def _times_one(scope: Scope, node: Operation) -> str:
     """Return what a node multiplies with 1 everywhere, as dropout's mask is where nothing is trained; "" for any other node."""
-    if node.op_type != "Mul":
+    if node.kind != "Mul":
         return ""
-    others = [name for name in node.input if everywhere(*scope.resolve(name)) != 1.0]
+    others = [name for name in node.inputs if everywhere(*scope.resolve(name)) != 1.0]
     return str(others[0]) if len(others) == 1 else ""
 
 
-def _swaps(scope: Scope, node: onnx.NodeProto, shapes: Shapes) -> bool:
+def _swaps(scope: Scope, node: Operation, shapes: Shapes) -> bool:
     """Return whether a node turns a matrix."""
-    if node.op_type != "Transpose":
+    if node.kind != "Transpose":
         return False
     attributes = scope.attributes(node)
     if "perm" in attributes:
-        return list(attributes["perm"].ints) == [1, 0]
-    dims = shapes.dims(scope, node.input[0])
+        return bool(attributes["perm"] == [1, 0])
+    dims = shapes.dims(scope, node.inputs[0])
     return dims is not None and len(dims) == 2
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-import onnx
+import numpy as np
 
-from rnnconvert.formats.onnx.fuse.graph import free
+from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.recognition.expression import Origin, UnmatchedError
+from rnnconvert.recognition.expression import Origin
 from rnnconvert.recognition.recognised import Found, Read, Use
 
 STEP = 400
@@ -24,15 +25,15 @@ class Graph:
         self.nodes = list(scope.nodes)
         self.readers: dict[str, list[int]] = {}
         for index, node in enumerate(self.nodes):
-            for name in node.input:
+            for name in node.inputs:
                 if name:
                     self.readers.setdefault(name, []).append(index)
-        self.places = {output: index for index, node in enumerate(self.nodes) for output in node.output if output}
-        self.outputs = {one.name for one in scope.graph.output}
+        self.places = {output: index for index, node in enumerate(self.nodes) for output in node.outputs if output}
+        self.outputs = set(scope.body.outputs)
         self.inner: set[str] = set()
         for node in self.nodes:
-            for graph in (one.g for one in node.attribute if one.HasField("g")):
-                self.inner |= free(graph)
+            for _, body in node.bodies:
+                self.inner |= body.free
 
     def after(self, name: str, limit: int, most: int = 20 * STEP) -> list[int]:
         """Return the nodes before a place in the file that depend on a value, in the file's order."""
@@ -42,7 +43,7 @@ class Graph:
             index = waiting.pop()
             if index < limit and index not in found:
                 found.add(index)
-                for output in self.nodes[index].output:
+                for output in self.nodes[index].outputs:
                     waiting += self.readers.get(output, ())
         return sorted(found)
 
@@ -96,7 +97,7 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
     return found
 
 
-_WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+_WIDE = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 def same(graph: Graph, name: str) -> Iterator[str]:
@@ -107,23 +108,23 @@ def same(graph: Graph, name: str) -> Iterator[str]:
         if index is None:
             return
         node = graph.nodes[index]
-        if node.domain not in ("", "ai.onnx"):
+        if node.domain:
             return
-        widens = node.op_type == "Cast" and graph.scope.attributes(node)["to"].i in _WIDE
-        if widens or node.op_type in ("Identity", "Dropout"):
-            name = node.input[0]
+        widens = node.kind == "Cast" and graph.scope.attributes(node)["to"] in _WIDE
+        if widens or node.kind in SAME:
+            name = node.inputs[0]
             continue
-        chosen = graph.shapes.number(graph.scope, node.input[0]) if node.op_type == "Where" else None
+        chosen = graph.shapes.number(graph.scope, node.inputs[0]) if node.kind == "Where" else None
         if chosen is None or not chosen.size or chosen.min() != chosen.max():
             return
-        name = node.input[1 if chosen.all() else 2]
+        name = node.inputs[1 if chosen.all() else 2]
 
 
 def inside(graph: Graph, found: Found) -> set[str]:
     """Return the values that only compute a layer's steps."""
     before = {name for read in found.reads for name in (read.value, *read.steps)} | set(found.states.values())
     nodes = inside_of(graph, [use.value for use in found.uses], before)
-    return {name for index in nodes for name in graph.nodes[index].output}
+    return {name for index in nodes for name in graph.nodes[index].outputs}
 
 
 def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
@@ -135,7 +136,7 @@ def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -
         index = graph.places.get(name)
         if index is not None and index not in inside and name not in before:
             inside.add(index)
-            waiting += graph.nodes[index].input
+            waiting += graph.nodes[index].inputs
     return inside
 
 
@@ -146,8 +147,8 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
         found = []
         for index in graph.readers.get(state, ()):
             node = graph.nodes[index]
-            if node.op_type in ("Unsqueeze", "Reshape"):
-                found.append((index, node.output[0]))
+            if node.kind in ("Unsqueeze", "Reshape"):
+                found.append((index, node.outputs[0]))
         parts.append(found)
     uses: list[Use] = []
     stacked: set[int] = set()
@@ -157,18 +158,18 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
     for index, first in parts[order[0]]:
         for reader in graph.readers.get(first, ()):
             node = graph.nodes[reader]
-            if node.op_type != "Concat" or len(node.input) != len(states):
+            if node.kind != "Concat" or len(node.inputs) != len(states):
                 continue
-            axis = node.attribute[0].i
+            axis = node.attributes["axis"]
             if axis not in (0, 1) or rank != 2 or _axis(graph, index) != axis:
                 continue
             members = [next((i for i, out in parts[number] if out == given and _axis(graph, i) == axis), None)
-                       for number, given in zip(order, node.input, strict=True)]  # fmt: skip
+                       for number, given in zip(order, node.inputs, strict=True)]  # fmt: skip
             if None in members:
                 continue
-            uses.append(Use(node.output[0], "sequence", axis, rank=rank))
+            uses.append(Use(node.outputs[0], "sequence", axis, rank=rank))
             for member in members:
-                if member is not None and graph.readers.get(graph.nodes[member].output[0]) == [reader]:
+                if member is not None and graph.readers.get(graph.nodes[member].outputs[0]) == [reader]:
                     stacked.add(member)
     return uses, stacked
 
@@ -176,10 +177,10 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
 def _axis(graph: Graph, index: int) -> int | None:
     """Return where a node puts an axis of length 1."""
     node = graph.nodes[index]
-    if node.op_type == "Unsqueeze":
+    if node.kind == "Unsqueeze":
         axes = graph.shapes.integers(graph.scope, node, "axes", 1)
         return axes[0] if axes is not None and len(axes) == 1 else None
-    dims = graph.shapes.number(graph.scope, node.input[1])
+    dims = graph.shapes.number(graph.scope, node.inputs[1])
     if dims is None or dims.size != 3:
         return None
     return next((axis for axis in (0, 1) if dims.reshape(-1)[axis] == 1), None)

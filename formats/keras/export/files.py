@@ -46,7 +46,6 @@ from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
-from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels, compared
 
@@ -233,14 +232,10 @@ class _Model(Walk[Value]):
                     self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here"
                 )
             name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
-            self.b.nodes.append(helper.make_node("Identity", [value.name], [name], name))
+            self.b.node("Identity", [value.name], [name], name)
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
         self.b.prune([one.name for one in outputs])
-        tensors = []
-        for name, array in self.b.arrays.items():
-            code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
-            tensors.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
-        graph = helper.make_graph(self.b.nodes, self.top.name or "model", self.inputs, outputs, tensors)
+        graph = helper.make_graph(self.b.nodes, self.top.name or "model", self.inputs, outputs, self.b.initializers())
         opset = helper.make_opsetid("", OPSET)
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
         starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))

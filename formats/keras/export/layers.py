@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
-from rnnconvert.core.arrays import Array, Pieced
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.onnx.proto.nodes import Nodes
 
 TARGET = "ONNX"
 OPSET = 17
@@ -44,11 +44,9 @@ def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedEr
     return RefusedError(feature, TARGET, reason, remedy, layer)
 
 
-class Builder:
+class Builder(Nodes):
     """An ONNX graph under construction.
 
-    nodes      its nodes
-    arrays     its numbers
     recurrent  its recurrent nodes by name
     dtypes     the types of values that are not float32
     masks      the masks that Keras keeps beside values, by the value's name: the same name is the same tensor in Keras
@@ -56,8 +54,7 @@ class Builder:
     """
 
     def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.arrays: dict[str, Array | Pieced] = {}
+        super().__init__()
         self.recurrent: list[str] = []
         self.dtypes: dict[str, str] = {}
         self.masks: dict[str, Value] = {}
@@ -72,24 +69,10 @@ class Builder:
         self._taken.add(name)
         return name
 
-    def constant(self, wanted: str, array: Array | Pieced) -> str:
-        """Add stored numbers."""
-        name = self.name(wanted)
-        self.arrays[name] = array
-        return name
-
-    def integers(self, *values: int) -> str:
-        """Return a list of whole numbers, stored once."""
-        name = "integers_" + "_".join(map(str, values)).replace("-", "m")
-        self._taken.add(name)
-        self.arrays[name] = np.array(values, np.int64)
-        return name
-
-    def add(self, operator: str, inputs: Sequence[str], wanted: str, **attributes: Any) -> str:
-        """Add a node with one output."""
-        name = self.name(wanted)
-        self.nodes.append(helper.make_node(operator, inputs, [name], name, **attributes))
-        return name
+    def shared(self, wanted: str, array: Array) -> str:
+        """Return the name of numbers that are stored once."""
+        self._taken.add(wanted)
+        return super().shared(wanted, array)
 
     def truth(
         self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any
@@ -98,12 +81,6 @@ class Builder:
         name = self.add(operator, inputs, wanted, **attributes)
         self.dtypes[name] = "bool"
         return Value(name, tuple(shape))
-
-    def zero(self) -> str:
-        """Return the number zero, stored once."""
-        self._taken.add("zero")
-        self.arrays["zero"] = np.array(0, np.float32)
-        return "zero"
 
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop the nodes and numbers on which no output depends: masks that no layer reads."""

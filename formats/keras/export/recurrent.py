@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import helper
 
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -113,7 +112,7 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     label = b.name(name)
     outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
     operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind]
-    b.nodes.append(helper.make_node(operator, inputs, outputs, label, **attributes(single)))
+    b.node(operator, inputs, outputs, label, **attributes(single))
     b.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
     ends = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
     finals = ends

@@ -26,15 +26,17 @@ from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
 from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
+from rnnconvert.formats.onnx.fuse.region import region, whole_inputs
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
+from rnnconvert.formats.onnx.proto.nodes import initializer
+from rnnconvert.formats.onnx.proto.program import program as as_program
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope, walk
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
-from rnnconvert.recognition.expression import UnmatchedError
-from rnnconvert.recognition.inputs import region, whole_inputs
 from rnnconvert.recognition.loops import loops
 from rnnconvert.recognition.recognised import Found
 from rnnconvert.recognition.steps import steps
@@ -162,23 +164,23 @@ class _Work:
         self.file, self.source, self.tell = file, source, tell
         self.old = _copied(file)
         hoist(file.model.graph)
-        self.scope: Scope = next(iter(walk(file)))
-        self.opset = self.scope.opsets.get("", self.scope.opsets.get("ai.onnx", 1))
+        program = as_program(file)
+        self.scope: Scope = next(walk(program))
+        self.opset = self.scope.opset
         self.left: list[tuple[str, str]] = []
         if self.opset < _OPSETS:
             raise RefusedError(
                 f"the operator set {self.opset}", "fuse", "the operators RNN, GRU and LSTM are of today's form from 7 on",
                 "Convert the model with onnx.version_converter first.",
             )  # fmt: skip
-        self.shapes = Shapes(file.model)
+        self.shapes = Shapes(program)
 
     def candidates(self) -> list[list[Found]]:
         """Return every layer that is recognised, in one form or several; the others go to `left`."""
-        used = {one.name for one in self.scope.graph.output}
-        used |= {name for node in self.scope.nodes for name in reads(node)}
+        used = set(self.scope.body.outputs).union(*(node.reads for node in self.scope.nodes))
         found: list[list[Found]] = []
         for node, one in loops(self.scope, self.shapes, used):
-            self._note(found, node.name or node.output[0] or node.op_type, one)
+            self._note(found, node.label or node.kind, one)
         for label, forms in steps(self.scope, self.shapes):
             self._note(found, label, forms)
         return found
@@ -274,8 +276,7 @@ class _Work:
         known = {one.name for one in model.graph.initializer}
         for name, array in arrays.items():
             if name not in known:
-                code = next(code for code, dtype in DTYPES.items() if dtype == array.dtype.newbyteorder("="))
-                model.graph.initializer.append(onnx.TensorProto(name=name, dims=array.shape, data_type=code))
+                model.graph.initializer.append(initializer(name, array))
         return Graph(model, arrays)
 
 

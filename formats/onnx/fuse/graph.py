@@ -8,45 +8,44 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import Steps, steps
+from rnnconvert.formats.onnx.proto.nodes import Nodes
+from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
-from rnnconvert.recognition.expression import UnmatchedError
 from rnnconvert.recognition.recognised import Found, Mask, Read
 
 Made = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
 
 
-class _Nodes:
+class _Nodes(Nodes):
     """Nodes under construction, for an operator set."""
 
     def __init__(self, prefix: str, opset: int, dtype: np.dtype) -> None:
+        super().__init__()
         self.prefix, self.opset, self.dtype = prefix, opset, dtype.newbyteorder("=")
-        self.nodes: list[onnx.NodeProto] = []
-        self.arrays: dict[str, Array | Pieced] = {}
 
-    def constant(self, wanted: str, array: Array | Pieced) -> str:
-        self.arrays[f"{self.prefix}/{wanted}"] = array
+    def name(self, wanted: str) -> str:
         return f"{self.prefix}/{wanted}"
 
+    def shared(self, wanted: str, array: Array) -> str:
+        return super().shared(self.name(wanted), array)
+
     def add(self, operator: str, inputs: Sequence[str], wanted: str = "", output: str = "", **attributes: Any) -> str:
-        name = output or f"{self.prefix}/{wanted}"
-        label = f"{self.prefix}/{wanted or operator}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], label, **attributes))
+        name = output or self.name(wanted)
+        self.node(operator, inputs, [name], self.name(wanted or operator), **attributes)
         return name
 
     def axes(self, operator: str, value: str, axes: Sequence[int], local: str = "", output: str = "") -> str:
         """Add Squeeze or Unsqueeze, whose axes are an attribute before operator set 13."""
         if self.opset < 13:
             return self.add(operator, [value], local, output, axes=list(axes))
-        name = self.constant("axes_" + "_".join(map(str, axes)), np.array(axes, np.int64))
-        return self.add(operator, [value, name], local, output)
+        return self.add(operator, [value, self.integers(*axes)], local, output)
 
     def cut(self, value: str, bounds: tuple[int, int, int, int], local: str) -> str:
         """Add a Slice: first, end, axis, step."""
@@ -55,13 +54,9 @@ class _Nodes:
         given = [self.constant(f"{local}_{n}", np.array([one], np.int64)) for n, one in enumerate(bounds)]
         return self.add("Slice", [value, *given], local)
 
-    def integers(self, *values: int) -> str:
-        """Return a list of whole numbers."""
-        return self.constant("axes_" + "_".join(map(str, values)), np.array(values, np.int64))
-
     def zero(self) -> str:
         """Return the number zero, of the layer's type."""
-        return self.constant("zero", np.zeros((), self.dtype))
+        return self.shared("zero", np.zeros((), self.dtype))
 
 
 def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Made:
@@ -89,7 +84,7 @@ def made(found: Found, prefix: str, opset: int, states: Mapping[str, str]) -> Ma
     while not inputs[-1]:
         inputs.pop()
     outputs = [f"{prefix}/Y", f"{prefix}/Y_h", *([f"{prefix}/Y_c"] if cell.kind == "lstm" else [])]
-    own.nodes.append(helper.make_node(found.operator, inputs, outputs, prefix, **attributes(single)))
+    own.node(found.operator, inputs, outputs, prefix, **attributes(single))
     if counting is None:
         _give(own, found, outputs)
     else:

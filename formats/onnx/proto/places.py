@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.file import OnnxFile
+from rnnconvert.graphs.program.operations import Operation, Stored
 from rnnconvert.graphs.program.scopes import Scope
 
 
@@ -23,13 +22,13 @@ class Place:
              value is the first tensor itself
     """
 
-    tensors: tuple[onnx.TensorProto, ...]
+    tensors: tuple[Stored, ...]
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
         """Return what two places share that are the same: the tensors, and the order of their numbers."""
         index = np.arange(_size(self.tensors[0])) if self.index is None else self.index
-        return tuple(map(id, self.tensors)), index.astype(np.int64).tobytes()
+        return self.tensors, index.astype(np.int64).tobytes()
 
 
 def place(scope: Scope, name: str) -> Place | None:
@@ -38,15 +37,15 @@ def place(scope: Scope, name: str) -> Place | None:
     tensor = scope.stored(name)
     if tensor is not None:
         return Place((tensor,))
-    starts: dict[int, int] = {}
-    tensors: list[onnx.TensorProto] = []
+    starts: dict[Stored, int] = {}
+    tensors: list[Stored] = []
 
-    def numbered(one: onnx.TensorProto) -> Array:
-        if id(one) not in starts:
-            starts[id(one)] = sum(_size(before) for before in tensors)
+    def numbered(one: Stored) -> Array:
+        if one not in starts:
+            starts[one] = sum(_size(before) for before in tensors)
             tensors.append(one)
-        start = starts[id(one)]
-        return np.arange(start, start + _size(one)).reshape(tuple(one.dims))
+        start = starts[one]
+        return np.arange(start, start + _size(one)).reshape(one.dims)
 
     found = scope.moved(name, numbered)
     if found is None or np.unique(found).size != found.size:
@@ -54,24 +53,24 @@ def place(scope: Scope, name: str) -> Place | None:
     return Place(tuple(tensors), found.reshape(-1))
 
 
-def _size(tensor: onnx.TensorProto) -> int:
+def _size(tensor: Stored) -> int:
     return math.prod(tensor.dims)
 
 
-def sources(scope: Scope, name: str) -> list[onnx.TensorProto]:
+def sources(scope: Scope, name: str) -> list[Stored]:
     """Return every stored tensor that a value depends on."""
     waiting, seen = [scope.resolve(name)], set()
     found = []
     while waiting:
         where, value = waiting.pop()
-        if (id(where), value) in seen:
+        if (where, value) in seen:
             continue
-        seen.add((id(where), value))
+        seen.add((where, value))
         tensor, producer = where.stored(value), where.producer(value)
         if tensor is not None:
             found.append(tensor)
         elif producer is not None:
-            waiting += [where.resolve(given) for given in producer[0].input if given]
+            waiting += [where.resolve(given) for given in producer[0].inputs if given]
     return found
 
 
@@ -83,43 +82,43 @@ class Scattered:
     problems  what does not fit, in words
     """
 
-    tensors: list[tuple[onnx.TensorProto, Array]] = field(default_factory=list)
+    tensors: list[tuple[Stored, Array]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def scatter(file: OnnxFile, new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
+def scatter(new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
     """Return the stored tensors with new numbers for some values.
 
     Two values that share a stored number but need different ones are a problem.
     """
     done = Scattered()
-    written: dict[int, list[str]] = {}
+    written: dict[Stored, list[str]] = {}
     for name in new:
         for tensor in places[name].tensors:
-            written.setdefault(id(tensor), []).append(name)
-    held: dict[int, _Held] = {}
+            written.setdefault(tensor, []).append(name)
+    held: dict[Stored, _Held] = {}
     for owner, name in enumerate(new):
         values = np.asarray(new[name]).reshape(-1)
         where = places[name]
         first = where.tensors[0]
-        if where.index is None and written[id(first)] == [name]:
-            done.tensors.append((first, values.reshape(tuple(first.dims))))
+        if where.index is None and written[first] == [name]:
+            done.tensors.append((first, values.reshape(first.dims)))
             continue
         start = 0
         for tensor in where.tensors:
             size = _size(tensor)
-            if id(tensor) not in held:
-                held[id(tensor)] = _Held(tensor, file.tensor(tensor).reshape(-1).copy(), np.full(size, -1))
+            if tensor not in held:
+                held[tensor] = _Held(tensor, tensor.read().reshape(-1).copy(), np.full(size, -1))
             index = np.arange(size) if where.index is None else where.index - start
             inside = (index >= 0) & (index < size)
-            other = held[id(tensor)].put(index[inside], values[inside], owner)
+            other = held[tensor].put(index[inside], values[inside], owner)
             if other is not None:
                 done.problems.append(
                     f"{name!r} and {list(new)[other]!r} are one array in the target ({tensor.name!r}), but the source "
                     "has two that differ; untie them in the target"
                 )
             start += size
-    done.tensors += [(one.tensor, one.numbers.reshape(tuple(one.tensor.dims))) for one in held.values()]
+    done.tensors += [(one.tensor, one.numbers.reshape(one.tensor.dims)) for one in held.values()]
     return done
 
 
@@ -127,7 +126,7 @@ def scatter(file: OnnxFile, new: Mapping[str, Array], places: Mapping[str, Place
 class _Held:
     """A tensor's numbers while several values write them, and which value wrote each; -1 for none yet."""
 
-    tensor: onnx.TensorProto
+    tensor: Stored
     numbers: Array
     owners: Array
 
@@ -143,39 +142,39 @@ class Readers:
     """Which nodes read a stored tensor."""
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
-        self._starts: dict[int, list[tuple[Scope, str]]] = {}
-        self._reads: dict[tuple[int, str], list[tuple[Scope, onnx.NodeProto, int]]] = {}
-        self._outputs: set[tuple[int, str]] = set()
+        self._starts: dict[Stored, list[tuple[Scope, str]]] = {}
+        self._reads: dict[tuple[Scope, str], list[tuple[Scope, Operation, int]]] = {}
+        self._outputs: set[tuple[Scope, str]] = set()
         for scope in scopes:
-            names = [tensor.name for tensor in getattr(scope.graph, "initializer", ())]
-            names += [node.output[0] for node in scope.nodes if node.op_type == "Constant" and node.output]
+            names = list(scope.body.stored)
+            names += [node.outputs[0] for node in scope.nodes if node.kind == "Constant" and node.outputs]
             for name in names:
                 tensor = scope.stored(name)
                 if tensor is not None:
-                    self._starts.setdefault(id(tensor), []).append((scope, name))
+                    self._starts.setdefault(tensor, []).append((scope, name))
             for node in scope.nodes:
-                for index, given in enumerate(node.input):
+                for index, given in enumerate(node.inputs):
                     where, value = scope.resolve(given)
-                    self._reads.setdefault((id(where), value), []).append((scope, node, index))
-            for output in scope.graph.output:
-                where, value = scope.resolve(output if isinstance(output, str) else output.name)
-                self._outputs.add((id(where), value))
+                    self._reads.setdefault((where, value), []).append((scope, node, index))
+            for output in scope.body.outputs:
+                where, value = scope.resolve(output)
+                self._outputs.add((where, value))
 
-    def other(self, tensor: onnx.TensorProto, own: Iterable[tuple[onnx.NodeProto, int]]) -> str:
+    def other(self, tensor: Stored, own: Iterable[tuple[Operation, int]]) -> str:
         """Return in words a node that reads a tensor's numbers and is not among `own` (nodes and which input), or ""."""
-        mine = {(id(node), index) for node, index in own}
-        waiting, seen = list(self._starts.get(id(tensor), ())), set()
+        mine = {(node, index) for node, index in own}
+        waiting, seen = list(self._starts.get(tensor, ())), set()
         while waiting:
             scope, name = waiting.pop()
-            if (id(scope), name) in seen:
+            if (scope, name) in seen:
                 continue
-            seen.add((id(scope), name))
-            if (id(scope), name) in self._outputs:
+            seen.add((scope, name))
+            if (scope, name) in self._outputs:
                 return f"it is an output of {scope.path}"
-            for where, node, index in self._reads.get((id(scope), name), ()):
-                if (id(node), index) in mine or node.op_type in ("Shape", "Size") or where.calls(node):
+            for where, node, index in self._reads.get((scope, name), ()):
+                if (node, index) in mine or node.kind in ("Shape", "Size") or where.calls(node):
                     continue
                 if not where.moves(node, index):
-                    return f"a node {node.op_type} {node.name!r} reads it too"
-                waiting += [(where, output) for output in node.output]
+                    return f"a node {node.kind} {node.name!r} reads it too"
+                waiting += [(where, output) for output in node.outputs]
         return ""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import onnx
-
-from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses, is_weight, number, operand, single
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, is_weight, number, operand, single
 from rnnconvert.formats.onnx.whole_model.patterns import group_norm, is_neutral, layer_norm
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
 _WEIGHTS = {
@@ -32,24 +31,24 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
     uses = Uses(scope)
     for node in scope.nodes:
         found = None
-        if node.op_type in _WEIGHTS and node.domain in ONNX:
+        if node.kind in _WEIGHTS and not node.domain:
             found = _layer(scope, node, uses)
-        elif node.op_type == "Div":
+        elif node.kind == "Div":
             found = layer_norm(scope, node, uses)
         if found is not None:
             yield found
 
 
-def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> GraphLayer | None:
+def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
     attributes = scope.attributes(node)
-    inputs = {name: index for name, index in _WEIGHTS[node.op_type].items()
-              if index < len(node.input) and node.input[index]}  # fmt: skip
-    values = {name: node.input[index] for name, index in inputs.items()}
+    inputs = {name: index for name, index in _WEIGHTS[node.kind].items()
+              if index < len(node.inputs) and node.inputs[index]}  # fmt: skip
+    values = {name: node.inputs[index] for name, index in inputs.items()}
     if any(not is_weight(scope, value) for value in values.values()):
         return None
     read = [(node, index) for index in inputs.values()]
-    data = node.input[1 if node.op_type == "Gather" else 0]
-    operator, nodes = node.op_type, [node]
+    data = node.inputs[1 if node.kind == "Gather" else 0]
+    operator, nodes = node.kind, [node]
     if operator == "Gemm":
         if number(attributes, "alpha", 1.0) != 1 or number(attributes, "transA", 0):
             return None
@@ -58,11 +57,11 @@ def _layer(scope: Scope, node: onnx.NodeProto, uses: Uses) -> GraphLayer | None:
         operator += "(transB=1)" if number(attributes, "transB", 0) else ""
     elif operator == "MatMul":
         added = operand(scope, uses, node, "Add")
-        if added is not None and _columns(scope, node.input[1]) == _columns(
-            scope, added[0].input[added[1]], vector=True
+        if added is not None and _columns(scope, node.inputs[1]) == _columns(
+            scope, added[0].inputs[added[1]], vector=True
         ):
             nodes.append(added[0])
-            values["C"] = added[0].input[added[1]]
+            values["C"] = added[0].inputs[added[1]]
             read.append(added)
     elif operator == "Gather" and (number(attributes, "axis", 0) or _rank(scope, values["data"]) != 2):
         return None
@@ -91,17 +90,17 @@ def _columns(scope: Scope, value: str, vector: bool = False) -> int:
 _NORMS = ("BatchNormalization", "LayerNormalization", "RMSNormalization", "InstanceNormalization", "GroupNormalization")
 
 
-def _facts(scope: Scope, node: onnx.NodeProto, values: Mapping[str, str]) -> dict[str, Any]:
+def _facts(scope: Scope, node: Operation, values: Mapping[str, str]) -> dict[str, Any]:
     """Return what is set next to the weights, with the defaults of onnx/docs/Operators.md for what is not stated."""
     attributes = scope.attributes(node)
-    if node.op_type in _NORMS:
+    if node.kind in _NORMS:
         found: dict[str, Any] = {"epsilon": single(number(attributes, "epsilon", 1e-5))}
-        if node.op_type == "BatchNormalization":  # running = running * momentum + batch * (1 - momentum)
+        if node.kind == "BatchNormalization":  # running = running * momentum + batch * (1 - momentum)
             found["momentum"] = single(number(attributes, "momentum", 0.9))
-        if node.op_type == "GroupNormalization":
+        if node.kind == "GroupNormalization":
             found["num_groups"] = int(number(attributes, "num_groups", 0))
         return found
-    if node.op_type not in ("Conv", "ConvTranspose"):
+    if node.kind not in ("Conv", "ConvTranspose"):
         return {}
     axes = _rank(scope, values["W"]) - 2
     found = {
@@ -110,20 +109,20 @@ def _facts(scope: Scope, node: onnx.NodeProto, values: Mapping[str, str]) -> dic
         "group": int(number(attributes, "group", 1)),
         "pads": _padding(attributes, axes),
     }
-    if node.op_type == "ConvTranspose":
+    if node.kind == "ConvTranspose":
         found["output_padding"] = _integers(attributes, "output_padding", [0] * axes)
     return found
 
 
-def _integers(attributes: Mapping[str, onnx.AttributeProto], name: str, default: list[int]) -> tuple[int, ...]:
-    return tuple(attributes[name].ints) if name in attributes and attributes[name].ints else tuple(default)
+def _integers(attributes: Mapping[str, Any], name: str, default: list[int]) -> tuple[int, ...]:
+    return tuple(attributes.get(name) or default)
 
 
-def _padding(attributes: Mapping[str, onnx.AttributeProto], axes: int) -> Any:
+def _padding(attributes: Mapping[str, Any], axes: int) -> Any:
     """Return how many zeros are on each side; where these differ, both numbers of each axis; a word where it is one."""
     if "output_shape" in attributes:
-        return f"what makes the output {tuple(attributes['output_shape'].ints)}"
-    word = attributes["auto_pad"].s.decode("utf-8", "replace") if "auto_pad" in attributes else "NOTSET"
+        return f"what makes the output {tuple(attributes['output_shape'])}"
+    word = attributes.get("auto_pad", "NOTSET")
     if word != "NOTSET":
         return {"SAME_UPPER": "same", "VALID": "valid"}.get(word, word.lower())
     pads = _integers(attributes, "pads", [0] * (2 * axes))

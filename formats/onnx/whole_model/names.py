@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-import onnx
+from rnnconvert.graphs.program.operations import Operation
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -18,7 +18,7 @@ def made_up(name: str) -> bool:
     )
 
 
-def module_path(node: onnx.NodeProto, values: Sequence[str]) -> str:
+def module_path(node: Operation, values: Sequence[str]) -> str:
     """Return the module that a layer was made from, according to its exporter; "" where nothing shows it.
 
     values  names of its arrays, the weight first
@@ -29,7 +29,7 @@ def module_path(node: onnx.NodeProto, values: Sequence[str]) -> str:
     for value in values:
         if re.fullmatch(r"\w+(\.\w+)+", value):
             return value.rpartition(".")[0]
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), "")
+    scopes = next((entry.value for entry in node.source.metadata_props if entry.key == _SCOPES), "")
     if scopes:
         return _innermost(scopes)
     parts = node.name.split("/")

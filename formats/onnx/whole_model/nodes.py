@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import onnx
 
+from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
-
-ONNX = ("", "ai.onnx")
-"""The names of ONNX's own domain."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,9 +27,9 @@ class GraphLayer:
 
     operator: str
     scope: Scope
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: tuple[Operation, ...]
     values: Mapping[str, str]
-    inputs: tuple[tuple[onnx.NodeProto, int], ...]
+    inputs: tuple[tuple[Operation, int], ...]
     data: str
     facts: Mapping[str, Any]
 
@@ -41,17 +38,13 @@ class Uses:
     """Which nodes of a graph read each value, and how many axes a value has where the graph says it."""
 
     def __init__(self, scope: Scope) -> None:
-        self._readers: dict[str, list[onnx.NodeProto]] = {}
+        self._readers: dict[str, list[Operation]] = {}
         for node in scope.nodes:
             for name in read_by(node):
                 self._readers.setdefault(name, []).append(node)
-        for output in scope.graph.output:
-            self._readers.setdefault(output if isinstance(output, str) else output.name, []).append(onnx.NodeProto())
-
-        graph = scope.graph
-        known = [*graph.value_info, *graph.input, *graph.output] if isinstance(graph, onnx.GraphProto) else []
-        self._ranks = {one.name: len(one.type.tensor_type.shape.dim) for one in known
-                       if one.type.tensor_type.HasField("shape")}  # fmt: skip
+        for output in scope.body.outputs:
+            self._readers.setdefault(output, []).append(Operation("", (), ()))
+        self._ranks = {value.name: len(value.dims) for value in scope.body.declared if value.dims is not None}
 
     def rank(self, value: str) -> int:
         """Return how many axes a value has; -1 where the graph does not show it."""
@@ -61,31 +54,30 @@ class Uses:
         """Return whether a node reads a value, or it is an output of the graph."""
         return bool(self._readers.get(value))
 
-    def only(self, value: str) -> onnx.NodeProto | None:
+    def only(self, value: str) -> Operation | None:
         """Return the one node that reads a value; None if there are more, or it is an output of the graph."""
         readers = self._readers.get(value, [])
         return readers[0] if len(readers) == 1 else None
 
 
-def read_by(node: onnx.NodeProto) -> Iterator[str]:
+def read_by(node: Operation) -> Iterator[str]:
     """Yield the values that a node reads, including those that the graphs in it read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.HasField("g") else list(attribute.graphs):
-            for inner in graph.node:
-                yield from read_by(inner)
-            yield from (output.name for output in graph.output)
+    yield from node.inputs
+    for body in bodies([node]):
+        for inner in body.nodes:
+            yield from read_by(inner)
+        yield from body.outputs
 
 
-def operand(scope: Scope, uses: Uses, node: onnx.NodeProto, operator: str) -> tuple[onnx.NodeProto, int] | None:
+def operand(scope: Scope, uses: Uses, node: Operation, operator: str) -> tuple[Operation, int] | None:
     """Return the only node that reads another's output, if it is of that operator with a constant; and which input that
     is.
     """
-    behind = uses.only(node.output[0])
-    if behind is None or behind.op_type != operator or behind.domain not in ONNX or len(behind.input) != 2:
+    behind = uses.only(node.outputs[0])
+    if behind is None or behind.kind != operator or behind.domain or len(behind.inputs) != 2:
         return None
-    index = 0 if behind.input[1] == node.output[0] else 1
-    return (behind, index) if is_weight(scope, behind.input[index]) else None
+    index = 0 if behind.inputs[1] == node.outputs[0] else 1
+    return (behind, index) if is_weight(scope, behind.inputs[index]) else None
 
 
 def is_weight(scope: Scope, value: str) -> bool:
@@ -94,12 +86,9 @@ def is_weight(scope: Scope, value: str) -> bool:
     return array is not None and array.dtype.kind not in "iub" and array.ndim > 0
 
 
-def number(attributes: Mapping[str, onnx.AttributeProto], name: str, default: float) -> float:
+def number(attributes: Mapping[str, Any], name: str, default: float) -> float:
     """Return a number among a node's attributes, or the default."""
-    if name not in attributes:
-        return default
-    value = attributes[name]
-    return float(value.f if value.type == onnx.AttributeProto.FLOAT else value.i)
+    return float(attributes.get(name, default))
 
 
 def single(value: float) -> float:

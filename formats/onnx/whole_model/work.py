@@ -15,13 +15,13 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.fuse.graph import bodies, reads
 from rnnconvert.formats.onnx.node import Home, Read
 from rnnconvert.formats.onnx.proto.places import Place, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.whole_model.flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_model.layers import layers
 from rnnconvert.formats.onnx.whole_model.names import made_up, module_path
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer
+from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
@@ -46,7 +46,7 @@ class Work:
     checkpoint: Checkpoint
     arrays: dict[str, Array] = field(default_factory=dict)
     values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
-    inputs: dict[str, list[tuple[onnx.NodeProto, int]]] = field(default_factory=dict)
+    inputs: dict[str, list[tuple[Operation, int]]] = field(default_factory=dict)
     found: dict[str, GraphLayer] = field(default_factory=dict)
     _places: dict[str, Place | None] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
@@ -61,40 +61,40 @@ class Work:
         """Return the layers in the order of the nodes, and the arrays of no layer."""
         homes = self.read.homes
         units: list[Unit] = []
-        steps: list[tuple[Scope, Sequence[onnx.NodeProto], str]] = []
+        steps: list[tuple[Scope, Sequence[Operation], str]] = []
         paths = self._paths(homes)
         seen: dict[object, str] = {}
         taken: set[str] = set()
         twice = False
-        inside = {id(node): node for one in self.read.computed.values() for node in one.nodes}
-        within = set(map(id, bodies(inside.values())))
+        inside = {node for one in self.read.computed.values() for node in one.nodes}
+        within = set(bodies(inside))
         for scope in self.read.scopes:
-            if id(scope.graph) in within:
+            if scope.body in within:
                 continue
-            recurrent = {id(home.node): name for name, home in homes.items() if home.scope is scope}
-            plain = {id(found.nodes[0]): found for found in layers(scope) if id(found.nodes[0]) not in inside}
+            recurrent = {home.node: name for name, home in homes.items() if home.scope is scope}
+            plain = {found.nodes[0]: found for found in layers(scope) if found.nodes[0] not in inside}
             last = (
-                {id(one.nodes[-1]): name for name, one in self.read.computed.items()}
+                {one.nodes[-1]: name for name, one in self.read.computed.items()}
                 if scope is self.read.scopes[0]
                 else {}
             )
             for node in scope.nodes:
                 unit: Unit | None = None
-                step: tuple[Scope, Sequence[onnx.NodeProto], str]
-                if id(node) in last:
-                    unit = self._computed(last[id(node)])
+                step: tuple[Scope, Sequence[Operation], str]
+                if node in last:
+                    unit = self._computed(last[node])
                     step = (
                         scope,
-                        self.read.computed[last[id(node)]].nodes,
-                        self.read.computed[last[id(node)]].reads[0],
+                        self.read.computed[last[node]].nodes,
+                        self.read.computed[last[node]].reads[0],
                     )
-                elif id(node) in recurrent:
-                    name = recurrent[id(node)]
+                elif node in recurrent:
+                    name = recurrent[node]
                     unit = self._recurrent(name, homes[name], paths.get(name, ""))
-                    step = (scope, [node], node.input[0])
-                elif id(node) in plain:
-                    unit = self._plain(plain[id(node)])
-                    step = (scope, plain[id(node)].nodes, plain[id(node)].data)
+                    step = (scope, [node], node.inputs[0])
+                elif node in plain:
+                    unit = self._plain(plain[node])
+                    step = (scope, plain[node].nodes, plain[node].data)
                 if unit is None:
                     continue
                 first = seen.get(_what(unit))
@@ -168,10 +168,10 @@ class Work:
         shapes = (directions, 1), (1, directions)
         while (found := home.scope.constant(value)) is None or found.shape[:-1] not in shapes:
             producer = home.scope.producer(value)
-            if producer is None or producer[0].op_type not in ("Expand", "Gather"):
+            if producer is None or producer[0].kind not in ("Expand", "Gather"):
                 return ""
             inputs.append((producer[0], 0))
-            value = producer[0].input[0]
+            value = producer[0].inputs[0]
         name = self._add(home.scope, value, inputs)
         self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
         return name
@@ -179,7 +179,7 @@ class Work:
     def _plain(self, found: GraphLayer) -> Unit | None:
         node = found.nodes[0]
         tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
-        path = module_path(node, tensors) or node.name or node.output[0]
+        path = module_path(node, tensors) or node.name or node.outputs[0]
         shapes: dict[str, Array] = {}
         for local, value in found.values.items():
             array = found.scope.constant(value)
@@ -194,7 +194,7 @@ class Work:
         unit = units[0].replace(names=names, stated=True)
         return unit.replace(reads=flattened(found.scope, found.data))
 
-    def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[onnx.NodeProto, int]]) -> str:
+    def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[Operation, int]]) -> str:
         """Note an array of a layer; return the name that it has in the model."""
         where, own = scope.resolve(value)
         array = where.constant(own)
@@ -206,7 +206,7 @@ class Work:
             same = self._same.setdefault((*stored.key(), array.shape), (where, own))
             where, own = same
         label = where.label(own)
-        names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].op_type})"]
+        names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].kind})"]
         if where.stored(own) is None:
             whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
             names = [*(whole if len(whole) == 1 else []), *names]
@@ -220,31 +220,26 @@ class Work:
 
     def _others(self, units: Sequence[Unit], homes: Mapping[str, Home]) -> dict[str, str]:
         """Add the tensors of no layer, and say which of them are not weights."""
-        used = {id(tensor): tensor for where, value in self.values.values() for tensor in sources(where, value)}
+        used = {tensor for where, value in self.values.values() for tensor in sources(where, value)}
         main = self.read.scopes[0]
         nodes = [node for one in self.read.computed.values() for node in one.nodes]
-        inside = {value for node in nodes for value in reads(node)}
-        within = set(map(id, bodies(nodes)))
-        used |= {
-            id(tensor): tensor
-            for value in inside
-            if main.constant(value) is not None
-            for tensor in sources(main, value)
-        }
-        states = {id(tensor): tensor for home in homes.values() for value in home.node.input[4:]
+        inside = {value for node in nodes for value in node.reads}
+        within = set(bodies(nodes))
+        used |= {tensor for value in inside if main.constant(value) is not None for tensor in sources(main, value)}
+        states = {tensor for home in homes.values() for value in home.node.inputs[4:]
                   for tensor in sources(home.scope, value) if value}  # fmt: skip
         aside = {}
         for scope in self.read.scopes:
-            for value, tensor in scope.weights() if id(scope.graph) not in within else ():
-                if id(tensor) in used:
+            for value, tensor in scope.weights() if scope.body not in within else ():
+                if tensor in used:
                     continue
                 name = scope.label(value)
                 if (where := self.values.get(name)) is not None and where[0].key(where[1]) != scope.key(value):
                     name = unique(name, self.values)  # graphs may bear one name
-                array = self.read.file.tensor(tensor)
+                array = tensor.read()
                 if array.dtype.kind in "iub":
                     aside[name] = "integers, not weights"
-                elif id(tensor) in states and not array.any():
+                elif tensor in states and not array.any():
                     aside[name] = "the zeros that a recurrent layer begins with"
                 elif array.size and (array == array.flat[0]).all() and made_up(value):
                     aside[name] = "a constant of the computation"
@@ -286,24 +281,20 @@ class Work:
 
     def _dragged(self, new: Mapping[str, Array], scattered: Scattered) -> list[str]:
         """Return arrays of layers that should stay unchanged but would change with the stored numbers of others."""
-        changed = {id(tensor): (tensor, numbers) for tensor, numbers in scattered.tensors}
+        changed = dict(scattered.tensors)
         problems = []
         for name in self.inputs:
             where = self._place(name)
             if name in new or where is None:
                 continue
-            shared = [tensor for tensor in where.tensors if id(tensor) in changed]
+            shared = [tensor for tensor in where.tensors if tensor in changed]
             if not shared:
                 continue
-            ends = [changed.get(id(t), (t, self.read.file.tensor(t)))[1].reshape(-1) for t in where.tensors]
+            ends = [(changed[one] if one in changed else one.read()).reshape(-1) for one in where.tensors]
             numbers = np.concatenate(ends)
             after = numbers if where.index is None else numbers[where.index]
             if not equal(after.reshape(self.arrays[name].shape), self.arrays[name]):
-                others = [
-                    other
-                    for other in new
-                    if (own := self._place(other)) and set(map(id, own.tensors)) & set(map(id, shared))
-                ]
+                others = [other for other in new if (own := self._place(other)) and set(own.tensors) & set(shared)]
                 problems.append(
                     f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both from the stored "
                     f"tensor {shared[0].name!r}; fill both from layers that agree, or give each a tensor of its own"
@@ -312,11 +303,11 @@ class Work:
 
     def _scattered(self, new: Mapping[str, Array]) -> Scattered:
         places = {name: where for name in new if (where := self._place(name)) is not None}
-        return scatter(self.read.file, {name: new[name] for name in places}, places)
+        return scatter({name: new[name] for name in places}, places)
 
     def changed(self, new: Mapping[str, Array]) -> Changed:
         """Return the stored tensors that get other numbers, for arrays that nothing hinders."""
-        return self._scattered(new).tensors
+        return [(tensor.source, numbers) for tensor, numbers in self._scattered(new).tensors]
 
 
 def _what(unit: Unit) -> object:

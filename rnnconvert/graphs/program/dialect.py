@@ -1,18 +1,19 @@
-"""What ONNX's operators do to elements, by domain and name. Source: onnx/docs/Operators.md."""
+"""What the common operations do to elements, by domain and name. Source: onnx/docs/Operators.md."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.operators import Function
+from rnnconvert.graphs.program.computing import reverse_sequence, tile
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
 from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
@@ -23,12 +24,17 @@ READ, GIVE = "what a layer reads", "what a layer gives"
 
 
 def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
+    call = _call(applied, inputs)
+    results = fold(call)
+    if results is None:
+        raise UnfitError(f"{call.operator} does not take this")
+    return results
+
+
+def _call(applied: Applied, inputs: Sequence[Array | None]) -> Call:
     attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
     operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
-    results = fold(Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded))
-    if results is None:
-        raise UnfitError(f"{operator} does not take this")
-    return results
+    return Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded)
 
 
 def _bounded(size: int) -> None:
@@ -70,30 +76,21 @@ def _listed(applied: Applied, name: str, place: int) -> list[int]:
     return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
 
 
-def _tile(applied: Applied) -> Array:
-    data, repeats = applied.input(0), applied.integers(1)
-    if len(repeats) != data.ndim or min(repeats, default=1) < 0 or data.size * math.prod(repeats) > 1 << 25:
-        raise UnfitError("Tile of another shape")
-    return np.tile(data, repeats)
+def _with(operator: Callable[[Call], Array]) -> Function:
+    """Return a computing operation as one that moves elements."""
 
+    def run(applied: Applied) -> Array:
+        call = _call(applied, applied.inputs)
+        return operator(replace(call, charge=lambda numbers: _bounded(8 * numbers)))
 
-def _reverse_sequence(applied: Applied) -> Array:
-    data, lengths = applied.input(0), applied.integers(1)
-    time, batch = applied.attributes.get("time_axis", 0), applied.attributes.get("batch_axis", 1)
-    if (time, batch) not in ((0, 1), (1, 0)) or data.ndim < 2 or len(lengths) != data.shape[batch]:
-        raise UnfitError("ReverseSequence of other axes")
-    moved = np.moveaxis(data, time, 0).copy()
-    for number, length in enumerate(lengths):
-        moved[:length, number] = moved[:length, number][::-1]
-    return np.moveaxis(moved, 0, time)
+    return run
 
 
 def _dtype(applied: Applied) -> np.dtype[Any]:
     to = applied.attributes.get("to")
-    number = onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to
-    if number not in DTYPES:
+    if not isinstance(to, np.dtype):
         raise ChangesError("Cast to a type that holds no numbers")
-    return np.dtype(DTYPES[number])
+    return to
 
 
 def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -128,33 +125,18 @@ def _give(applied: Applied) -> Array:
     return np.moveaxis(states[:, None] if use.rank == 3 else states, 0, use.axis)
 
 
-_MOVING = ("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Split", "Gather", "Expand")
 _OF_NUMBERS = ("Add", "Sub", "Mul", "Div", "Neg", "Where", "ConstantOfShape", "Constant")
-_OF_ELEMENTS = (
-    "Relu",
-    "Tanh",
-    "Sigmoid",
-    "Exp",
-    "Log",
-    "Sqrt",
-    "Pow",
-    "Abs",
-    "Clip",
-    "Erf",
-    "LeakyRelu",
-    "Elu",
-    "Sign",
-    "Floor",
-    "Ceil",
-)
-"""Operators that are named so that the shape of what they give is known."""
+_FOLDED = (*CUTTING, *RESHAPING, "Expand")
 
 _OPERATORS: Dialect = {
+    **dict.fromkeys((*EACH, "Pow"), Computes()),
+    **dict.fromkeys(_FOLDED, Moves(_fold)),
+    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
     "Identity": SAME,
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
-    "Tile": Moves(_tile),
-    "ReverseSequence": Moves(_reverse_sequence),
+    "Tile": Moves(_with(tile)),
+    "ReverseSequence": Moves(_with(reverse_sequence)),
     "Concat": Moves(_fold, None),
     "Cast": Casts(_dtype),
     "Shape": Measures(_fold),
@@ -170,9 +152,6 @@ _OPERATORS: Dialect = {
     "ReduceProd": Computes(
         lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))
     ),
-    **dict.fromkeys(_MOVING, Moves(_fold)),
-    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
-    **dict.fromkeys(_OF_ELEMENTS, Computes()),
 }
 
 DIALECT: Dialect = {
@@ -180,4 +159,4 @@ DIALECT: Dialect = {
     READ: Moves(_read, None),
     GIVE: Moves(_give),
 }
-"""ONNX's own operators by ("", name); those of other domains, and a model's own functions, are not here."""
+"""The common operations by ("", name); those of other domains, and a program's own functions, are not here."""

@@ -1,4 +1,4 @@
-"""Nodes of a graph, computed in double precision: what the steps of a recurrent layer give, without any framework.
+"""Operations of a graph, computed in double precision: what the steps of a recurrent layer give, without any framework.
 
 Stored numbers and inputs of any float type become doubles, and rounding to another float type is left out. An operator that
 is not here, or a use of one that makes no sense, raises UnmatchedError.
@@ -6,19 +6,15 @@ is not here, or a use of one that makes no sense, raises UnmatchedError.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx
 
-from rnnconvert.core.arrays import Array, is_float
-from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.core.arrays import FLOATS, Array, is_float
+from rnnconvert.graphs.program.computing import COMPUTING
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.recognition.expression import UnmatchedError
 
 _NODES = 200_000
 _WORK = 1 << 36
@@ -28,7 +24,11 @@ _OVERHEAD = 1 << 14
 """What a node takes besides its numbers, in multiplications."""
 _LEAST, _EACH_BYTE = 1 << 34, 1 << 14
 _EACH = 16
-_FLOATS = (1, 10, 11, 16)
+_FLOATS = tuple(FLOATS.values())
+
+
+class UnmatchedError(Exception):
+    """A part of a graph is not what was searched for, or cannot be computed; its text says why."""
 
 
 class Budget:
@@ -54,15 +54,9 @@ class Budget:
             raise UnmatchedError("its steps take more work to compute than this proof may")
 
 
-def of_a_file(path: Path, message: onnx.ModelProto) -> Budget:
+def budget_of(program: Program) -> Budget:
     """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
-    apart = sum(
-        math.prod(tensor.dims) * 4
-        for tensor in message.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    )
-    size = apart + (path.stat().st_size if path.is_file() else message.ByteSize())
-    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, size)))
+    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.beside)))
 
 
 class Evaluation:
@@ -78,12 +72,11 @@ class Evaluation:
         self, scope: Scope, given: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None
     ) -> None:
         self.scope, self.budget, self.shaken = scope, budget, shaken
-        self._values: dict[tuple[int, str], Array] = {(id(scope), name): _wide(one) for name, one in given.items()}
-        self._stored: dict[tuple[int, str], Array] = {}
+        self._values: dict[tuple[Scope, str], Array] = {(scope, name): _wide(one) for name, one in given.items()}
+        self._stored: dict[tuple[Scope, str], Array] = {}
         self.held = 0
-        self._bodies: list[Scope] = []  # kept, so that no other graph gets the id of one
 
-    def run(self, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[Array]:
+    def run(self, nodes: Sequence[Operation], outputs: Sequence[str]) -> list[Array]:
         """Compute nodes in their order; return some of their outputs."""
         with np.errstate(all="ignore"):
             for node in nodes:
@@ -92,7 +85,7 @@ class Evaluation:
 
     def _value(self, scope: Scope, name: str) -> Array:
         scope, name = scope.resolve(name)
-        key = id(scope), name
+        key = scope, name
         if key in self._values:
             return self._values[key]
         if key not in self._stored:
@@ -115,40 +108,30 @@ class Evaluation:
         )
         return np.asarray(array * (1 + eps * self.shaken.uniform(-1, 1, array.shape)))
 
-    def _compute(self, scope: Scope, node: onnx.NodeProto) -> None:
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+    def _compute(self, scope: Scope, node: Operation) -> None:
+        if node.kind == "Constant" and not node.domain:
             return  # looked up where it is read
-        inputs = [self._value(scope, name) if name else None for name in node.input]
-        for name, array in zip(node.output, self._outputs(scope, node, inputs), strict=False):
+        inputs = [self._value(scope, name) if name else None for name in node.inputs]
+        for name, array in zip(node.outputs, self._outputs(scope, node, inputs), strict=False):
             if name:
-                self._values[id(scope), name] = array
+                self._values[scope, name] = array
 
-    def _outputs(self, scope: Scope, node: onnx.NodeProto, inputs: list[Array | None]) -> Sequence[Array]:
-        kind = node.op_type
+    def _outputs(self, scope: Scope, node: Operation, inputs: list[Array | None]) -> Sequence[Array]:
+        kind = node.kind
         self.budget.spend(1, _EACH * sum(one.size for one in inputs if one is not None) + 50)
         try:
-            if node.domain not in ("", "ai.onnx"):
+            if node.domain:
                 raise UnmatchedError(f"a node {kind} of the domain {node.domain!r} is not computed here")
             if kind in ("Loop", "Scan"):
                 return self._loop(scope, node, inputs) if kind == "Loop" else self._scan(scope, node, inputs)
-            attributes: Mapping[str, Any] = scope.attributes(node)
-            if kind in _OPERATORS:
-                return [_wide(_OPERATORS[kind](self, inputs, attributes))]
-            if (
-                kind == "Cast"
-                and attributes["to"].i in _FLOATS
-                and inputs[0] is not None
-                and inputs[0].dtype.kind == "f"
-            ):
+            attributes = scope.values(node)
+            if attributes is None:
+                raise ValueError("its attributes are of kinds that no number needs")
+            if kind == "Cast" and inputs[0] is not None and inputs[0].dtype.kind == "f" and attributes["to"] in _FLOATS:
                 return [inputs[0]]
-            values = {key: onnx.helper.get_attribute_value(one) for key, one in attributes.items()}
-            values = {
-                key: list(one) if isinstance(one, Sequence) and not isinstance(one, bytes) else one
-                for key, one in values.items()
-            }
-            values = {key: _attribute_value(value) for key, value in values.items()}
-            opset = scope.opsets.get("", scope.opsets.get("ai.onnx", 1))
-            found = fold(Call(kind, inputs, values, len(node.output), opset, lambda size: self.budget.spend(0, size)))
+            size = len(node.outputs)
+            call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
+            found = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
         except (
             ValueError,
             TypeError,
@@ -160,38 +143,29 @@ class Evaluation:
             MemoryError,
         ) as error:
             raise UnmatchedError(
-                f"a node {kind} ({next(iter(node.output), '')!r}) cannot be computed here: {error}"
+                f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}"
             ) from None
         if found is None:
-            raise UnmatchedError(f"a node {kind} ({next(iter(node.output), '')!r}) cannot be computed here")
+            raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")
         return [_wide(one) for one in found]
 
-    def product(self, left: Array, right: Array) -> Array:
-        """Return a product of matrices."""
-        if not left.ndim or not right.ndim or left.dtype != right.dtype:
-            raise TypeError("a product of no matrices")
-        columns = right.shape[-1] if right.ndim > 1 else 1
-        self.budget.spend(0, left.size * columns)
-        return np.asarray(np.matmul(left, right))
-
-    def _body(self, scope: Scope, node: onnx.NodeProto) -> Scope:
-        self._bodies.append(next(iter(scope.inner(node, 0))))
-        return self._bodies[-1]
+    def _body(self, scope: Scope, node: Operation) -> Scope:
+        return next(scope.inner(node, 0))
 
     def _step(self, inner: Scope, given: Sequence[tuple[str, Array]]) -> list[Array]:
         for name, array in given:
-            self._values[id(inner), name] = array
+            self._values[inner, name] = array
         for node in inner.nodes:
             self._compute(inner, node)
-        return [self._value(inner, one.name) for one in inner.graph.output]
+        return [self._value(inner, name) for name in inner.body.outputs]
 
-    def _loop(self, scope: Scope, node: onnx.NodeProto, inputs: Sequence[Array | None]) -> list[Array]:
+    def _loop(self, scope: Scope, node: Operation, inputs: Sequence[Array | None]) -> list[Array]:
         inner = self._body(scope, node)
-        names = [one.name for one in inner.graph.input]
+        names = inner.body.inputs
         most = None if inputs[0] is None else int(inputs[0].reshape(()))
         going = inputs[1] is None or bool(inputs[1].reshape(()))
         states = [_there(one) for one in inputs[2:]]
-        gathered: list[list[Array]] = [[] for _ in inner.graph.output[1 + len(states) :]]
+        gathered: list[list[Array]] = [[] for _ in inner.body.outputs[1 + len(states) :]]
         number = 0
         while going and (most is None or number < most):
             given = [np.array(number, np.int64), np.array(True), *states]
@@ -203,20 +177,20 @@ class Evaluation:
             number += 1
         return [*states, *(np.stack(one) for one in gathered)]
 
-    def _scan(self, scope: Scope, node: onnx.NodeProto, inputs: Sequence[Array | None]) -> list[Array]:
+    def _scan(self, scope: Scope, node: Operation, inputs: Sequence[Array | None]) -> list[Array]:
         inner, attributes = self._body(scope, node), scope.attributes(node)
-        count = len(inputs) - attributes["num_scan_inputs"].i
+        count = len(inputs) - attributes["num_scan_inputs"]
 
         def listed(name: str, length: int) -> list[int]:
-            return list(attributes[name].ints) if name in attributes else [0] * length
+            return list(attributes.get(name, [0] * length))
 
         states = [_there(one) for one in inputs[:count]]
         sequences = [np.moveaxis(_there(one), axis, 0) for one, axis in
                      zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)]  # fmt: skip
         ways = listed("scan_input_directions", len(sequences))
         sequences = [one[::-1] if way else one for one, way in zip(sequences, ways, strict=True)]
-        names = [one.name for one in inner.graph.input]
-        gathered: list[list[Array]] = [[] for _ in inner.graph.output[count:]]
+        names = inner.body.inputs
+        gathered: list[list[Array]] = [[] for _ in inner.body.outputs[count:]]
         for number in range(min(len(one) for one in sequences)):
             found = self._step(inner, list(zip(names, [*states, *(one[number] for one in sequences)], strict=True)))
             states = found[:count]
@@ -243,157 +217,3 @@ def _there(array: Array | None) -> Array:
 def _wide(array: Array) -> Array:
     """Return floats as doubles, and anything else as it is."""
     return np.asarray(array, np.float64) if is_float(array) else np.asarray(array)
-
-
-Inputs = Sequence["Array | None"]
-_Operator = Callable[[Evaluation, Inputs, Mapping[str, Any]], Array]
-
-
-def _of_one(name: str, alpha: float | None = None, beta: float | None = None) -> _Operator:
-    """Return a function of each unit, with ONNX's defaults of its constants."""
-
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        a, b = (
-            attributes[key].f if key in attributes else default for key, default in (("alpha", alpha), ("beta", beta))
-        )
-        return np.asarray(FUNCTIONS[name](np, _there(inputs[0]), a, b))
-
-    return run
-
-
-def _unit(function: Callable[[Array], Any]) -> _Operator:
-    """Return a function of one value."""
-    return lambda own, inputs, attributes: np.asarray(function(_there(inputs[0])))
-
-
-def _pair(function: Callable[[Array, Array], Any]) -> _Operator:
-    """Return a function of two values of one type, or of more from the first on."""
-
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        found, *others = (_there(one) for one in inputs)
-        for one in others:
-            if one.dtype != found.dtype:
-                raise TypeError("its inputs are of several types")
-            own.budget.spend(0, max(found.size, one.size))
-            found = np.asarray(function(found, one))
-        return found
-
-    return run
-
-
-def _selu(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    if attributes:
-        raise ValueError("its constants are others than Selu's own")
-    return np.asarray(FUNCTIONS["selu"](np, _there(inputs[0]), None, None))
-
-
-def _dropout(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    if len(inputs) > 2 and inputs[2] is not None and inputs[2].any():
-        raise ValueError("it is set to training")
-    return _there(inputs[0])
-
-
-def _clip(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    low, high = (
-        attributes[key].f if key in attributes else default for key, default in (("min", -np.inf), ("max", np.inf))
-    )
-    low = inputs[1] if len(inputs) > 1 and inputs[1] is not None else low
-    high = inputs[2] if len(inputs) > 2 and inputs[2] is not None else high
-    return np.asarray(np.minimum(np.maximum(_there(inputs[0]), low), high))
-
-
-def _gemm(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    left, right = _there(inputs[0]), _there(inputs[1])
-    left = left.T if "transA" in attributes and attributes["transA"].i else left
-    right = right.T if "transB" in attributes and attributes["transB"].i else right
-    if left.ndim != 2 or right.ndim != 2:
-        raise ValueError("Gemm of no matrices")
-    alpha, beta = (attributes[key].f if key in attributes else 1.0 for key in ("alpha", "beta"))
-    found = alpha * own.product(left, right)
-    added = inputs[2] if len(inputs) > 2 else None
-    return found if added is None else np.asarray(found + beta * added)
-
-
-def _einsum(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    """Return sums of products of two values, whose axes have letters."""
-    equation = attributes["equation"].s.decode().replace(" ", "")
-    operands, arrow, _ = equation.partition("->")
-    letters, values = operands.split(","), [_there(one) for one in inputs]
-    if not arrow or len(values) != 2 or [len(one) for one in letters] != [one.ndim for one in values]:
-        raise ValueError("its equation is not of two values")
-    if any(one.dtype != values[0].dtype for one in values):
-        raise TypeError("its values are of several types")
-    lengths = dict(zip("".join(letters), (size for one in values for size in one.shape), strict=True))
-    own.budget.spend(0, math.prod(lengths.values()))
-    return np.asarray(np.einsum(equation, *values))
-
-
-def _reduced(function: Callable[..., Any]) -> _Operator:
-    def run(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-        axes: Any = tuple(attributes["axes"].ints) if "axes" in attributes else None
-        if len(inputs) > 1 and inputs[1] is not None:
-            axes = tuple(int(axis) for axis in inputs[1].reshape(-1))
-        keep = bool(attributes["keepdims"].i) if "keepdims" in attributes else True
-        if axes == () and "noop_with_empty_axes" in attributes and attributes["noop_with_empty_axes"].i:
-            return _there(inputs[0])
-        return np.asarray(function(_there(inputs[0]), axis=axes or None, keepdims=keep))
-
-    return run
-
-
-def _range(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    start, stop, step = (_there(one).reshape(()).item() for one in inputs)
-    own.budget.spend(0, max(0, int((stop - start) / step)))
-    return np.asarray(np.arange(start, stop, step), _there(inputs[0]).dtype)
-
-
-def _reverse_sequence(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    data, lengths = _there(inputs[0]), _there(inputs[1])
-    batch, time = (
-        attributes[key].i if key in attributes else default for key, default in (("batch_axis", 1), ("time_axis", 0))
-    )
-    if lengths.shape != (data.shape[batch],) or {batch, time} != {0, 1}:
-        raise ValueError("its lengths are not those of its sequences")
-    found = data.copy()
-    for number, length in enumerate(lengths.tolist()):
-        where: list[Any] = [slice(0, length), number] if time == 0 else [number, slice(0, length)]
-        found[tuple(where)] = data[tuple(where)][::-1]
-    return found
-
-
-def _reverse(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    """Compute TensorFlow's ReverseV2, which tf2onnx writes unchanged below operator set 10."""
-    return np.asarray(np.flip(_there(inputs[0]), tuple(int(axis) for axis in _there(inputs[1]).reshape(-1))))
-
-
-def _tile(own: Evaluation, inputs: Inputs, attributes: Mapping[str, Any]) -> Array:
-    data, repeats = _there(inputs[0]), [int(one) for one in _there(inputs[1]).reshape(-1)]
-    if len(repeats) != data.ndim or min(repeats, default=1) < 0:
-        raise ValueError("it repeats other axes than there are")
-    own.budget.spend(0, data.size * math.prod(repeats))
-    return np.tile(data, repeats)
-
-
-_OPERATORS: Mapping[str, _Operator] = {
-    "Sigmoid": _of_one("sigmoid"), "Tanh": _of_one("tanh"), "Relu": _of_one("relu"), "Softsign": _of_one("softsign"),
-    "Softplus": _of_one("softplus"), "Elu": _of_one("elu", 1.0), "LeakyRelu": _of_one("leaky_relu", 0.01),
-    "Selu": _selu, "ThresholdedRelu": _of_one("thresholded_relu", 1.0),
-    "HardSigmoid": _of_one("hard_sigmoid", 0.2, 0.5),
-    "Exp": _unit(np.exp), "Abs": _unit(np.abs), "Sqrt": _unit(np.sqrt), "Reciprocal": _unit(np.reciprocal),
-    "Log": _unit(np.log), "Not": _unit(np.logical_not), "Sum": _pair(np.add), "Min": _pair(np.minimum),
-    "Max": _pair(np.maximum), "Pow": _pair(np.power), "Less": _pair(np.less), "Greater": _pair(np.greater),
-    "LessOrEqual": _pair(np.less_equal), "GreaterOrEqual": _pair(np.greater_equal), "Equal": _pair(np.equal),
-    "And": _pair(np.logical_and), "Or": _pair(np.logical_or), "Clip": _clip, "Gemm": _gemm,
-    "Einsum": _einsum,
-    "MatMul": lambda own, inputs, attributes: own.product(_there(inputs[0]), _there(inputs[1])),
-    "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": _reverse_sequence, "ReverseV2": _reverse, "Dropout": _dropout, "Tile": _tile,
-    "Size": lambda own, inputs, attributes: np.array(_there(inputs[0]).size, np.int64),
-}  # fmt: skip
-"""Operators that are computed here; those that move numbers, and sums and products, are those of onnx_fold."""
-
-
-def _attribute_value(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value

@@ -1,4 +1,4 @@
-"""The ONNX operators that exporters put between stored weights and the nodes that use them.
+"""The operations that exporters put between stored weights and those that use them.
 
 Each works on numpy arrays as its operator does, on views where numpy has them. An operator that
 is not here, or a use of one that makes no sense, gives None: not a constant.
@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
-from rnnconvert.formats.onnx.proto.file import DTYPES
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def _slice(call: Call) -> Array:
         axes = list(range(len(starts)))
     window = [slice(None)] * data.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        # slice() clamps as ONNX does, in both directions
+        # slice() clamps as the operation does, in both directions
         window[axis] = slice(start, end, step)
     return data[tuple(window)]
 
@@ -147,12 +145,13 @@ def _reshaped(call: Call, data: Array, shape: Sequence[int]) -> Array:
 
 def _cast(call: Call) -> Array:
     to = call.attributes["to"]
-    dtype = DTYPES[onnx.TensorProto.DataType.Value(to) if isinstance(to, str) else to]
+    if not isinstance(to, np.dtype):
+        raise TypeError("Cast to a type that holds no numbers")
     data = call.input(0)
-    if data.dtype == dtype:
+    if data.dtype == to:
         return data
-    call.charge(data.size * dtype.itemsize)
-    return data.astype(dtype)
+    call.charge(data.size * to.itemsize)
+    return data.astype(to)
 
 
 def _split(call: Call) -> list[Array]:
@@ -285,10 +284,7 @@ def _dequantize(call: Call) -> Array:
     data, scale, zero = call.input(0), call.input(1), call.optional(2)
     if data.dtype not in (np.int8, np.uint8, np.int16, np.uint16, np.int32) or scale.dtype != np.float32:
         raise TypeError("DequantizeLinear of this type")
-    if call.attributes.get("block_size", 0) or call.attributes.get("output_dtype", 0) not in (
-        0,
-        onnx.TensorProto.FLOAT,
-    ):
+    if call.attributes.get("block_size", 0) or call.attributes.get("output_dtype", 0) not in (0, _FLOAT32):
         raise ValueError("DequantizeLinear by blocks, or to another type")
     if zero is not None and (zero.shape != scale.shape or zero.dtype != data.dtype):
         raise ValueError("DequantizeLinear with a zero point that does not belong to its scale")
@@ -304,6 +300,9 @@ def _dequantize(call: Call) -> Array:
     steps = data.astype(np.int32) - (0 if zero is None else zero.astype(np.int32).reshape(shape))
     return np.asarray(steps.astype(np.float32) * scale.reshape(shape), np.float32)
 
+
+_FLOAT32 = 1
+"""The number of float32 among element types."""
 
 _OPERATORS: dict[str, Operator] = {
     "Add": _binary(np.add),

@@ -65,6 +65,7 @@ class Operation:
     domain      "" for those of the common set
     attributes  numbers, texts, lists of these, element types and stored numbers, by name
     bodies      the graphs in it, with the attributes that they are; the same name may come more than once
+    foreign     why no runtime knows it, in words; "" for one that is known, or of another domain
     odd         whether the file states an attribute twice, or of a kind that is not here
     source      its place in the file, for the room
     """
@@ -77,6 +78,7 @@ class Operation:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     bodies: Sequence[tuple[str, Body]] = ()
     odd: bool = False
+    foreign: str = ""
     source: Any = None
 
     @property

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import onnx
-
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
 
@@ -28,11 +28,11 @@ class Product:
     bias: str = ""
 
 
-def product_of(scope: Scope, node: onnx.NodeProto) -> Product | None:
+def product_of(scope: Scope, node: Operation) -> Product | None:
     """Return the product that a node computes; None for another node."""
-    if node.domain not in ("", "ai.onnx") or len(node.input) < 2 or node.op_type not in _KINDS:
+    if node.domain or len(node.inputs) < 2 or node.kind not in _KINDS:
         return None
-    return _KINDS[node.op_type](scope, node, scope.attributes(node))
+    return _KINDS[node.kind](scope, node, scope.attributes(node))
 
 
 def _matrix(scope: Scope, name: str) -> Array | None:
@@ -40,8 +40,8 @@ def _matrix(scope: Scope, name: str) -> Array | None:
     return found if found is not None and found.ndim == 2 else None
 
 
-def _mat_mul(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
-    left, right = node.input[:2]
+def _mat_mul(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Product | None:
+    left, right = node.inputs[:2]
     if (matrix := _matrix(scope, right)) is not None:
         return Product(left, matrix)
     if (matrix := _matrix(scope, left)) is not None:
@@ -49,13 +49,13 @@ def _mat_mul(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> 
     return None
 
 
-def _gemm(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
-    alpha, beta = (attributes[key].f if key in attributes else 1.0 for key in ("alpha", "beta"))
-    turned = [key in attributes and bool(attributes[key].i) for key in ("transA", "transB")]
-    bias = node.input[2] if len(node.input) > 2 and beta else ""
+def _gemm(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Product | None:
+    alpha, beta = (attributes.get(key, 1.0) for key in ("alpha", "beta"))
+    turned = [bool(attributes.get(key)) for key in ("transA", "transB")]
+    bias = node.inputs[2] if len(node.inputs) > 2 and beta else ""
     if alpha != 1 or (bias and beta != 1):
         return None
-    left, right = node.input[:2]
+    left, right = node.inputs[:2]
     if (matrix := _matrix(scope, right)) is not None:
         return Product(left, matrix.T if turned[1] else matrix, turned[0], False, bias)
     matrix = _matrix(scope, left)
@@ -64,15 +64,15 @@ def _gemm(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Pro
     return Product(right, matrix if turned[0] else matrix.T, not turned[1], True)
 
 
-def _einsum(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> Product | None:
+def _einsum(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Product | None:
     """Return a product in letters: the matrix has one letter that both operands have, and one that it brings into the result."""
-    equation = attributes["equation"].s.decode(errors="replace").replace(" ", "") if "equation" in attributes else ""
+    equation = attributes.get("equation", "").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     letters = operands.split(",")
-    if not arrow or len(letters) != 2 or len(node.input) != 2 or "." in equation:
+    if not arrow or len(letters) != 2 or len(node.inputs) != 2 or "." in equation:
         return None
     for number in (1, 0):
-        matrix, (own, other) = _matrix(scope, node.input[number]), (letters[number], letters[1 - number])
+        matrix, (own, other) = _matrix(scope, node.inputs[number]), (letters[number], letters[1 - number])
         if matrix is None or len(own) != 2 or any(len(set(one)) != len(one) for one in (own, other, result)):
             continue
         shared = set(own) & set(other)
@@ -87,7 +87,7 @@ def _einsum(scope: Scope, node: onnx.NodeProto, attributes: dict[str, Any]) -> P
             asked = [read, *kept] if reads_columns else [*kept, read]
             made = [given, *kept] if gives_columns else [*kept, given]
             if [*other] == asked and [*result] == made and not (columns and len(kept) != 1):
-                return Product(node.input[1 - number], matrix, reads_columns, gives_columns)
+                return Product(node.inputs[1 - number], matrix, reads_columns, gives_columns)
     return None
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.kinds import ALIKE, SPREAD
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
 if TYPE_CHECKING:
@@ -16,69 +17,38 @@ if TYPE_CHECKING:
 
 Dims = Sequence["int | None"]
 
-COMPARED = {
-    "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal, "GreaterOrEqual": np.greater_equal,
-    "Equal": np.equal,
-}  # fmt: skip
-"""Operators that compare."""
-ALIKE = (
-    "Identity", "Cast", "Dropout", "Tanh", "Sigmoid", "Relu", "HardSigmoid", "Softsign", "Softplus", "Elu", "LeakyRelu", "Selu",
-    "ThresholdedRelu", "Exp", "Neg", "Abs", "Sqrt", "Reciprocal", "Clip", "Softmax", "LogSoftmax", "LayerNormalization", "Not",
-    "BatchNormalization", "Log", "Erf", "Floor", "Ceil", "Round", "CumSum", "ReverseSequence", "ReverseV2", "PRelu", "Sign",
-    "Affine",
-)  # fmt: skip
-"""Operators whose (first) output has the shape of their first input."""
-SPREAD = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Pow",
-    "Min",
-    "Max",
-    "Sum",
-    "Mean",
-    "And",
-    "Or",
-    "Xor",
-    "Mod",
-    "Where",
-    *COMPARED,
-)
-"""Operators whose inputs are spread over one another."""
 
-
-def part(scope: Scope, node: onnx.NodeProto, whole: Array) -> Array:
+def part(scope: Scope, node: Operation, whole: Array) -> Array:
     """Return what a Shape gives, which may be a part of the shape."""
     attributes = scope.attributes(node)
-    start, end = (attributes[key].i if key in attributes else None for key in ("start", "end"))
+    start, end = (attributes.get(key, None) for key in ("start", "end"))
     return whole[slice(start, end)]
 
 
 class Rule:
     """One node, whose output's shape is asked for."""
 
-    def __init__(self, shapes: Shapes, scope: Scope, node: onnx.NodeProto, index: int, deep: int) -> None:
+    def __init__(self, shapes: Shapes, scope: Scope, node: Operation, index: int, deep: int) -> None:
         self.shapes, self.scope, self.node, self.index, self.deep = shapes, scope, node, index, deep
         self.attributes: Mapping[str, Any] = scope.attributes(node)
 
     def given(self, number: int) -> Dims | None:
-        name = self.node.input[number] if number < len(self.node.input) else ""
+        name = self.node.inputs[number] if number < len(self.node.inputs) else ""
         return self.shapes.dims(self.scope, name, self.deep) if name else None
 
     def axes(self, index: int = 1) -> list[int] | None:
         return self.shapes.integers(self.scope, self.node, "axes", index)
 
     def number(self, name: str, default: int) -> int:
-        return int(self.attributes[name].i) if name in self.attributes else default
+        return int(self.attributes.get(name, default))
 
     def dims(self) -> Dims | None:
         """Return the axes of the output."""
-        kind = self.node.op_type
+        kind = self.node.kind
         if kind in ALIKE:
             return self.given(0) if self.index == 0 else None
         if kind in SPREAD:
-            return _spread(self.given(number) for number in range(len(self.node.input)))
+            return _spread(self.given(number) for number in range(len(self.node.inputs)))
         rule = _RULES.get(kind)
         return None if rule is None else rule(self)
 
@@ -86,12 +56,12 @@ class Rule:
         whole = self.given(0)
         if whole is None:
             return None
-        order = list(self.attributes["perm"].ints) if "perm" in self.attributes else list(range(len(whole)))[::-1]
+        order = self.attributes.get("perm", list(range(len(whole)))[::-1])
         return [whole[axis] for axis in order]
 
     def squeeze(self) -> Dims | None:
         whole, axes = self.given(0), self.axes()
-        if whole is None or (axes is None and (None in whole or len(self.node.input) > 1)):
+        if whole is None or (axes is None and (None in whole or len(self.node.inputs) > 1)):
             return None
         gone = (
             {axis % len(whole) for axis in axes} if axes is not None else {n for n, one in enumerate(whole) if one == 1}
@@ -110,9 +80,9 @@ class Rule:
     def reshape(self) -> Dims | None:
         whole = self.given(0)
         asked = self.attributes.get("shape")
-        target: Dims | None = list(asked.ints) if asked is not None else None
+        target: Dims | None = asked
         if target is None:
-            target = self.shapes.partly(self.scope, self.node.input[1], self.deep)
+            target = self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
         if target is None:
             return None
         keep = not self.number("allowzero", 0)
@@ -130,7 +100,7 @@ class Rule:
     def gather(self) -> Dims | None:
         data, at = self.given(0), self.given(1)
         if data is None or at is None:
-            where = self.scope.constant(self.node.input[1]) if data is not None else None
+            where = self.scope.constant(self.node.inputs[1]) if data is not None else None
             at = list(where.shape) if where is not None else None
         if data is None:
             return None
@@ -171,12 +141,12 @@ class Rule:
         if parts is not None:
             found[axis] = parts[self.index]
         elif length is not None:
-            share = -(-length // len(self.node.output))
+            share = -(-length // len(self.node.outputs))
             found[axis] = min(share, length - share * self.index)
         return found
 
     def concat(self) -> Dims | None:
-        parts = [self.given(number) for number in range(len(self.node.input))]
+        parts = [self.given(number) for number in range(len(self.node.inputs))]
         known = [part for part in parts if part is not None]
         if not known:
             return None
@@ -199,7 +169,7 @@ class Rule:
         return [rows, None if right is None else right[1 - self.number("transB", 0)]]
 
     def einsum(self) -> Dims | None:
-        operands, arrow, result = self.attributes["equation"].s.decode().replace(" ", "").partition("->")
+        operands, arrow, result = self.attributes["equation"].replace(" ", "").partition("->")
         lengths: dict[str, int | None] = {}
         for number, letters in enumerate(operands.split(",")):
             given = self.given(number)
@@ -209,14 +179,14 @@ class Rule:
         return [lengths[letter] for letter in result]
 
     def filled(self) -> Dims | None:
-        return self.shapes.partly(self.scope, self.node.input[0], self.deep)
+        return self.shapes.partly(self.scope, self.node.inputs[0], self.deep)
 
     def expand(self) -> Dims | None:
-        target = self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        target = self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
         return _spread([self.given(0), target])
 
     def tile(self) -> Dims | None:
-        whole, times = self.given(0), self.shapes.partly(self.scope, self.node.input[1], self.deep)
+        whole, times = self.given(0), self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
         if whole is None or times is None or len(whole) != len(times):
             return None
         return [None if None in (one, count) else one * count for one, count in zip(whole, times, strict=True)]  # type: ignore[operator]
@@ -226,16 +196,16 @@ class Rule:
         return [None if whole is None else len(part(self.scope, self.node, np.zeros(len(whole))))]
 
     def loop(self) -> Dims | None:
-        body = next(one.g for one in self.node.attribute if one.name == "body")
+        body = next(inner for name, inner in self.node.bodies if name == "body")
         scanned = self.number("num_scan_inputs", 0)
-        first = 2 if self.node.op_type == "Loop" else 0
-        count = len(self.node.input) - first - scanned
+        first = 2 if self.node.kind == "Loop" else 0
+        count = len(self.node.inputs) - first - scanned
         if self.index < count:
             return self.given(first + self.index)
-        inner = self.shapes.stated(body.output[self.index + (first > 0)].name)
+        inner = self.shapes.stated(body.outputs[self.index + (first > 0)])
         if inner is None:
             return None
-        axes = list(self.attributes["scan_output_axes"].ints) if "scan_output_axes" in self.attributes else []
+        axes = self.attributes.get("scan_output_axes", [])
         axis = axes[self.index - count] if axes else 0
         return [*inner[:axis], None, *inner[axis:]]
 
@@ -246,31 +216,31 @@ class Rule:
             return None
         count = len(whole) - 2
         channels, kernel = whole[1], self.integers("kernel_shape", None)
-        if self.node.op_type == "Conv":
+        if self.node.kind == "Conv":
             channels = None if window is None else window[0]
             kernel = window[2:] if window is not None else kernel
         strides, dilations = self.integers("strides", [1] * count), self.integers("dilations", [1] * count)
         pads = self.integers("pads", [0] * 2 * count)
-        kind = self.attributes["auto_pad"].s if "auto_pad" in self.attributes else b"NOTSET"
+        kind = self.attributes.get("auto_pad", "NOTSET")
         found: list[int | None] = [whole[0], channels]
         for axis, length in enumerate(whole[2:]):
             size, stride = None if kernel is None else kernel[axis], strides[axis]
             if length is None or size is None or stride < 1 or self.number("ceil_mode", 0):
                 found.append(None)
-            elif kind.startswith(b"SAME"):
+            elif kind.startswith("SAME"):
                 found.append(-(-length // stride))
             else:
-                around = pads[axis] + pads[axis + count] if kind == b"NOTSET" else 0
+                around = pads[axis] + pads[axis + count] if kind == "NOTSET" else 0
                 found.append((length + around - dilations[axis] * (size - 1) - 1) // stride + 1)
         return found
 
     def integers(self, name: str, default: Dims | None) -> Any:
         """Return the numbers that an attribute lists."""
-        return list(self.attributes[name].ints) if name in self.attributes else default
+        return list(self.attributes.get(name, default))
 
     def reduced(self) -> Dims | None:
         whole, axes, keep = self.given(0), self.axes(), self.number("keepdims", 1)
-        if whole is None or (axes is None and len(self.node.input) > 1):
+        if whole is None or (axes is None and len(self.node.inputs) > 1):
             return None
         gone = {axis % len(whole) for axis in (axes if axes is not None else range(len(whole)))}
         found = [1 if axis in gone else one for axis, one in enumerate(whole)]
@@ -278,7 +248,7 @@ class Rule:
 
     def recurrent(self) -> Dims | None:
         data, size = self.given(0), self.number("hidden_size", 0) or None
-        two = "direction" in self.attributes and self.attributes["direction"].s == b"bidirectional"
+        two = self.attributes.get("direction") == "bidirectional"
         if data is None or self.number("layout", 0):
             return None
         return [*([data[0]] if self.index == 0 else []), 2 if two else 1, data[1], size]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
-import onnx.numpy_helper
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.kinds import CUTTING, REPEATING
+from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
-_REPEATING = ("Expand", "Tile")
-_CUTTING = ("Slice", "Gather", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Cast")
+_CUTTING = (*CUTTING, "Identity", "Cast")
 _RESHAPING = ("Reshape", "Split")
 """What matters to one number everywhere as little as the others."""
 _SPREAD = 100
@@ -31,32 +30,32 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
         return None
     if scope.calls(node):
         called = scope.call(node)
-        return spread(called, called.graph.output[index], depth + 1)
-    if node.domain not in ("", "ai.onnx"):
+        return spread(called, called.body.outputs[index], depth + 1)
+    if node.domain:
         return None
-    if node.op_type == "ConstantOfShape":
+    if node.kind == "ConstantOfShape":
         attribute = scope.attributes(node).get("value")
-        return np.zeros(()) if attribute is None else onnx.numpy_helper.to_array(attribute.t).reshape(-1)[0]
-    if node.op_type == "Concat":
-        parts = [spread(scope, part, depth + 1) for part in node.input[:_SPREAD]]
-        level = parts[0] if len(parts) == len(node.input) else None
+        return np.zeros(()) if attribute is None else attribute.read().reshape(-1)[0]
+    if node.kind == "Concat":
+        parts = [spread(scope, part, depth + 1) for part in node.inputs[:_SPREAD]]
+        level = parts[0] if len(parts) == len(node.inputs) else None
         return (
             level
             if level is not None and all(part is not None and not part.ndim and part == level for part in parts)
             else None
         )
-    if node.op_type == "ReduceSum":  # of zeros alone
-        return np.zeros(()) if everywhere(scope, node.input[0]) == 0 else None
-    if node.op_type == "Mul" and any(_integer_zeros(scope, given) for given in node.input):
+    if node.kind == "ReduceSum":  # of zeros alone
+        return np.zeros(()) if everywhere(scope, node.inputs[0]) == 0 else None
+    if node.kind == "Mul" and any(_integer_zeros(scope, given) for given in node.inputs):
         return np.zeros(())
-    if node.op_type not in (*_REPEATING, *_CUTTING, *_RESHAPING) or not node.input:
+    if node.kind not in (*REPEATING, *_CUTTING, *_RESHAPING) or not node.inputs:
         return None
-    value = spread(scope, node.input[0], depth + 1)
-    if value is None or (not value.ndim and node.op_type != "Cast"):
+    value = spread(scope, node.inputs[0], depth + 1)
+    if value is None or (not value.ndim and node.kind != "Cast"):
         return value
-    if node.op_type in _RESHAPING:
+    if node.kind in _RESHAPING:
         return None
-    return _repeated(scope, node, value) if node.op_type in _REPEATING else _cut(scope, node, value)
+    return _repeated(scope, node, value) if node.kind in REPEATING else _cut(scope, node, value)
 
 
 def _integer_zeros(scope: Scope, name: str) -> bool:
@@ -70,14 +69,14 @@ def _single(value: Array) -> Array:
     return value.reshape(-1)[0] if same else value
 
 
-def _repeated(scope: Scope, node: onnx.NodeProto, value: Array) -> Array | None:
+def _repeated(scope: Scope, node: Operation, value: Array) -> Array | None:
     """Return what Expand or Tile repeats along axes of length 1; None where another axis may be repeated, or added."""
-    if node.op_type == "Expand":
-        shape = scope.constant(node.input[1])
+    if node.kind == "Expand":
+        shape = scope.constant(node.inputs[1])
         rank = 3 if shape is None else max(shape.size, value.ndim)
         fits = shape is not None or value.ndim == rank
         return value.reshape((1,) * (rank - value.ndim) + value.shape) if fits else None
-    counts = [_number(scope, count) for count in _entries(scope, node.input[1])]
+    counts = [_number(scope, count) for count in _entries(scope, node.inputs[1])]
     fits = len(counts) == value.ndim and all(
         length == 1 or count == 1 for length, count in zip(value.shape, counts, strict=True)
     )
@@ -91,12 +90,12 @@ def _entries(scope: Scope, name: str) -> list[tuple[Scope, str, int]]:
     if stored is not None:
         return [(scope, name, place) for place in range(stored.size)]
     node, _ = scope.producer(name) or (None, 0)
-    if node is None or node.op_type not in ("Concat", "Cast"):
+    if node is None or node.kind not in ("Concat", "Cast"):
         return []
-    if node.op_type == "Cast":
-        return _entries(scope, node.input[0])
+    if node.kind == "Cast":
+        return _entries(scope, node.inputs[0])
     # Where a part is more than one number, these are fewer than the axes.
-    return [(scope, part, 0) for part in node.input]
+    return [(scope, part, 0) for part in node.inputs]
 
 
 def _number(scope: Scope, entry: tuple[Scope, str, int]) -> int | None:
@@ -105,21 +104,21 @@ def _number(scope: Scope, entry: tuple[Scope, str, int]) -> int | None:
     return None if stored is None else int(stored.reshape(-1)[place])
 
 
-def _cut(scope: Scope, node: onnx.NodeProto, value: Array) -> Array | None:
+def _cut(scope: Scope, node: Operation, value: Array) -> Array | None:
     """Return what an operator cuts and turns; an axis along which a value is repeated stays one of length 1."""
-    stored = [scope.constant(name) if name else None for name in node.input[1:]]
+    stored = [scope.constant(name) if name else None for name in node.inputs[1:]]
     attributes = scope.values(node)
-    if attributes is None or any(name and array is None for name, array in zip(node.input[1:], stored, strict=True)):
+    if attributes is None or any(name and array is None for name, array in zip(node.inputs[1:], stored, strict=True)):
         return None
-    opset = scope.opsets.get("", 1)
-    if node.op_type == "Slice":
+    opset = scope.opset
+    if node.kind == "Slice":
         return _sliced(Call("Slice", [value, *stored], attributes, 1, opset, scope.charge))
-    if node.op_type == "Gather" and len(stored) == 1 and stored[0] is not None:
+    if node.kind == "Gather" and len(stored) == 1 and stored[0] is not None:
         axis = attributes.get("axis", 0)
         if not -value.ndim <= axis < value.ndim:
             return None
         stored = [np.zeros_like(stored[0]) if value.shape[axis] == 1 else stored[0]]
-    return _folded(Call(node.op_type, [value, *stored], attributes, 1, opset, scope.charge))
+    return _folded(Call(node.kind, [value, *stored], attributes, 1, opset, scope.charge))
 
 
 def _sliced(call: Call) -> Array | None:

@@ -22,6 +22,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
+from rnnconvert.core.names import natural
 
 _MODEL = "saved_model.pb"
 _OF_KERAS = b"_tf_keras_"
@@ -151,12 +152,6 @@ def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
             elif which == 3:
                 made.slots.append(number(part, 3))
         yield made
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """Return a key that sorts cell_2 before cell_10."""
-    parts = re.split(r"(\d{1,18})", name)
-    return [(int(part), "") if index % 2 else (0, part) for index, part in enumerate(parts)]
 
 
 def _is_slot(name: str) -> bool:

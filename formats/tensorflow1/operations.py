@@ -1,0 +1,121 @@
+"""TensorFlow's operations in the common ones: what the steps of a recurrent layer are made of.
+
+An operation that is not here, or is used in a way that has no equivalent, becomes one of another domain, which nothing looks into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from rnnconvert.containers.graph_def import Node
+from rnnconvert.containers.tensor_bundle import TYPES
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.graph_def import PASSING
+from rnnconvert.graphs.program.lowering import INTEGER, Block, Rule
+
+DOMAIN = "tensorflow"
+_SAME = {
+    **dict.fromkeys(PASSING, "Identity"),
+    "Sigmoid": "Sigmoid", "Tanh": "Tanh", "Relu": "Relu", "Elu": "Elu", "Selu": "Selu", "Softsign": "Softsign",
+    "Softplus": "Softplus", "Exp": "Exp", "Neg": "Neg", "Abs": "Abs", "Sqrt": "Sqrt", "Reciprocal": "Reciprocal",
+    "Inv": "Reciprocal", "LogicalNot": "Not", "Add": "Add", "AddV2": "Add", "Sub": "Sub", "Mul": "Mul", "RealDiv": "Div",
+    "Maximum": "Max", "Minimum": "Min", "Less": "Less", "LessEqual": "LessOrEqual", "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual", "Equal": "Equal", "LogicalAnd": "And", "LogicalOr": "Or", "Pow": "Pow", "AddN": "Sum",
+    "SelectV2": "Where", "Reshape": "Reshape", "Range": "Range",
+}  # fmt: skip
+"""Operations that are a common one with the same inputs."""
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+
+
+class Step(Rule):
+    """One operation that is to become common ones.
+
+    stored  gives the stored numbers that an input is, or None
+    """
+
+    def __init__(
+        self, block: Block, node: Node, inputs: Sequence[str], outputs: Sequence[str], stored: Callable[[int], Array | None]
+    ) -> None:  # fmt: skip
+        super().__init__(block, inputs, outputs, node.name)
+        self.node, self._stored = node, stored
+
+    def numbers(self, index: int) -> Array | None:
+        return self._stored(index)
+
+    def write(self) -> None:
+        """Add what computes it."""
+        kind = self.node.op
+        if kind in _SAME:
+            self.add(_SAME[kind], self.inputs[:1] if kind in PASSING else self.inputs)
+        elif kind not in _RULES or not _RULES[kind](self):
+            self.block.add(kind, self.inputs, self.outputs, self.label, DOMAIN)
+
+    def option(self, name: str, default: int = 0) -> int:
+        """Return a number that the operation states."""
+        return int(self.node.number(name, default))
+
+    def cast(self) -> bool:
+        """Write a change of the element type."""
+        to = TYPES.get(self.option("DstT"))
+        return to is not None and self.add("Cast", self.inputs[:1], to=to)
+
+    def size(self) -> bool:
+        """Write how many elements a list has: it is its elements as one tensor."""
+        whole, first = self.block.add("Shape", self.inputs[1:2]), self.block.constant(np.array(0, np.int64))
+        return self.add("Cast", [self.block.add("Gather", [whole, first])], to=INTEGER)
+
+    def gather(self) -> bool:
+        """Write elements at places along an axis."""
+        axis = self.axis(2) if len(self.inputs) > 2 else 0
+        return not self.option("batch_dims") and self.with_axis("Gather", self.inputs[:2], axis)
+
+    def sum(self) -> bool:
+        """Write a sum along axes."""
+        axes = self.integers(1)
+        return axes is not None and self.add("ReduceSum", self.inputs[:1], axes=axes, keepdims=self.option("keep_dims"))
+
+    def select(self) -> bool:
+        """Write a choice by truths, one for each number or one for each row."""
+        wide = self.block.add("Reshape", [self.inputs[0], self.block.constant(np.array([0, -1], np.int64))])
+        return self.add("Where", [wide, *self.inputs[1:3]])
+
+
+def _squeeze(step: Step) -> bool:
+    axes = step.node.integers("squeeze_dims")
+    return step.add("Squeeze", step.inputs[:1], **({"axes": axes} if axes else {}))
+
+
+_RULES: Mapping[str, Callable[[Step], bool]] = {
+    "BiasAdd": lambda step: step.node.text("data_format") in ("", "NHWC") and step.add("Add", step.inputs),
+    "MatMul": lambda step: step.product(bool(step.option("transpose_a")), bool(step.option("transpose_b"))),
+    "Cast": Step.cast,
+    "Split": lambda step: step.with_axis("Split", step.inputs[1:2], step.axis(0)),
+    "SplitV": lambda step: step.split(step.integers(1), step.axis(2)),
+    "ConcatV2": lambda step: step.with_axis("Concat", step.inputs[:-1], step.axis(len(step.inputs) - 1)),
+    "Pack": lambda step: step.stack(step.option("axis")),
+    "Unpack": lambda step: step.unstack(step.option("axis")),
+    "Transpose": lambda step: step.transpose(step.integers(1)),
+    "ExpandDims": lambda step: step.unsqueeze(step.axis(1)),
+    "Squeeze": _squeeze,
+    "Shape": lambda step: step.shape(TYPES.get(step.option("out_type", 3), INTEGER)),
+    "Fill": Step.fill,
+    "ZerosLike": lambda step: step.option("T", 1) == 1 and step.filled_like(0),
+    "OnesLike": lambda step: step.option("T", 1) == 1 and step.filled_like(1),
+    **dict.fromkeys(("Gather", "GatherV2"), Step.gather),
+    "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
+    "ReverseV2": lambda step: step.flip(step.integers(1)),
+    "ClipByValue": lambda step: step.add("Clip", step.inputs[:3]),
+    "Relu6": lambda step: step.add("Clip", step.inputs[:1], min=0.0, max=6.0),
+    "LeakyRelu": lambda step: step.add("LeakyRelu", step.inputs[:1], alpha=step.node.number("alpha", 0.2)),
+    "Any": lambda step: step.truths("ReduceMax", step.integers(1), step.option("keep_dims")),
+    "All": lambda step: step.truths("ReduceMin", step.integers(1), step.option("keep_dims")),
+    "NotEqual": Step.differs,
+    "Select": Step.select,
+    "Tile": Step.tile,
+    "Sum": Step.sum,
+    "Square": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
+    "TensorArraySizeV3": Step.size,
+    "StridedSlice": lambda step: step.cut([step.option(name) for name in _MASKS]),
+}

@@ -1,0 +1,295 @@
+"""The kit for writing a framework's graph in the common operations: what frameworks spell differently and mean alike.
+
+Each of `Rule`'s methods writes one operator and returns whether it could; where it could not, the room writes an operation of its
+own domain, which nothing looks into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.operations import Body, Declared, Operation, Stored
+
+OPSET = 12
+"""The version of the common operations that is written: axes and bounds are attributes."""
+END, BEGIN = 2**31 - 1, -(2**31)
+"""Ends of a range that stand for the end of any axis, and for its beginning where the steps go back."""
+INTEGER, WIDE, TRUTH = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.bool_)
+
+
+class Block:
+    """A graph in the making.
+
+    prefix   what the names of its own values begin with
+    arrays   numbers by the names of values, for all graphs of the program together
+    """
+
+    def __init__(self, prefix: str, arrays: dict[str, Array]) -> None:
+        self.prefix, self.arrays = prefix, arrays
+        self.nodes: list[Operation] = []
+        self._stored: list[str] = []
+        self._count = 0
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[str],
+        outputs: int | Sequence[str] = 1,
+        name: str = "",
+        domain: str = "",
+        **attributes: Any,
+    ) -> str:
+        """Add an operation; return its first output."""
+        if isinstance(outputs, int):
+            self._count += 1
+            outputs = [f"{self.prefix}made_{self._count}:{number}" for number in range(outputs)]
+        self.nodes.append(Operation(kind, list(inputs), list(outputs), name, domain, attributes))
+        return outputs[0]
+
+    def constant(self, array: Array, name: str = "") -> str:
+        """Add stored numbers."""
+        if not name:
+            self._count += 1
+            name = f"{self.prefix}stored_{self._count}"
+        if name not in self.arrays:
+            self.arrays[name] = array
+            self._stored.append(name)
+        return name
+
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """Its stored numbers by name."""
+        return {name: Stored.of(self.arrays[name], name) for name in self._stored}
+
+
+def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]:
+    """Return the operations by which some values are computed, in their order."""
+    wanted = set(values)
+    kept = []
+    for node in reversed(nodes):
+        if wanted & set(node.outputs):
+            kept.append(node)
+            wanted |= node.reads
+    return kept[::-1]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What a loop hands from step to step.
+
+    first   its first value
+    dtype   its element type
+    inside  what the steps call it
+    after   what a step gives for it
+    final   the value that the loop leaves; "" if nothing reads it
+    """
+
+    first: str
+    dtype: np.dtype[Any]
+    inside: str
+    after: str
+    final: str
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop on its way.
+
+    name       what the file calls it
+    begins     the value that decides whether it runs at all
+    goes_on    the value of a step that decides whether another one follows
+    states     its variables
+    single     lists of one element, which each step replaces: `after` is the element
+    collected  what each step puts into a list at a place of its own, and the value that the whole list is
+    """
+
+    name: str
+    begins: str
+    goes_on: str
+    states: Sequence[Variable]
+    single: Sequence[Variable]
+    collected: Sequence[tuple[str, str]]
+
+    def write(self, outer: Block, steps: Block) -> None:
+        """Add the loop to a graph.
+
+        steps  the graph of one step
+        """
+        variables = [*self.states, *self.single]
+        ends = [self.goes_on, *(one.after for one in variables), *(value for value, _ in self.collected)]
+        declared = [
+            Declared(f"{steps.prefix}iteration", WIDE, []),
+            Declared(f"{steps.prefix}going", TRUTH, []),
+            *(Declared(one.inside, one.dtype) for one in variables),
+        ]
+        inputs = [one.name for one in declared]
+        body = Body(needed(steps.nodes, ends), inputs, ends, steps.stored, declared)
+        nothing = outer.constant(np.zeros((), np.float32)) if self.single else ""
+        firsts = [*(one.first for one in self.states), *(nothing for _ in self.single)]
+        lasts = [one.final and f"{one.final}/last" for one in self.single]
+        outputs = [*(one.final for one in self.states), *lasts, *(final for _, final in self.collected)]
+        outer.nodes.append(Operation("Loop", ["", self.begins, *firsts], outputs, self.name, bodies=[("body", body)]))
+        for one, last in zip(self.single, lasts, strict=True):
+            if last:
+                outer.add("Unsqueeze", [last], [one.final], axes=[0])
+
+
+class Rule:
+    """One operator of a framework, and the graph that it is written into.
+
+    inputs   the values that it reads
+    outputs  names of the values that it gives
+    label    what the file calls it
+    """
+
+    def __init__(self, block: Block, inputs: Sequence[str], outputs: Sequence[str], label: str) -> None:
+        self.block, self.inputs, self.outputs, self.label = block, inputs, outputs, label
+
+    def numbers(self, index: int) -> Array | None:
+        """Return the stored numbers that an input is, or None."""
+        raise NotImplementedError
+
+    def integers(self, index: int) -> list[int] | None:
+        """Return an input that is stored whole numbers."""
+        numbers = self.numbers(index)
+        if numbers is None or numbers.dtype.kind not in "iu":
+            return None
+        return [int(number) for number in numbers.reshape(-1)]
+
+    def axis(self, index: int) -> int | None:
+        """Return an input that is one stored whole number."""
+        numbers = self.integers(index)
+        return numbers[0] if numbers is not None and len(numbers) == 1 else None
+
+    def add(self, kind: str, inputs: Sequence[str], **attributes: Any) -> bool:
+        """Write one common operation."""
+        self.block.add(kind, inputs, self.outputs, self.label, **attributes)
+        return True
+
+    def with_axis(self, kind: str, inputs: Sequence[str], axis: int | None) -> bool:
+        """Write an operation along an axis, if that is known."""
+        return axis is not None and self.add(kind, inputs, axis=axis)
+
+    def product(self, turn_left: bool, turn_right: bool) -> bool:
+        """Write a product of two matrices, either of them turned first."""
+        turns = (turn_left, turn_right)
+        factors = [
+            self.block.add("Transpose", [value], perm=[1, 0]) if turn else value
+            for value, turn in zip(self.inputs, turns, strict=False)
+        ]
+        return self.add("MatMul", factors)
+
+    def split(self, sizes: Sequence[int] | None, axis: int | None) -> bool:
+        """Write parts of these lengths along an axis, of which one may be -1."""
+        if sizes is None or axis is None or sizes.count(-1) > 1 or len(sizes) != len(self.outputs):
+            return False
+        if -1 not in sizes:
+            return self.add("Split", self.inputs[:1], axis=axis, split=list(sizes))
+        rest = sizes.index(-1)
+        for number, name in enumerate(self.outputs):  # those behind the one of any length are counted from the end
+            start = sum(sizes[:number]) if number <= rest else -sum(sizes[number:])
+            end = sum(sizes[: number + 1]) if number < rest else -sum(sizes[number + 1 :]) or END
+            self.block.add("Slice", self.inputs[:1], [name], axes=[axis], starts=[start], ends=[end])
+        return True
+
+    def stack(self, axis: int) -> bool:
+        """Write values side by side along an axis of their own."""
+        parts = [self.block.add("Unsqueeze", [value], axes=[axis]) for value in self.inputs]
+        return axis >= 0 and self.add("Concat", parts, axis=axis)
+
+    def unstack(self, axis: int) -> bool:
+        """Write the elements along an axis."""
+        for number, name in enumerate(self.outputs):
+            index = self.block.constant(np.array(number, np.int64))
+            self.block.add("Gather", [self.inputs[0], index], [name], axis=axis)
+        return True
+
+    def transpose(self, order: Sequence[int] | None) -> bool:
+        """Write axes in another order."""
+        return order is not None and self.add("Transpose", self.inputs[:1], perm=list(order))
+
+    def unsqueeze(self, axis: int | None) -> bool:
+        """Write a further axis of length 1."""
+        return axis is not None and self.add("Unsqueeze", self.inputs[:1], axes=[axis])
+
+    def shape(self, dtype: np.dtype[Any]) -> bool:
+        """Write the lengths of a value's axes."""
+        if dtype == WIDE:
+            return self.add("Shape", self.inputs[:1])
+        return self.add("Cast", [self.block.add("Shape", self.inputs[:1])], to=dtype)
+
+    def fill(self) -> bool:
+        """Write one stored number, the second input, in a shape, the first."""
+        value = self.numbers(1)
+        if value is None or value.size != 1:
+            return False
+        wide = self.block.add("Cast", self.inputs[:1], to=WIDE)
+        return self.add("ConstantOfShape", [wide], value=Stored.of(np.array(value).reshape(1)))
+
+    def filled_like(self, level: float) -> bool:
+        """Write one number in the shape of a value."""
+        shape = self.block.add("Shape", self.inputs[:1])
+        return self.add("ConstantOfShape", [shape], value=Stored.of(np.array([level], np.float32)))
+
+    def tile(self) -> bool:
+        """Write a value several times along its axes."""
+        return self.add("Tile", [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
+
+    def flip(self, axes: Sequence[int] | None) -> bool:
+        """Write a value turned around along one axis."""
+        if axes is None or len(axes) != 1:
+            return False
+        return self.add("Slice", self.inputs[:1], starts=[-1], ends=[BEGIN], axes=list(axes), steps=[-1])
+
+    def differs(self) -> bool:
+        """Write where two values are not equal."""
+        return self.add("Not", [self.block.add("Equal", self.inputs[:2])])
+
+    def truths(self, kind: str, axes: Sequence[int] | None, keep: int) -> bool:
+        """Write whether one of the truths along some axes holds ("ReduceMax"), or all of them ("ReduceMin")."""
+        if axes is None:
+            return False
+        numbers = self.block.add("Cast", self.inputs[:1], to=INTEGER)
+        return self.add("Cast", [self.block.add(kind, [numbers], axes=list(axes), keepdims=keep)], to=TRUTH)
+
+    def cut(self, masks: Sequence[int]) -> bool:
+        """Write ranges and single elements of axes, whose bounds and steps are the stored inputs 1 to 3.
+
+        masks  bits for each range: whether its begin and its end are left open, whether it stands for all axes that are not named,
+               whether it is a new axis, and whether it is one element, whose axis disappears
+        """
+        begin, end, steps = (self.integers(index) for index in (1, 2, 3))
+        open_begin, open_end, others, new, single = masks
+        if begin is None or end is None or steps is None or others or new or not len(begin) == len(end) == len(steps):
+            return False
+        starts, ends, axes, gone = [], [], [], []
+        for axis, (low, high, step) in enumerate(zip(begin, end, steps, strict=True)):
+            first, last = open_begin >> axis & 1, open_end >> axis & 1
+            if single >> axis & 1:
+                gone.append(axis)
+                high = low + 1 if low != -1 else END
+            elif first and last and step == 1:
+                continue
+            else:
+                low = (0 if step > 0 else -1) if first else low
+                high = (END if step > 0 else BEGIN) if last else high
+            starts.append(low)
+            ends.append(high)
+            axes.append(axis)
+        if gone == axes and len(axes) == 1:
+            index = self.block.constant(np.array(starts[0], np.int64))
+            return self.add("Gather", [self.inputs[0], index], axis=axes[0])
+        if not axes:
+            return self.add("Identity", self.inputs[:1])
+        attributes: dict[str, Any] = {"starts": starts, "ends": ends, "axes": axes}
+        counts = [steps[axis] for axis in axes]
+        if set(counts) != {1}:
+            attributes["steps"] = counts
+        if not gone:
+            return self.add("Slice", self.inputs[:1], **attributes)
+        return self.add("Squeeze", [self.block.add("Slice", self.inputs[:1], **attributes)], axes=gone)
