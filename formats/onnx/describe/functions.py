@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.onnx.describe.model import FLOATS, Op, Reading, Rule, counted
-from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.scaffolding.building import Tensor, written
 from rnnconvert.scaffolding.sizes import Size, product
 
@@ -182,7 +181,7 @@ def _clip(r: Reading, op: Op) -> Tensor:
 
 def _cast(r: Reading, op: Op) -> Tensor:
     x = op[0]
-    kind = DTYPES.get(int(op.values["to"])) if op.kind == "Cast" else np.dtype(op[1].dtype)
+    kind = op.values["to"] if op.kind == "Cast" else np.dtype(op[1].dtype)
     if kind is None or kind.name not in (*FLOATS, "int32", "int64", "bool", "uint8", "int8"):
         raise r.build.refuse(
             f"a Cast to {'text' if kind is None else kind.name}",

@@ -149,7 +149,7 @@ def _epsilon(r: Reading, found: GraphLayer) -> float:
 
 def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     node, attributes = found.nodes[0], found.scope.attributes(found.nodes[0])
-    if number(attributes, "training_mode", 0) or any(node.output[1:]) or not number(attributes, "spatial", 1):
+    if number(attributes, "training_mode", 0) or any(node.outputs[1:]) or not number(attributes, "spatial", 1):
         raise r.build.refuse(
             "a BatchNormalization in training, or of every place by itself",
             "it is written as it runs on what it has learned",
@@ -165,7 +165,7 @@ def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
 def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
     def rule(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
         sizes = _shape(found, "scale")
-        if any(found.nodes[0].output[1:]) or x.dims[-len(sizes) :] != sizes:
+        if any(found.nodes[0].outputs[1:]) or x.dims[-len(sizes) :] != sizes:
             raise r.build.refuse(
                 f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it"
             )

@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
-from rnnconvert.formats.onnx.node import label_of
-from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.formats.onnx.whole_model.nodes import ONNX, GraphLayer, Uses
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import Work
 from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
+from rnnconvert.recognition.computed import label_of
 from rnnconvert.scaffolding.building import Builder, Tensor
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
@@ -83,19 +82,19 @@ class Op:
     """
 
     scope: Scope
-    node: onnx.NodeProto
+    node: Operation
     inputs: tuple[Tensor | None, ...]
     values: Mapping[str, Any]
 
     @property
     def kind(self) -> str:
         """Its operator."""
-        return str(self.node.op_type)
+        return self.node.kind
 
     @property
     def opset(self) -> int:
         """The version of ONNX's operators that it is of."""
-        return self.scope.opsets.get("", self.scope.opsets.get("ai.onnx", 1))
+        return self.scope.opset
 
     def __getitem__(self, index: int) -> Tensor:
         """Return an input that must be there. Raises IndexError if it is not."""
@@ -110,7 +109,7 @@ class Op:
 
     def has(self, index: int) -> bool:
         """Return whether it gives an output."""
-        return index < len(self.node.output) and bool(self.node.output[index])
+        return index < len(self.node.outputs) and bool(self.node.outputs[index])
 
 
 Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
@@ -128,30 +127,30 @@ class Reading:
         self.work = work
         self.build = Builder(Described(name))
         self.names: dict[str, tuple[str, ...]] = {}
-        self._values: dict[tuple[int, str], Tensor] = {}
-        self._uses: dict[int, Uses] = {}
-        self._bodies: list[Scope] = []
+        self._values: dict[tuple[Scope, str], Tensor] = {}
+        self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
         self._layer_names = layer_names([unit for unit in units if not unit.alias])
         self._stored = {where.key(own): name for name, (where, own) in work.values.items()}
         self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.found.uses}
-        self._within = {id(node) for one in work.read.computed.values() for node in one.nodes}
-        self._homes = {id(home.node): name for name, home in work.read.homes.items()}
-        self._layers: dict[int, tuple[str, GraphLayer]] = {}
+        self._within = {node for one in work.read.computed.values() for node in one.nodes}
+        self._homes = {home.node: name for name, home in work.read.homes.items()}
+        self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
         for name, found in work.found.items():
-            self._layers[id(found.nodes[-1])] = name, found
-            self._within.update(id(node) for node in found.nodes[:-1])
+            self._layers[found.nodes[-1]] = name, found
+            self._within.update(found.nodes[:-1])
 
     # The graph
 
     def whole(self) -> Description:
         """Return the description of the main graph."""
         main = self.work.read.scopes[0]
-        for value in main.graph.input:
-            if main.constant(value.name) is None:
-                self._values[id(main), value.name] = self._input(value)
+        declared = {value.name: value for value in reversed(main.body.declared)}
+        for name in main.body.inputs:
+            if main.constant(name) is None:
+                self._values[main, name] = self._input(declared[name])
         self.walk(main)
-        ends = [self.tensor(main, value.name) for value in main.graph.output]
+        ends = [self.tensor(main, name) for name in main.body.outputs]
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         read = {id(value) for value in scope.inputs}
@@ -160,113 +159,113 @@ class Reading:
         prune(scope)
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
-    def _input(self, value: onnx.ValueInfoProto) -> Tensor:
-        kind = value.type.tensor_type
+    def _input(self, value: Declared) -> Tensor:
         self.build.place = f"the input {value.name!r}"
-        dtype = DTYPES.get(kind.elem_type)
-        if not value.type.HasField("tensor_type") or dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
+        dtype = value.dtype
+        if dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
             raise self.build.refuse(
                 "an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here"
             )
-        if not kind.HasField("shape"):
+        if value.dims is None:
             raise self.build.refuse(
                 "an input without a stated number of axes", "its operators mean nothing without one"
             )
         dims: list[Dim] = []
-        for number, axis in enumerate(kind.shape.dim):
-            fixed = axis.HasField("dim_value") and axis.dim_value > 0
-            dims.append(axis.dim_value if fixed else open_size(axis.dim_param or f"{value.name}, axis {number}"))
-            if _WORD.fullmatch(axis.dim_param):
-                self.build.words[axis.dim_param] = axis.dim_param
+        for number, axis in enumerate(value.dims):
+            if isinstance(axis, int) and axis > 0:
+                dims.append(axis)
+                continue
+            word = axis if isinstance(axis, str) else ""
+            dims.append(open_size(word or f"{value.name}, axis {number}"))
+            if _WORD.fullmatch(word):
+                self.build.words[word] = word
         return self.build.input(value.name, tuple(dims), dtype.name)
 
     def uses(self, scope: Scope) -> Uses:
         """Return which nodes of a graph read each value."""
-        if id(scope) not in self._uses:
-            self._uses[id(scope)] = Uses(scope)
-            self._bodies.append(scope)
-        return self._uses[id(scope)]
+        if scope not in self._uses:
+            self._uses[scope] = Uses(scope)
+        return self._uses[scope]
 
     def walk(self, scope: Scope) -> None:
         """Read the nodes of a graph in their order."""
         for node in scope.nodes:
-            if id(node) in self._within or all(not name or scope.constant(name) is not None for name in node.output):
+            if node in self._within or all(not name or scope.constant(name) is not None for name in node.outputs):
                 continue
             self._node(scope, node)
 
-    def _node(self, scope: Scope, node: onnx.NodeProto) -> None:
-        self.build.place = f"{label_of(scope, node)} ({node.op_type})"
+    def _node(self, scope: Scope, node: Operation) -> None:
+        self.build.place = f"{label_of(scope, node)} ({node.kind})"
         try:
             made = self._made(scope, node)
         except RnnConvertError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
             raise self.build.refuse(
-                f"a node {node.op_type} as it stands", f"it is not used as its operator asks: {error}"
+                f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}"
             ) from None
-        for name, tensor in zip(node.output, made, strict=False):
+        for name, tensor in zip(node.outputs, made, strict=False):
             if name and tensor is not None:
-                self._values[id(scope), name] = tensor
+                self._values[scope, name] = tensor
 
-    def _made(self, scope: Scope, node: onnx.NodeProto) -> Sequence[Tensor | None]:
+    def _made(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
         from rnnconvert.formats.onnx.describe.operators import RULES
         from rnnconvert.formats.onnx.describe.recurrent import recurrent
 
-        if id(node) in self._layers:
-            name, found = self._layers[id(node)]
+        if node in self._layers:
+            name, found = self._layers[node]
             return [layer(self, self._of(name), found, self.tensor(scope, found.data))]
         if scope.calls(node):
             called = scope.call(node)
             self.walk(called)
-            return [self.tensor(called, name) for name in called.graph.output]
-        if node.op_type == "If" and node.domain in ONNX:
+            return [self.tensor(called, name) for name in called.body.outputs]
+        if node.kind == "If" and not node.domain:
             return self._branch(scope, node)
-        if id(node) in self._homes and node.op_type in ("LSTM", "GRU", "RNN"):
+        if node in self._homes and node.kind in ("LSTM", "GRU", "RNN"):
             layout = scope.attributes(node).get("layout")
-            op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout.i})
-            return recurrent(self, op, self._of(self._homes[id(node)]))
+            op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
+            return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
         if (
-            node.op_type in (*_COUNTED, *_FUNCTIONS)
-            and node.domain in ONNX
+            node.kind in (*_COUNTED, *_FUNCTIONS)
+            and not node.domain
             and (counted := self._count(op)) is not None
         ):
             return counted
-        rule = RULES.get(node.op_type) if node.domain in ONNX else None
+        rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
-            where = f" of the domain {node.domain!r}" if node.domain not in ONNX else ""
+            where = f" of the domain {node.domain!r}" if node.domain else ""
             raise self.build.refuse(
-                f"the operator {node.op_type}{where}", f"the known ones are {', '.join(sorted(RULES))}"
+                f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}"
             )
         made = rule(self, op)
         return made if isinstance(made, list) else [made]
 
-    def op(self, scope: Scope, node: onnx.NodeProto) -> Op:
+    def op(self, scope: Scope, node: Operation) -> Op:
         """Return a node with what it reads. Raises RefusedError for an attribute that no operator here has."""
         values = self.attributes(scope, node)
         return Op(scope, node, self._read_by(scope, node), values)
 
-    def _read_by(self, scope: Scope, node: onnx.NodeProto) -> tuple[Tensor | None, ...]:
+    def _read_by(self, scope: Scope, node: Operation) -> tuple[Tensor | None, ...]:
         # A recurrent node's weights are its layer's: what they are made of is nobody else's.
-        weights = (1, 2, 3, 7) if id(node) in self._homes else ()
+        weights = (1, 2, 3, 7) if node in self._homes else ()
         return tuple(
             self.tensor(scope, name) if name and number not in weights else None
-            for number, name in enumerate(node.input)
+            for number, name in enumerate(node.inputs)
         )
 
-    def _branch(self, scope: Scope, node: onnx.NodeProto) -> Sequence[Tensor | None]:
+    def _branch(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         """Return what the branch of an If gives that is always taken."""
-        condition = self.tensor(scope, node.input[0]).numbers
+        condition = self.tensor(scope, node.inputs[0]).numbers
         if condition is None:
             raise self.build.refuse(
                 "a condition that a run decides", "both branches of an If would be a model of their own"
             )
         word = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
         inner = next(one for one in scope.inner(node, 0) if one.path.endswith(f".{word}"))
-        self._bodies.append(inner)
         self.walk(inner)
-        return [self.tensor(inner, value.name) for value in inner.graph.output]
+        return [self.tensor(inner, name) for name in inner.body.outputs]
 
     def _of(self, name: str) -> Unit:
         """Return a layer of the file, for several calls of one the first."""
@@ -281,7 +280,7 @@ class Reading:
     def tensor(self, scope: Scope, name: str) -> Tensor:
         """Return a value. Raises RefusedError for one that nothing gives."""
         where, own = scope.resolve(name)
-        key = id(where), own
+        key = where, own
         if key not in self._values and where is self.work.read.scopes[0] and own in self._computed:
             from rnnconvert.formats.onnx.describe.recurrent import computed
 
@@ -307,24 +306,24 @@ class Reading:
         if (
             numbers.size > _INLINE
             and produced is not None
-            and produced[0].op_type != "Constant"
+            and produced[0].kind != "Constant"
             and len(set(numbers.flat)) > 1
         ):
             self._node(scope, produced[0])
-            if (id(scope), name) in self._values:
-                return self._values[id(scope), name]
+            if (scope, name) in self._values:
+                return self._values[scope, name]
         return Tensor(numbers.shape, dtype, name, numbers=numbers)
 
     def give(self, scope: Scope, name: str, tensor: Tensor) -> None:
         """Note what a value is."""
-        self._values[id(scope), name] = tensor
+        self._values[scope, name] = tensor
 
-    def attributes(self, scope: Scope, node: onnx.NodeProto) -> Mapping[str, Any]:
+    def attributes(self, scope: Scope, node: Operation) -> Mapping[str, Any]:
         """Return a node's attributes. Raises RefusedError for graphs among them."""
         values = scope.values(node)
         if values is None:
             raise self.build.refuse(
-                f"a node {node.op_type} with a graph or a list of tensors in it", "no line is known for it"
+                f"a node {node.kind} with a graph or a list of tensors in it", "no line is known for it"
             )
         return values
 
@@ -367,7 +366,7 @@ class Reading:
         if op.kind not in _COUNTED:
             return None
         plain = [None if one is None else one.astype(object) for one in held]
-        folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.output), op.opset, op.scope.charge))
+        folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
         if folded is None:
             raise self.build.refuse("lengths that are computed in another way", "no line is known for it")
         return [counted(one, first.dtype) for one in folded]

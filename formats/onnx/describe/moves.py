@@ -102,7 +102,7 @@ def _concat(r: Reading, op: Op) -> Tensor:
 
 def _split(r: Reading, op: Op) -> list[Tensor | None]:
     x, axis = op[0], axis_of(op, op[0], 0)
-    count, whole = len(op.node.output), x.dims[axis]
+    count, whole = len(op.node.outputs), x.dims[axis]
     sizes = r.integers(op, "split", 1)
     if sizes is None:
         if not isinstance(whole, int):

@@ -44,7 +44,7 @@ def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
 
 
 def _is_read(r: Reading, op: Op, number: int) -> bool:
-    return r.uses(op.scope).any(op.node.output[number])
+    return r.uses(op.scope).any(op.node.outputs[number])
 
 
 def _check(r: Reading, direction: Direction) -> None:

@@ -100,8 +100,8 @@ class Work:
                 first = seen.get(_what(unit))
                 unit = unit.replace(name=unique(unit.name, taken))
                 taken.add(unit.name)
-                if id(node) in plain:
-                    self.found[unit.name] = plain[id(node)]
+                if node in plain:
+                    self.found[unit.name] = plain[node]
                 if first is not None:
                     twice = True  # a layer that is called twice is one, with two names
                     units.append(unit.replace(alias=first))
