@@ -238,3 +238,16 @@ def test_what_is_written_passes_ruff_and_imports_its_framework_alone(tmp_path: P
     code = "import sys; sys.modules['rnnconvert'] = None; import written; written.main()"
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "(2, 7, 5)"
+
+
+def test_a_layer_for_each_step_is_time_distributed(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers, start = keras.layers, keras.Input((6, 5, 3))
+    x = layers.TimeDistributed(layers.Conv1D(4, 2, activation="relu"))(start)
+    model = keras.Model(start, layers.GRU(3)(layers.TimeDistributed(layers.Flatten())(x)))
+    fill(model, 3)
+    model.save(tmp_path / "model.keras")
+    assert (
+        "TimeDistributed(layers.Flatten()" in rc.scaffold(tmp_path / "model.keras", "keras", tmp_path / "model.py").text
+    )
+    check_equal(model, tmp_path / "model.keras", tmp_path / "model.py", "keras")

@@ -181,14 +181,7 @@ class Module(ABC):
             self.release(node)
             if not text:
                 continue
-            end = next(
-                (
-                    node
-                    for node, first in ((n, self._joined.get(id(n))) for n in nodes[number + 1 :])
-                    if first is nodes[number]
-                ),
-                node,
-            )
+            end = ([node] + [other for other in nodes[number + 1 :] if self._joined.get(id(other)) is node])[-1]
             following = next((n for n in nodes[number + 1 :] if id(n) not in self._joined), None)
             inline = following is not None and self.takes(following) and following.inputs == end.outputs
             if (
