@@ -63,9 +63,10 @@ def _attacks(kept: Figures) -> list[str]:
     for run in kept["writes"]:
         writing.update(run["runs"])
         problems += run["problems"]
+    most = max(run["kinds"] for run in kept["writes"])
     lines += [
         "",
-        f"**Writing**: {sum(writing.values()):,} attacks over {len(writes.targets())} kinds of files, {len(problems)} problems.",
+        f"**Writing**: {sum(writing.values()):,} attacks over {most} kinds of files, {len(problems)} problems.",
         "",
         "| attack: what was found after it | times |",
         "|---|---|",

@@ -364,7 +364,8 @@ def main(words: Sequence[str] | None = None) -> int:
     print(f"{sum(found.values())} runs, {len(problems)} problems")
     if given.figures is not None:
         given.figures.write_text(json.dumps({
-            "seed": seed, "problems": problems, "runs": {f"{what}: {end}": number for (what, end), number in sorted(found.items())},
+            "seed": seed, "kinds": len(given.kinds), "problems": problems,
+            "runs": {f"{what}: {end}": number for (what, end), number in sorted(found.items())},
         }, indent=1))  # fmt: skip
     return 1 if problems else 0
 

@@ -139,7 +139,7 @@ def _full(graph: Graph, key: Key) -> Any:
 
 
 def _filled(operator: Operator) -> Array | None:
-    """Return the number that an operator spreads, or its numbers; their shape matters to nobody here. None for what are no numbers."""
+    """Return the number that an operator spreads, or its numbers; their shape matters to nobody here. None for anything else."""
     listed = next((operator.lists[key] for key in _LISTED if key in operator.lists), None)
     value = operator.attributes.get("value", operator.attributes.get("str_value", 0)) if listed is None else listed
     try:
