@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rnnconvert.cli.convert import Wish
-from rnnconvert.cli.terminal import complain, emit, format_option, put, say, setting, styled, watching
+from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put, say, setting, styled, watching
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UsageError
 
@@ -78,7 +78,7 @@ class BatchOptions(NamedTuple):
     metavar="URL",
     help="Run on a cluster: dask://HOST:PORT, ray://... or spark://...",
 )
-@click.option("--journal", type=click.Path(path_type=Path), help="File that records progress; by default, in FOLDER.")
+@click.option("--journal", type=FilePath(path_type=Path), help="File that records progress; by default, in FOLDER.")
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it is equal to its source.")
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
 @click.option(
@@ -86,7 +86,7 @@ class BatchOptions(NamedTuple):
 )
 @setting
 @click.option("--force", is_flag=True, help="Replace files that exist before the first run.")
-@click.option("--report", type=click.Path(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
+@click.option("--report", type=FilePath(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome of each file as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @in_one(BatchOptions)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import as_document, complain, emit, put, put_lines, say, styled, watching
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, put, put_lines, say, styled, watching
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import RnnConvertError, unwritable
 
@@ -58,10 +58,10 @@ class CheckOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, type=FilePath(path_type=Path))
 @click.option(
     "--config",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     default=Path("rnnconvert.toml"),
     show_default=True,
     help="The file that lists the pairs.",
@@ -69,13 +69,13 @@ class CheckOptions(NamedTuple):
 @click.option(
     "--reports",
     "folder",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Folder for the reports: .json, .xml, .md and .html.",
 )
 @click.option(
     "--sarif",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=FilePath(path_type=Path),
     help="Write what is not equal as SARIF, for code scanning.",
 )
 @proving

@@ -12,6 +12,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import (
+    FilePath,
     as_document,
     complain,
     emit,
@@ -41,7 +42,6 @@ Examples:
   rnnconvert convert model.safetensors model.keras --dtype float16 --dry-run
   rnnconvert convert model.h5 proved.onnx --verify --report proof.html
   rnnconvert convert model.h5 stream.onnx --stateful
-  rnnconvert convert model.keras model.onnx --whole --verify
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
@@ -77,11 +77,11 @@ class ConvertOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=FilePath(allow_dash=True))
 @click.option(
     "--out-dir",
     metavar="FOLDER",
-    type=click.Path(),
+    type=FilePath(),
     help="Write each SOURCE into this folder, under its own name.",
 )
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
@@ -106,11 +106,7 @@ class ConvertOptions(NamedTuple):
     help="float16, bfloat16, float32 or float64; by default, SOURCE's.",
 )
 @click.option("--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs.")
-@click.option(
-    "--whole",
-    is_flag=True,
-    help="Write the whole Keras model, not only its recurrent layers, as ONNX.",
-)
+@click.option("--whole", is_flag=True, hidden=True)
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
 @click.option(
     "--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none."
@@ -139,7 +135,7 @@ class ConvertOptions(NamedTuple):
     metavar="FILE",
     help="With --verify: write a report (.html, .md, .json, or .xml for JUnit). Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary for machines, on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 @click.option("-v", "--verbose", is_flag=True, help="Show how the source was recognised, too.")
 @in_one(ConvertOptions)
@@ -246,7 +242,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         return tell(summary, source, target, asked.quiet, asked.verbose)
 
 
-_WITH_WHOLE = (
+_OF_EXPORT = {
     "paths",
     "whole",
     "verified",
@@ -257,29 +253,22 @@ _WITH_WHOLE = (
     "quiet",
     "assume_defaults",
     "verbose",
-)
-"""What --whole goes with."""
+}
+"""What the old --whole went with."""
 
 
 def _whole(asked: ConvertOptions) -> None:
-    """Write a whole model."""
-    others = [value for name, value in asked._asdict().items() if name not in _WITH_WHOLE]
+    """Do what `export` does, under its old spelling."""
+    others = [value for name, value in asked._asdict().items() if name not in _OF_EXPORT]
     if any(others) or len(asked.paths) != 2 or STREAM in asked.paths:
-        raise UsageError(
-            "--whole takes one SOURCE and one TARGET, and of the options only --verify, --force, --dry-run, --sync, --json and -q"
-        )
-    _check_proof(asked)
-    from rnnconvert.formats.keras.export.files import export_model
+        raise UsageError("--whole is now a command of its own: rnnconvert export MODEL TARGET.onnx")
+    say(f"warning: --whole is now a command of its own: rnnconvert export {shlex.join(asked.paths)}", asked.quiet)
+    from rnnconvert.cli.room_commands import offered, run
 
     source, target = asked.paths
+    switches = {"force": asked.force, "dry_run": asked.dry_run, "verify": asked.verified}
     with _synced(asked.sync):
-        done = export_model(source, target, force=asked.force, dry_run=asked.dry_run, verify=asked.verified)
-        if asked.as_json:
-            emit(done.as_dict())
-            return
-        say(f"{'would write' if asked.dry_run else 'wrote'} {target}", asked.quiet)
-        for line in done.lines():
-            say(line, asked.quiet)
+        run(offered()["export"], source, target, asked.as_json, asked.quiet, **switches)
 
 
 def _synced(sync: bool) -> AbstractContextManager[None]:
@@ -378,7 +367,7 @@ def _make(folder: str) -> None:
 
 
 def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
-    """Write the reports, and return the verdict for machines."""
+    """Write the reports, and return the verdict as JSON has it."""
     for path in paths:
         report.write(path)
     verdict = {**report.conclusion.as_dict(), "summary": report.document["summary"], "exit_code": report.exit_code}
@@ -386,7 +375,7 @@ def _verdict(report: Report, paths: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _document(summary: Summary) -> dict[str, Any]:
-    """Return what was done for machines."""
+    """Return what was done, as JSON has it."""
     from dataclasses import asdict
 
     from rnnconvert.models.others import others

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from rnnconvert.cli.terminal import whole_numbers
+from rnnconvert.cli.terminal import FilePath, whole_numbers
 from rnnconvert.cli.two_files import tell, two_files
 from rnnconvert.cli.values import in_one
 
@@ -48,7 +48,7 @@ class DiagnoseOptions(NamedTuple):
     "--io",
     "sample",
     metavar="SAMPLE.npz",
-    type=click.Path(),
+    type=FilePath(),
     help="In place of B: an input of a layer and its output, as arrays x and y, optionally h_0, c_0, h_n, c_n, lengths.",
 )
 @click.option(

@@ -56,7 +56,7 @@ def _entry(executor: Any) -> dict[str, Any]:
     }
 
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print what was done for machines, on stdout.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @executors.command()

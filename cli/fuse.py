@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, say, watching
+from rnnconvert.cli.terminal import FilePath, emit, say, watching
 
 _EPILOG = """\b
 Examples:
@@ -19,9 +19,9 @@ printed. If nothing can be replaced, nothing is written (exit code 4).
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("model", type=click.Path())
+@click.argument("model", type=FilePath())
 @click.option(
-    "-o", "--output", "target", required=True, type=click.Path(), metavar="FAST.onnx", help="The model to write."
+    "-o", "--output", "target", required=True, type=FilePath(), metavar="FAST.onnx", help="The model to write."
 )
 @click.option("--force", is_flag=True, help="Replace FAST.onnx if it exists.")
 @click.option("--dry-run", is_flag=True, help="Recognize and prove; write nothing.")

@@ -9,7 +9,7 @@ import click
 
 from rnnconvert.cli.convert import tell
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import emit, finish, format_option, put, say, watching
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say, watching
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.verbosity import is_quiet
 
@@ -43,20 +43,20 @@ class IdentifyOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("weights", type=click.Path(allow_dash=True))
+@click.argument("weights", type=FilePath(allow_dash=True))
 @click.option(
     "--io",
     "sample",
     metavar="SAMPLE.npz",
-    type=click.Path(),
+    type=FilePath(),
     help="An input of the layer and its output: arrays x and y, optionally h_0, c_0, h_n, c_n, lengths (or input, output, "
     "hidden ...).",
 )
-@click.option("-o", "--output", type=click.Path(), metavar="FILE.toml", help="Save the layout found, for --layout.")
+@click.option("-o", "--output", type=FilePath(), metavar="FILE.toml", help="Save the layout found, for --layout.")
 @click.option(
     "--convert",
     "target",
-    type=click.Path(),
+    type=FilePath(),
     metavar="TARGET",
     help="Write the layer found, and prove it on the sample.",
 )

@@ -10,6 +10,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import (
+    FilePath,
     as_document,
     complain,
     emit,
@@ -60,7 +61,7 @@ def _formats(word: str) -> list[str]:
 
 
 @click.command(cls=_Inspect, epilog=_EPILOG)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(allow_dash=True))
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=FilePath(allow_dash=True))
 @format_option("--from", "format", "Format of PATH; by default, its content decides.")
 @setting
 @click.option(

@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,10 +25,12 @@ from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError
 
+if TYPE_CHECKING:
+    from rnnconvert.core.room_command import RoomCommand
+
 _EPILOG = """\b
 Options     --version, --debug (where an error comes from), -h or --help
-Examples    rnnconvert convert model.h5 model.onnx --verify
-            rnnconvert convert --help
+Example     rnnconvert convert model.h5 model.onnx --verify
 Exit codes  0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
 """
 
@@ -51,8 +53,6 @@ _SECTIONS = {
     "Whole models": {
         "transplant": _Place("transplant.transplant", "Fill your own model from another framework's file"),
         "scaffold": _Place("scaffold.scaffold", "Write PyTorch code for a Keras model"),
-        "upgrade": _Place("upgrade.upgrade", "Rewrite an old Keras model for Keras 3"),
-        "fuse": _Place("fuse.fuse", "Turn the loops of an ONNX model into fast nodes"),
     },
     "Proof": {
         "verify": _Place("verify.verify", "Prove that two models compute the same"),
@@ -61,7 +61,8 @@ _SECTIONS = {
         "check": _Place("check.check", "Verify all pairs of rnnconvert.toml, as CI does"),
     },
 }
-"""The commands that people need, by what they are for."""
+"""The commands that people need, by what they are for; those that rooms offer follow in _OFFERED_IN."""
+_OFFERED_IN = "Whole models"
 _PLUMBING = {
     "map": "map.map_layers",
     "run": "verify.run",
@@ -74,6 +75,13 @@ _PLUMBING = {
 _COMMANDS = {name: place.function for section in _SECTIONS.values() for name, place in section.items()} | _PLUMBING
 
 
+def _offered() -> dict[str, RoomCommand]:
+    """Return the commands that rooms offer, by name."""
+    from rnnconvert.cli.room_commands import offered  # every room is looked at: of no use to a command of the table
+
+    return offered()
+
+
 class _Group(click.Group):
     """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
     object on stdout.
@@ -83,15 +91,17 @@ class _Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands; none is imported."""
-        return sorted(_COMMANDS)
+        return sorted([*_COMMANDS, *_offered()])
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what the commands do, by what they are for, on one screen of 24 lines; none is imported."""
-        title_width, width = max(map(len, _SECTIONS)), max(map(len, _COMMANDS))
+        sections = {title: {name: place.what for name, place in places.items()} for title, places in _SECTIONS.items()}
+        sections[_OFFERED_IN] |= {name: offer.what for name, offer in _offered().items()}
+        title_width, width = max(map(len, _SECTIONS)), max(map(len, self.list_commands(ctx)))
         formatter.write_paragraph()
-        for title, places in _SECTIONS.items():
-            for number, (name, place) in enumerate(places.items()):
-                formatter.write(f"{'' if number else title:{title_width}}  {name:{width}}  {place.what}\n")
+        for title, listed in sections.items():
+            for number, (name, what) in enumerate(listed.items()):
+                formatter.write(f"{'' if number else title:{title_width}}  {name:{width}}  {what}\n")
         formatter.write(f"{'Also':{title_width}}  {', '.join(_PLUMBING)}\n")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -100,19 +110,23 @@ class _Group(click.Group):
             module, _, function = _COMMANDS[cmd_name].partition(".")
             command = getattr(importlib.import_module(f"rnnconvert.cli.{module}"), function)
             self.add_command(with_switches(command), cmd_name)
+        elif cmd_name not in self.commands and cmd_name in _offered():
+            from rnnconvert.cli.room_commands import command as command_of
+
+            self.add_command(with_switches(command_of(_offered()[cmd_name])), cmd_name)
         return self.commands.get(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is meant. Raises click.UsageError for any other word, with the command most like it."""
-        if args[0] not in _COMMANDS:
+        if args[0] not in _COMMANDS and args[0] not in _offered():
             if os.path.exists(args[0]):  # noqa: PTH110  # pathlib takes longer to import than this command line may
                 hint = f"To see what the file holds: rnnconvert inspect {args[0]}"
             else:
                 import difflib  # of no use to a command that exists
 
-                near = difflib.get_close_matches(args[0], _COMMANDS, 1)
+                near = difflib.get_close_matches(args[0], self.list_commands(ctx), 1)
                 hint = f"Did you mean {near[0]!r}?" if near else "rnnconvert --help lists the commands."
             ctx.fail(f"No such command {args[0]!r}. {hint}")
         return super().resolve_command(ctx, args)

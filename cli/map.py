@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import emit, format_option, put_lines, say, setting, watching
+from rnnconvert.cli.terminal import FilePath, emit, format_option, put_lines, say, setting, watching
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -34,9 +34,9 @@ class MapOptions(NamedTuple):
 
 
 @click.command("map", epilog=_EPILOG)
-@click.argument("source", type=click.Path(allow_dash=True))
-@click.argument("target", type=click.Path(allow_dash=True))
-@click.option("-o", "--output", type=click.Path(), help="Write the mapping to this file.")
+@click.argument("source", type=FilePath(allow_dash=True))
+@click.argument("target", type=FilePath(allow_dash=True))
+@click.option("-o", "--output", type=FilePath(), help="Write the mapping to this file.")
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
 @format_option("--to", "target_format", "Format of TARGET; by default, its content decides.")
 @setting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rnnconvert.cli.terminal import emit, put_lines, say, styled
+from rnnconvert.cli.terminal import FilePath, emit, put_lines, say, styled
 
 _EPILOG = """\b
 Examples:
@@ -16,9 +16,9 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("document", type=click.Path(), required=False)
+@click.argument("document", type=FilePath(), required=False)
 @click.option(
-    "-o", "--output", "outputs", multiple=True, metavar="FILE", type=click.Path(),
+    "-o", "--output", "outputs", multiple=True, metavar="FILE", type=FilePath(),
     help="File to write: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
 )  # fmt: skip
 @click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of reports.")

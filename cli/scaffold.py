@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import click
 
-from rnnconvert.cli.terminal import emit, put_lines, say
+from rnnconvert.cli.terminal import FilePath, emit, put_lines, say
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -36,16 +36,16 @@ class ScaffoldOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", type=click.Path())
+@click.argument("source", type=FilePath())
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="The framework to write for.")
-@click.option("-o", "--output", type=click.Path(), metavar="MODEL.py", help="The file to write; stdout by default.")
+@click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option(
     "--config",
-    type=click.Path(),
+    type=FilePath(),
     metavar="FILE.json",
     help="If SOURCE has weights alone: its model, as model.to_json wrote it.",
 )
-@click.option("--weights", type=click.Path(), metavar="MODEL.pt", help="Also write the weights.")
+@click.option("--weights", type=FilePath(), metavar="MODEL.pt", help="Also write the weights.")
 @click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

@@ -142,7 +142,7 @@ def _words(line: str) -> Iterator[str]:
 
 
 def emit(document: Any) -> None:
-    """Print a document for machines, on stdout."""
+    """Print a document as JSON, on stdout."""
     text = errors.shown(json_of(document, indent=2, default=str))
     click.echo(text)
 
@@ -172,7 +172,7 @@ _FIELDS = (
 
 
 def as_document(error: RnnConvertError) -> dict[str, Any]:
-    """Return an error for machines."""
+    """Return an error as JSON has it."""
     more = {key: getattr(error, key) for key in _FIELDS if getattr(error, key, "")}
     return {"kind": error.kind, "message": str(error), "exit_code": error.exit_code, **more}
 
@@ -275,6 +275,13 @@ def watching(quiet: bool) -> Iterator[Callable[..., None]]:
         watch.close()
 
 
+class FilePath(click.Path):
+    """A path. Whether it can be read shows when it is opened, as does whether it exists: click's own check is an error of usage."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(readable=False, **options)
+
+
 # What the commands share --------------------------------------------------------------------------------
 
 
@@ -298,17 +305,18 @@ _set = click.option(
 
 
 _config = click.option(
-    "--config", metavar="FILE", type=click.Path(), expose_value=False, callback=_keep_config, is_eager=True,
+    "--config", metavar="FILE", type=FilePath(), expose_value=False, callback=_keep_config, is_eager=True,
     help="For a file of weights alone: its model, as model.to_json wrote it, or the file of the whole model.",
 )  # fmt: skip
 
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
     if paths:
+        from rnnconvert.containers.addresses import local
         from rnnconvert.language.layout_file import add_layouts
 
         for path in paths:
-            add_layouts(path)
+            add_layouts(local(path))
 
 
 own_layouts = click.option(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import click
 
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
-from rnnconvert.cli.terminal import emit, format_option, say, setting, styled, watching
+from rnnconvert.cli.terminal import FilePath, emit, format_option, say, setting, styled, watching
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UsageError
 
@@ -48,12 +48,12 @@ class TransplantOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", type=click.Path(allow_dash=True))
-@click.option("--into", "target", type=click.Path(), required=True, help="The model whose weights are replaced.")
+@click.argument("source", type=FilePath(allow_dash=True))
+@click.option("--into", "target", type=FilePath(), required=True, help="The model whose weights are replaced.")
 @click.option(
-    "-o", "--output", type=click.Path(allow_dash=True), required=True, help="The file to write, like the target."
+    "-o", "--output", type=FilePath(allow_dash=True), required=True, help="The file to write, like the target."
 )
-@click.option("--mapping", type=click.Path(), help="What fills what: a file that rnnconvert map wrote.")
+@click.option("--mapping", type=FilePath(), help="What fills what: a file that rnnconvert map wrote.")
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
 @format_option("--to", "target_format", "Format of the target; by default, its content decides.")
 @setting
@@ -70,7 +70,7 @@ class TransplantOptions(NamedTuple):
 @click.option(
     "--verify",
     "inputs",
-    type=click.Path(),
+    type=FilePath(),
     metavar="INPUTS.npy",
     help="Run both models on these inputs (several: .npz), and keep the output only if they agree.",
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rnnconvert.cli import completion
-from rnnconvert.cli.terminal import emit, format_option, put, say, setting, styled
+from rnnconvert.cli.terminal import FilePath, emit, format_option, put, say, setting, styled
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
 
     second  whether it needs the second one
     """
-    arguments = (click.argument("a", type=click.Path()), click.argument("b", type=click.Path(), required=second))
+    arguments = (click.argument("a", type=FilePath()), click.argument("b", type=FilePath(), required=second))
 
     def added(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed((*arguments, *_OPTIONS)):

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import click
 
-from rnnconvert.cli.terminal import emit, say
-from rnnconvert.cli.values import in_one
+from rnnconvert.cli.terminal import FilePath, emit, say
 
 _EPILOG = """\b
 Examples:
@@ -21,25 +18,12 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 """
 
 
-class UpgradeOptions(NamedTuple):
-    """What the command is given, by its options and arguments."""
-
-    old: str
-    new: str
-    config: str | None
-    verify: bool
-    force: bool
-    dry_run: bool
-    as_json: bool
-    quiet: bool
-
-
 @click.command(epilog=_EPILOG)
-@click.argument("old", type=click.Path())
-@click.argument("new", type=click.Path())
+@click.argument("old", type=FilePath())
+@click.argument("new", type=FilePath())
 @click.option(
     "--config",
-    type=click.Path(),
+    type=FilePath(),
     metavar="FILE.json",
     help="If OLD has weights alone: its model, as model.to_json wrote it.",
 )
@@ -48,17 +32,16 @@ class UpgradeOptions(NamedTuple):
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-@in_one(UpgradeOptions)
-def upgrade(asked: UpgradeOptions) -> None:
+def upgrade(
+    old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool
+) -> None:
     """Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
     from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 
-    done = upgrade_file(
-        asked.old, asked.new, config=asked.config, force=asked.force, dry_run=asked.dry_run, verify=asked.verify
-    )
-    if asked.as_json:
+    done = upgrade_file(old, new, config=config, force=force, dry_run=dry_run, verify=verify)
+    if as_json:
         emit(done.as_dict())
         return
-    say(f"{'would write' if asked.dry_run else 'wrote'} {asked.new}", asked.quiet)
+    say(f"{'would write' if dry_run else 'wrote'} {new}", quiet)
     for line in done.lines():
-        say(line, asked.quiet)
+        say(line, quiet)

@@ -12,7 +12,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.proofs import annotate, proving
-from rnnconvert.cli.terminal import emit, finish, format_option, say, setting, watching, whole_numbers
+from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, say, setting, watching, whole_numbers
 from rnnconvert.cli.values import in_one
 from rnnconvert.core.errors import UnreadableError, UsageError
 
@@ -136,7 +136,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 
 
 @click.command(epilog=_RUN)
-@click.argument("model", type=click.Path())
+@click.argument("model", type=FilePath())
 @_shared
 @format_option("--from", "format_a", "Format of MODEL; by default, its content decides.")
 @click.option(
@@ -227,8 +227,8 @@ class VerifyOptions(NamedTuple):
 
 
 @click.command(epilog=_VERIFY)
-@click.argument("a", type=click.Path())
-@click.argument("b", type=click.Path(), required=False)
+@click.argument("a", type=FilePath())
+@click.argument("b", type=FilePath(), required=False)
 @_shared
 @click.option(
     "--pair",

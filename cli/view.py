@@ -9,7 +9,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import format_option, say, setting
+from rnnconvert.cli.terminal import FilePath, format_option, say, setting
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -39,12 +39,12 @@ class ViewOptions(NamedTuple):
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("path", metavar="FILE", type=click.Path(allow_dash=True))
-@click.argument("other", metavar="[OTHER]", required=False, type=click.Path())
+@click.argument("path", metavar="FILE", type=FilePath(allow_dash=True))
+@click.argument("other", metavar="[OTHER]", required=False, type=FilePath())
 @click.option(
     "-o",
     "--output",
-    type=click.Path(),
+    type=FilePath(),
     metavar="PAGE",
     help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf.",
 )

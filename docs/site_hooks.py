@@ -14,7 +14,8 @@ from mkdocs.exceptions import PluginError
 ROOT = Path(__file__).resolve().parent.parent
 REPOSITORY = "https://github.com/rnnconvert/rnnconvert"
 REFERENCE = 0.2
-"""How much a hit counts in the search that is in a page of a folder: what was written for readers comes first."""
+"""How much a hit counts in the search that is in a page of a folder, or in one of TABLES: what explains comes first."""
+TABLES = {"compared.md"}
 _UPWARD = re.compile(r"\]\((?P<path>\.\./[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -34,7 +35,7 @@ def on_config(config: Any, **_: Any) -> Any:
 
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Return a page with links to GitHub in place of those that leave docs/. Raises PluginError for a file that is missing."""
-    if "/" in page.file.src_path:
+    if "/" in page.file.src_path or page.file.src_path in TABLES:
         page.meta.setdefault("search", {"boost": REFERENCE})
 
     def outside(found: re.Match[str]) -> str:

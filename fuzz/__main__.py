@@ -6,6 +6,7 @@ import argparse
 import collections
 import gc
 import json
+import math
 import mmap
 import os
 import random
@@ -25,6 +26,8 @@ from fuzz.seeds import Seed
 from rnnconvert.containers.apart import copy_process
 
 _TICKS = struct.Struct("<QQd")
+WAITING = 20
+"""So many times longer than it may work an execution may wait: on a busy machine for the processor."""
 
 
 class Runner:
@@ -42,9 +45,9 @@ class Runner:
         self.executions = 0
         self.slowest = 0.0
 
-    def run(self, deadline: float, seed: int, share: int = 20000) -> None:
-        while time.monotonic() < deadline:
-            self._child(deadline, seed, share)
+    def run(self, deadline: float, seed: int, most: float = math.inf, share: int = 20000) -> None:
+        while time.monotonic() < deadline and self.executions < most:
+            self._child(deadline, seed, int(min(share, most - self.executions)))
             seed += 1
 
     def _child(self, deadline: float, seed: int, share: int) -> None:
@@ -60,15 +63,17 @@ class Runner:
                 (self._folder / "broken.txt").write_text(traceback.format_exc())
                 os._exit(70)
             os._exit(0)
-        seen, since = 0, time.monotonic()
+        seen, since, spent = 0, time.monotonic(), 0.0
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 break
             done, *_ = _TICKS.unpack(self._ticks[:])
             if done != seen:
-                seen, since = done, time.monotonic()
-            elif time.monotonic() - since > 4 * self._limits.seconds + 20:
+                seen, since, spent = done, time.monotonic(), _processor_time(child)
+            elif (
+                max(_processor_time(child) - spent, (time.monotonic() - since) / WAITING) > 4 * self._limits.seconds + 5
+            ):
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.05)
         done, at, slowest = _TICKS.unpack(self._ticks[:])
@@ -148,6 +153,15 @@ class Runner:
                 lines.write(json.dumps([kind, end, "", "", "", count]) + "\n")
 
 
+def _processor_time(child: int) -> float:
+    """Return the seconds of processor time that a child has taken; 0 where the system does not say."""
+    try:
+        taken = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+    except OSError:
+        return 0.0
+    return sum(map(int, taken)) / os.sysconf("SC_CLK_TCK")
+
+
 def _copied(case: Path, kept: Path, kind: str, finding: Finding) -> None:
     where = "".join(letter if letter.isalnum() else "-" for letter in f"{kind}-{finding.what}-{finding.where}")[:100]
     for number in range(3):
@@ -161,6 +175,7 @@ def _copied(case: Path, kept: Path, kind: str, finding: Finding) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60, help="how long")
+    parser.add_argument("--executions", type=float, default=math.inf, help="at most so many")
     parser.add_argument("--kinds", nargs="*", default=[], help="only these kinds; --list lists them")
     parser.add_argument(
         "--no-corpus", action="store_true", help="leave out the folder of real files beside the repository"
@@ -195,7 +210,7 @@ def main(words: Sequence[str] | None = None) -> int:
         runner = Runner(found, Limits(given.limit, given.memory << 20), folder, given.keep)
         print(f"{len(found)} seeds of {len({seed.kind for seed in found})} kinds, --seed {first}", flush=True)
         start = time.monotonic()
-        runner.run(start + given.seconds, first)
+        runner.run(start + given.seconds, first, given.executions)
         taken = time.monotonic() - start
     ends: collections.Counter[str] = collections.Counter()
     for (_, end), count in runner.ends.items():

@@ -65,7 +65,7 @@ def _attacks(kept: Figures) -> list[str]:
         problems += run["problems"]
     lines += [
         "",
-        f"**Writing**: {sum(writing.values()):,} attacks over {len(writes.TARGETS)} kinds of files, {len(problems)} problems.",
+        f"**Writing**: {sum(writing.values()):,} attacks over {len(writes.targets())} kinds of files, {len(problems)} problems.",
         "",
         "| attack: what was found after it | times |",
         "|---|---|",

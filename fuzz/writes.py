@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import functools
 import io
 import json
 import os
@@ -19,10 +20,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,20 +31,62 @@ import rnnconvert as rc
 from rnnconvert.containers import temporary
 from rnnconvert.containers.apart import copy_process
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.files.adapter import adapters
+from rnnconvert.files.targets import files_of
+from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests.stacks import PLAIN, random_stack
 
-TARGETS: dict[str, tuple[str, str, list[str]]] = {
-    "safetensors": ("m.safetensors", "pytorch", []), "torch": ("m.pt", "pytorch", []), "onnx": ("m.onnx", "onnx", []),
-    "onnx external": ("m.onnx", "onnx", ["external_data=true"]), "keras": ("m.keras", "keras", []), "h5": ("m.weights.h5", "keras", []),
-    "npz": ("m.npz", "haiku", []), "msgpack": ("m.msgpack", "flax", []), "mxnet": ("m.params", "mxnet", []),
-    "paddle": ("m.pdparams", "paddle", []), "torch7": ("m.t7", "torch7", []), "equinox": ("m.eqx", "equinox", []),
-    "tensorflow1": ("m.ckpt.index", "tensorflow1", []), "cudnn": ("m.bin", "cudnn", []),
-}  # fmt: skip
-"""What is written, by a name: the file, its format, settings."""
+class Target(NamedTuple):
+    """What is written.
 
-NOTICED = ("tensorflow1", "cudnn")
-"""Two files with fixed names: a kill between their renamings leaves two that a reader tells apart by a checksum, and refuses."""
+    file      its name
+    format    its format
+    settings  those of its writer
+    """
+
+    file: str
+    format: str
+    settings: tuple[str, ...] = ()
+
+
+@functools.cache
+def targets() -> dict[str, Target]:
+    """Return every format and ending that holds the layer which is written, and from which it is read without a question, by a name."""
+    tried = {f"{card.name} {end}": Target(f"m{end}", card.name) for card in registry.cards().values() for end in card.written}
+    tried["onnx external"] = Target("m.onnx", "onnx", ("external_data=true",))
+    return {name: target for name, target in tried.items() if _is_written(target)}
+
+
+def _is_written(target: Target) -> bool:
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / target.file
+        try:
+            rc.save(checkpoint(1), path, target.format, settings=list(target.settings))
+            is_read = len(rc.load(path, target.format).layers) == 1
+        except RnnConvertError:
+            return False
+        return is_read and path.is_file()  # a folder is never replaced
+
+
+def several(names: Iterable[str]) -> list[str]:
+    """Return those of some targets that are several files; found by writing them."""
+    found = []
+    for name in names:
+        with tempfile.TemporaryDirectory() as place:
+            write(name, Path(place), 1)
+            found += [name] if len(contents(Path(place))) > 1 else []
+    return found
+
+
+def is_noticed(name: str) -> bool:
+    """Return whether a target has files of fixed names beside it.
+
+    A kill between their renamings leaves two that a reader tells apart by a checksum, and refuses.
+    """
+    file, format, _ = targets()[name]
+    return len(files_of(adapters()[format], Path(file))) > 1
+
 
 FAULTS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES, "EDQUOT": errno.EDQUOT}
 CALLS = ("open", "replace", "unlink", "link", "fchmod", "fchown", "fsync")
@@ -124,13 +167,13 @@ def checkpoint(seed: int) -> rc.Checkpoint:
 
 
 def write(name: str, folder: Path, seed: int) -> None:
-    file, format, settings = TARGETS[name]
-    rc.save(checkpoint(seed), folder / file, format, force=True, settings=settings)
+    file, format, settings = targets()[name]
+    rc.save(checkpoint(seed), folder / file, format, force=True, settings=list(settings))
 
 
 def numbers(name: str, folder: Path) -> bytes | None:
     """Return the numbers that a reader finds, or None where it refuses the file."""
-    file, format, _ = TARGETS[name]
+    file, format, _ = targets()[name]
     try:
         (found,) = rc.load(folder / file, format).layers.values()
     except UnreadableError:
@@ -231,7 +274,7 @@ def after(name: str, folder: Path) -> str:
         if found is None
         else "WRONG"
     )
-    if state == "WRONG" or (state == "refused" and name not in NOTICED):
+    if state == "WRONG" or (state == "refused" and not is_noticed(name)):
         raise Problem(f"{name}: {state}, {sorted(contents(folder))}")
     temporary._swept.clear()
     write(name, folder, 3)
@@ -279,7 +322,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call"
     )
-    parser.add_argument("--kinds", nargs="*", default=list(TARGETS), help="only these kinds")
+    parser.add_argument("--kinds", nargs="*", default=list(targets()), help="only these kinds")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")
     given = parser.parse_args(words)

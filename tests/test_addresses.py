@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import io
 import os
 import shutil
+import sys
+import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -162,6 +166,59 @@ def test_without_fsspec_the_error_says_how_to_install_it(server: Server, monkeyp
     monkeypatch.setattr(asking.importlib, "import_module", absent)
     with pytest.raises(rc.MissingPackageError, match="fsspec is not installed"):
         rc.load(server.url("encoder.keras"))
+
+
+def test_a_host_that_cannot_be_reached_is_not_called_a_missing_file(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_PAUSES", ())
+    for url in ("http://127.0.0.1:9/encoder.keras", "http://absent.invalid/encoder.keras"):
+        with pytest.raises(rc.UnreadableError, match=r"the store says: Client\w*Error: Cannot connect to host"):
+            rc.load(url)
+    with pytest.raises(rc.UnreadableError, match="the store says: FileNotFoundError"):
+        rc.load(server.url("absent.keras"))
+
+
+def test_a_hubs_files_are_kept_by_their_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hugging Face's file system, of which this is the part that is asked, tells no tag and no time, but the blob of a file."""
+    content = {"org/model/encoder.keras": (ROOT / "examples" / "encoder.keras").read_bytes()}
+    opened: list[str] = []
+
+    class Hub(fsspec.AbstractFileSystem):  # type: ignore[misc]
+        protocol = "hf"
+
+        def info(self, path: str, **options: Any) -> dict[str, Any]:
+            path = self._strip_protocol(path)
+            if path not in content:
+                raise FileNotFoundError(path)
+            blob = hashlib.sha1(content[path]).hexdigest()
+            return {"name": path, "type": "file", "size": len(content[path]), "blob_id": blob, "last_commit": None}
+
+        def _open(self, path: str, *arguments: Any, **options: Any) -> io.BytesIO:
+            opened.append(path)
+            return io.BytesIO(content[path])
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules["fsspec.registry"]._registry, "hf", Hub)
+    url = "hf://org/model/encoder.keras"
+    assert rc.load(url).layers["encoder"] is not None and list(rc.load(url).layers) == ["encoder", "summary"]
+    assert len(opened) == 1
+    content["org/model/encoder.keras"] = (ROOT / "examples" / "decoder.keras").read_bytes()
+    assert list(rc.load(url).layers) == ["decoder"] and len(opened) == 2
+    with pytest.raises(rc.UnreadableError, match=r"hf://org/model/absent\.onnx: the store says: FileNotFoundError"):
+        rc.load("hf://org/model/absent.onnx")
+
+
+def test_the_model_of_weights_may_be_behind_a_url(server: Server) -> None:
+    with zipfile.ZipFile(ROOT / "examples" / "encoder.keras") as archive:
+        server.files["alone.weights.h5"] = archive.read("model.weights.h5")
+        server.files["model.json"] = archive.read("config.json")
+    words = ["convert", server.url("alone.weights.h5"), "out.onnx", "--config", server.url("model.json"), "--strict"]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    words[-2] = server.url("absent.json")
+    done = CliRunner().invoke(main, [*words, "--force"])
+    assert done.exit_code == 3 and f"error: {server.url('absent.json')}: " in done.output, done.output
 
 
 @pytest.mark.parametrize(

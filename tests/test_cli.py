@@ -495,6 +495,17 @@ def test_a_mistyped_command_is_guessed(word: str, hint: str) -> None:
     assert result.exit_code == 2 and hint in result.stderr
 
 
+def test_a_file_that_may_not_be_read_is_no_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root may open it, so here the system only says that it may not: click would end with 2 for that."""
+    path = tmp_path / "secret.pt"
+    path.write_bytes(b"not a model")
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    for words in (["inspect"], ["diff", path], ["upgrade", tmp_path / "new.keras"], ["report"]):
+        command, *others = words
+        result = call(command, path, *others)
+        assert result.exit_code == 3, result.output
+
+
 def test_formats_lists_what_can_be_read_and_written() -> None:
     text = call("formats").stdout
     places = [text.index(f"\n{one}") for one in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]

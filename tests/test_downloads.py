@@ -16,7 +16,7 @@ from tests.test_onnx_states import CELLS, form_of
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d" * 32 + b"\nsize 12345\n"
 LEFT = {
-    "a pointer of Git LFS to a file of 12,345 bytes": POINTER,
+    "a Git LFS pointer to a file of 12,345 bytes": POINTER,
     "a web page": b"\n<!DOCTYPE html>\n<html><head><title>404</title></head></html>",
     "'Entry not found'": b"Entry not found",
     "Repository not found": b'{"error": "Repository not found"}',
@@ -42,5 +42,5 @@ def test_it_is_named_in_the_place_of_a_second_file(tmp_path: Path) -> None:
     stack = random_stack(form_of("gru"), 3, np.float32, CELLS["gru"])
     rc.save(Checkpoint("", "canonical", {"layer": stack}), tmp_path / "model.xml")
     (tmp_path / "model.bin").write_bytes(POINTER)
-    with pytest.raises(UnreadableError, match=r"model\.bin: it is a pointer of Git LFS"):
+    with pytest.raises(UnreadableError, match=r"model\.bin: it is a Git LFS pointer"):
         rc.load(tmp_path / "model.xml")

@@ -57,6 +57,18 @@ PHRASES = {
     r"\btakes nothing with it\b": "'is retried'",
     r"\bstrongest colour\b": "'scale'",
     r"\bso it is for those\b": "'use it only if'",
+    r"\blikeliest\b": "'most likely'",
+    r"\bbears? the\b": "'is named after'",
+    r"\b(as many|so many) as there are\b": "'one per'",
+    r"\bfor machines\b": "'as JSON'",
+    r"\bwhatever becomes of\b": "'each is checked'",
+    r"\bwith a \w+ a line\b": "'with one ... per line'",
+    r"\bone (class|layer|file|model) a (class|layer|file|model)\b": "'one ... per ...'",
+    r"\b(is|are|be) met(?! by| with)\b": "'occurs', 'is found'",
+    r"\bis said, too\b": "'also says'",
+    r"\bbut for this\b": "'except'",
+    r"\bother numbers, all\b": "'differ slightly'",
+    r"\bof one training\b": "'from the same training step'",
 }
 """Phrases that read as translated, as expressions, and what to write instead."""
 
@@ -120,6 +132,9 @@ def test_pages_are_plain_english() -> None:
         "no format {name!r}; there are {names}",
         "the arrays do not go together",
         "the function of a plain RNN; tanh if not said",
+        "The functions bear the layers' names.",
+        "a manifest is a .txt with a source a line",
+        "`--json` prints the report for machines",
     ],
 )
 def test_a_translated_phrase_is_found_in_code_and_on_a_page(text: str) -> None:

@@ -57,22 +57,18 @@ TURNED = ("out.param",)
 SILENT = ("out.safetensors", "out.ckpt.index")
 
 
-@pytest.mark.drawn(4)
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("out.onnx", ["--set", "external_data=true"]),
-        ("out.onnx", ["--set", "external_data=true", "--verify", "--on", "onnxruntime-cpu"]),
-        ("out.bin", []),
-        ("out.safetensors", ["--to", "pytorch"]),
-        ("out.keras", []),
-        ("out.ckpt.index", ["--to", "tensorflow1"]),
-        ("out.xml", []),
-        ("out.param", []),
-        ("out.json", ["--to", "tfjs"]),
-    ],
-    ids=["onnx", "onnx-verify", "cudnn", "safetensors", "keras", "tensorflow1", "openvino", "ncnn", "tfjs"],
-)
+COMMANDS = {
+    "onnx": ("out.onnx", ["--set", "external_data=true"]),
+    "onnx-verify": ("out.onnx", ["--set", "external_data=true", "--verify", "--on", "onnxruntime-cpu"]),
+    "cudnn": ("out.bin", []), "safetensors": ("out.safetensors", ["--to", "pytorch"]), "keras": ("out.keras", []),
+    "tensorflow1": ("out.ckpt.index", ["--to", "tensorflow1"]), "openvino": ("out.xml", []), "ncnn": ("out.param", []),
+    "tfjs": ("out.json", ["--to", "tfjs"]),
+}  # fmt: skip
+"""Targets and options, by words for them: each format of several files has one (tests/test_targets.py)."""
+
+
+@pytest.mark.drawn(3)
+@pytest.mark.parametrize(("name", "options"), COMMANDS.values(), ids=COMMANDS)
 def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str], tmp_path: Path) -> None:
     for word, function in (("old", TANH), ("new", TANH if name in TURNED else RELU)):
         stack = random_stack(Sizes("rnn", 30, 24), len(word), np.float32, Cell("rnn", activation=function))

@@ -37,7 +37,7 @@ MISTAKES = {
     f"verify {A} {B}": (2, "cannot tell what corresponds to 'encoder'", "--pair encoder=decoder"),
     f"diff {A} absent.onnx": (3, "absent.onnx: No such file", ""),
     f"diff {A}": (2, "Missing argument 'B'", "rnnconvert diff --help"),
-    "inspect pointer.onnx": (3, "a pointer of Git LFS", "git lfs pull"),
+    "inspect pointer.onnx": (3, "a Git LFS pointer", "git lfs pull"),
     "inspect page.pt": (3, "it is a web page", "Download the file itself"),
     "inspect empty.h5": (3, "the file is empty", "Save or fetch it again"),
     "inspect cut.keras": (3, "cut off or damaged", "fetch it again"),

@@ -244,7 +244,7 @@ def test_junit_names_the_pair(files: Path) -> None:
     assert [one.tag for one in verdict.iter("failure")] == ["failure"]
     assert suite.attrib["name"].startswith("right.pt = wrong.safetensors: ")
     assert all(case.attrib["classname"].startswith("right.pt = wrong.safetensors: ") for case in suite.iter("testcase"))
-    told = [failure.text for failure in suite.iter("failure") if failure.text and "What it looks like" in failure.text]
+    told = [failure.text for failure in suite.iter("failure") if failure.text and "Symptoms" in failure.text]
     assert 0 < len(told) <= 2 < sum(1 for _ in suite.iter("failure"))
 
 

@@ -41,6 +41,23 @@ ARRAYS = (Tensor("W", "input"), Tensor("U", "recurrent"), Tensor("b", "input_bia
 LSTM = Layout("acme.lstm", "lstm", "o g f i", ARRAYS, "acme/lstm.py", "acme.LSTM", holds=Holds(("input",), layers=False, directions=1))
 '''
 
+COMMANDS = """
+from rnnconvert.core.room_command import RoomCommand
+
+COMMANDS = (RoomCommand("acme-shrink", "Shrink a model of Acme", "Shrink MODEL.", ("rnnconvert acme-shrink a.npz b.npz",), "Acme's.",
+                        "rnnconvert.formats.acme.shrink.shrink", "MODEL", "SMALL"),)
+"""
+
+SHRINK = """
+class Shrunk:
+    def lines(self):
+        return ["half of it"]
+
+def shrink(source, target, force, dry_run):
+    open(target, "wb").close()
+    return Shrunk()
+"""
+
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -51,6 +68,8 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pyproject.toml").write_text(PROJECT, encoding="utf-8")
     (room / "__init__.py").write_text('FILES = {"acme": {"kinds": "npz", "endings": ".npz"}}\n', encoding="utf-8")
     (room / "layouts.py").write_text(ROOM, encoding="utf-8")
+    (room / "commands.py").write_text(COMMANDS, encoding="utf-8")
+    (room / "shrink.py").write_text(SHRINK, encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     for words in (
         ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", "."],
@@ -87,6 +106,13 @@ def test_a_room_from_another_distribution_converts_both_ways(elsewhere: Path, tm
     done = rnnconvert(*words, elsewhere=elsewhere)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "c.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+
+
+def test_a_room_from_another_distribution_offers_a_command(elsewhere: Path, tmp_path: Path) -> None:
+    assert "acme-shrink  Shrink a model of Acme" in rnnconvert("--help", elsewhere=elsewhere).stdout
+    done = rnnconvert("acme-shrink", "a.npz", tmp_path / "b.npz", elsewhere=elsewhere)
+    assert done.returncode == 0 and "half of it" in done.stderr, done.stderr
+    assert (tmp_path / "b.npz").exists()
 
 
 def test_without_the_distribution_its_format_is_unknown(tmp_path: Path) -> None:

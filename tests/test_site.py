@@ -10,8 +10,11 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -141,22 +144,47 @@ SEARCHED = {
 """What people look for, and the page that must come first."""
 
 
-def test_the_search_finds_what_people_look_for(site: Path) -> None:
+@contextmanager
+def shown(site: Path) -> Iterator[tuple[Any, str]]:
+    """A browser, and the address of the site there."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     need("browser", "" if browser else "neither chromium nor google-chrome is installed")
     driver = needed("browser", "playwright.sync_api")
     handler = functools.partial(Silent, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, driver.sync_playwright() as started:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = started.chromium.launch(executable_path=str(browser), args=["--no-sandbox", "--disable-gpu"]).new_page()
-        first = {}
+        options = ["--no-sandbox", "--disable-gpu"]
+        yield (
+            started.chromium.launch(executable_path=str(browser), args=options),
+            f"http://127.0.0.1:{server.server_port}/",
+        )
+        server.shutdown()
+
+
+def test_the_search_finds_what_people_look_for(site: Path) -> None:
+    first = {}
+    with shown(site) as (browser, address):
+        page = browser.new_page()
         for words in SEARCHED:
-            page.goto(f"http://127.0.0.1:{server.server_port}/?q={words.replace(' ', '+')}")
+            page.goto(f"{address}?q={words.replace(' ', '+')}")
             page.wait_for_selector(".md-search-result__item a", timeout=60000)
             hit = page.locator(".md-search-result__item a").first.get_attribute("href")
-            first[words] = hit.partition("?")[0].removeprefix(f"http://127.0.0.1:{server.server_port}/")
-        server.shutdown()
+            first[words] = hit.partition("?")[0].removeprefix(address)
     assert first == SEARCHED
+
+
+BROKEN = (
+    "[...document.querySelectorAll('td code')].filter(e => !/ /.test(e.innerText) && e.getClientRects().length > 1)"
+)
+
+
+def test_a_phone_shows_words_of_code_unbroken_and_no_page_too_wide(site: Path) -> None:
+    with shown(site) as (browser, address):
+        page = browser.new_page(viewport={"width": 400, "height": 900})
+        for name in ("", "commands/", "python/", "equivalence/", "compared/", "exit-codes/"):
+            page.goto(address + name)
+            assert page.evaluate("document.documentElement.scrollWidth") == 400, name
+            assert page.evaluate(f"{BROKEN}.map(e => e.innerText)") == [], name
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):

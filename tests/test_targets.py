@@ -20,6 +20,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from tests.stacks import BOTH, random_stack
+from tests.test_killed_writes import COMMANDS
 
 TARGETS = {"m.xml": "openvino", "m.param": "ncnn", "m.index": "tensorflow1", "m.bin": "cudnn"}
 """A name of a target, by the format that writes companions next to it."""
@@ -57,7 +58,7 @@ def test_what_a_writer_leaves_in_a_folder_is_what_it_states(tmp_path: Path) -> N
             continue
         assert {str(path) for path in folder.iterdir()} == {*done.files}, format
         several |= {format} if len(done.files) > 1 else set()
-    assert several == {"cudnn", "ncnn", "openvino", "tensorflow1", "tfjs"}
+    assert several and several <= {*COMMANDS}, "the tests of kills have no command for one of these"
 
 
 @pytest.mark.parametrize(("name", "format"), TARGETS.items())

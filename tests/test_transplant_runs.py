@@ -53,3 +53,72 @@ def test_whole_models_are_compared_with_onnxruntime(tmp_path: Path) -> None:
     assert rc.load_into(proto, target).verify(x.numpy())
     with pytest.raises(rc.UsageError, match="has 1 inputs"):
         report.verify([x.numpy()], source_inputs=[x.numpy(), x.numpy()])
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
+@pytest.mark.parametrize("sequences", [True, False])
+def test_steps_after_the_end_of_a_sequence_are_not_compared(sequences: bool, tmp_path: Path) -> None:
+    """Keras repeats the last output there, torch and onnxruntime give zeros; the last output is at the end of each sequence."""
+    need_both()
+    import keras
+    import torch
+
+    keras.utils.set_random_seed(0)
+    source = keras.Sequential(
+        [
+            keras.layers.Input((None,)),
+            keras.layers.Embedding(9, 4, mask_zero=True),
+            keras.layers.GRU(5, return_sequences=True, name="gru"),
+            keras.layers.Bidirectional(keras.layers.LSTM(3, return_sequences=sequences), name="lstm"),
+            keras.layers.Dense(2, name="head"),
+        ]
+    )
+
+    class Mine(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(9, 4)
+            self.gru = torch.nn.GRU(4, 5, batch_first=True)
+            self.lstm = torch.nn.LSTM(5, 3, bidirectional=True, batch_first=True)
+            self.head = torch.nn.Linear(6, 2)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            rnn = torch.nn.utils.rnn
+            lengths = (tokens != 0).sum(1)
+            packed = rnn.pack_padded_sequence(self.embedding(tokens), lengths, batch_first=True, enforce_sorted=False)
+            y, (h, _) = self.lstm(self.gru(packed)[0])
+            if not sequences:
+                return self.head(torch.cat([h[0], h[1]], 1))
+            return self.head(rnn.pad_packed_sequence(y, batch_first=True)[0])[:, :1]
+
+    if sequences:
+        inputs, outputs = source.inputs[0], source.outputs[0][:, :1]
+        source = keras.Model(inputs, outputs)
+    mine = Mine()
+    report = rc.load_into(mine, source)
+    tokens = np.array([[3, 1, 4, 1, 0, 0, 0], [5, 8, 2, 6, 5, 0, 0], [7, 0, 0, 0, 0, 0, 0]])
+    found = report.verify(tokens)
+    assert found and [one.output for one in found.comparisons] == ["gru", "lstm", "output"], str(found)
+    mine.lstm.weight_hh_l0_reverse.data.neg_()
+    assert [one.passed for one in report.verify(tokens).comparisons] == [True, False, False]
+
+
+def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
+    need("onnxruntime", missing(["onnxruntime"]))
+    torch = pytest.importorskip("torch")
+    module = torch.nn.GRU(3, 4)
+    proto = rc.to_onnx(rc.from_torch(module, name="gru"), sequence_lens=True)
+    x, lengths = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32), np.array([6, 2], np.int32)
+
+    class Padded(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.gru = module
+
+        def forward(self, x: object, lengths: object) -> object:
+            rnn = torch.nn.utils.rnn
+            y, h = self.gru(rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
+            return rnn.pad_packed_sequence(y)[0], h
+
+    found = rc.load_into(proto, Padded()).verify([x, lengths])
+    assert found and "gru" in [one.output for one in found.comparisons], str(found)

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from rnnconvert.cli.main import _COMMANDS, main
+from rnnconvert.cli.main import main
 from rnnconvert.cli.verbosity import QUIET, VERBOSE
 from rnnconvert.running import registry
 from tests.requirements import need
@@ -26,6 +26,7 @@ CALLS = {
     "transplant": ["same.pt", "--into", "same.pt", "-o", "filled.pt", "--force"],
     "map": ["same.pt", "same.pt"],
     "upgrade": ["examples/old_tagger.h5", "new.keras", "--force"],
+    "export": [EXAMPLE, "whole.onnx", "--force"],
     "scaffold": ["examples/old_tagger.h5", "-o", "model.py", "--force"],
     "fuse": [str(ROOT / "tests" / "golden" / "fuse" / "jax_equinox_gru.onnx"), "-o", "again.onnx", "--force"],
     "verify": [EXAMPLE, "same.onnx", "--layer", "encoder", "--on", "onnxruntime-cpu"],
@@ -45,7 +46,7 @@ VERDICTS = {"verify", "diff", "diagnose", "check", "report", "identify"}
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     ctx = click.Context(main)
-    for name in _COMMANDS:
+    for name in main.list_commands(ctx):
         command = main.get_command(ctx, name)
         assert command is not None
         yield name, command
@@ -81,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_command_prints_no_more_with_q_and_the_time_with_v(folder: Path) -> None:
-    assert set(CALLS) == set(_COMMANDS)
+    assert set(CALLS) == set(main.list_commands(click.Context(main)))
     for name, words in CALLS.items():
         plain, quiet, verbose = (CliRunner().invoke(main, [name, *words, *more]) for more in ([], ["-q"], ["-v"]))
         codes = [one.exit_code for one in (plain, quiet, verbose)]

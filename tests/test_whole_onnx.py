@@ -181,12 +181,17 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
     source, target = Path(__file__).parents[1] / "examples" / "encoder.keras", tmp_path / "whole.onnx"
 
     def call(*words: object) -> Any:
-        return CliRunner().invoke(main, ["convert", str(source), *map(str, words), "--whole"])
+        return CliRunner().invoke(main, ["export", str(source), *map(str, words)])
 
     assert call(target, "--dry-run").exit_code == 0 and not target.exists()
     done = call(target, "--json")
     assert done.exit_code == 0 and len(json.loads(done.stdout)["layers"]) == 3
     assert call(target).exit_code == 2 and call(target, "--force").exit_code == 0
     assert call(target, "--force", "--stateful").exit_code == 2
+    old = CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--force"])
+    assert (
+        old.exit_code == 0 and f"warning: --whole is now a command of its own: rnnconvert export {source}" in old.stderr
+    )
+    assert CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--stateful"]).exit_code == 2
     with pytest.raises(UsageError, match=r"ends in \.onnx"):
         export_model(source, tmp_path / "whole.pt")

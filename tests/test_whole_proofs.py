@@ -145,11 +145,11 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     _, keras = frameworks()
     need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
     model_of(keras, 1).save(tmp_path / "a.keras")
-    result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--whole", "--verify")
+    result = call("export", tmp_path / "a.keras", tmp_path / "a.onnx", "--verify")
     assert result.exit_code == 0 and "output: equal" in result.output, result.output
-    result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--whole", "--verify", "--force", "--json")
+    result = call("export", tmp_path / "a.keras", tmp_path / "a.onnx", "--verify", "--force", "--json")
     assert json.loads(result.stdout)["proof"].startswith("equal")
-    assert call("convert", tmp_path / "a.keras", tmp_path / "b.onnx", "--whole", "--verify", "--dry-run").exit_code == 2
+    assert call("export", tmp_path / "a.keras", tmp_path / "b.onnx", "--verify", "--dry-run").exit_code == 2
     from rnnconvert.formats.keras.export import files as whole_onnx
 
     written = whole_onnx.onnx_write.write

@@ -22,7 +22,19 @@ from rnnconvert.formats.jax.arrays import filled, named_arrays
 from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
-from rnnconvert.models.model import Group, Model, Owner, Unit, by_class, counted, joined, loose_units, plain_units
+from rnnconvert.language.layout import Tensor
+from rnnconvert.models.model import (
+    Group,
+    Model,
+    Owner,
+    Unit,
+    by_class,
+    counted,
+    joined,
+    loose_units,
+    plain_units,
+    units_of_written,
+)
 
 NAME = "jax"
 TAKES = "a tree of JAX arrays"
@@ -56,10 +68,12 @@ def of_live(tree: Any) -> Model:
 
 
 def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, tree: Any = None) -> Model:
-    cells = find(arrays, frameworks)
+    written = _written(tree, arrays)
+    ours = {name for unit in written for name in unit.arrays}
+    cells = find({name: array for name, array in arrays.items() if name not in ours}, frameworks)
     framework = cells[0].layout.framework if cells else _framework(frameworks, arrays)
     options = Options()
-    units = []
+    units = list(written)
     for cell in cells:
         units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
@@ -83,6 +97,29 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
 
 # An optimizer's numbers, random keys, and what Haiku needs to average.
 _ASIDE = re.compile(r"(^|/)(opt_state|rngs)(/|$)|/~/(mean|var)_ema/(hidden|counter)$")
+
+
+_WRITTEN = (
+    Tensor("input_kernel", "input", "in (gate hidden)"),
+    Tensor("recurrent_kernel", "recurrent", "in (gate hidden)"),
+    Tensor("bias", "input_bias"),
+    Tensor("recurrent_bias", "recurrent_bias"),
+)
+"""The parameters of a class that `rnnconvert scaffold` wrote."""
+
+
+def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
+    """Return the layers of classes that `rnnconvert scaffold` wrote: see formats/jax/scaffold/recurrent.py."""
+    units: list[Unit] = []
+    for path in dict.fromkeys(name.rpartition("/")[0] for name in arrays if name.endswith("/input_kernel")):
+        module = module_at(tree, path) if tree is not None else None
+        cell = getattr(module, "rnnconvert_cell", None)
+        if cell is None:
+            continue
+        names = {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == path}
+        sizes = arrays[names["input_kernel"]].shape[0], int(module.hidden_features)
+        units += units_of_written(path, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
+    return units
 
 
 def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:

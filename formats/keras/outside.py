@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every
 from rnnconvert.containers.stored import Stored
@@ -68,7 +69,8 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
         return Outside()
     named = options.get("config")
     if named is not None:
-        return Outside(*architecture.read(Path(named)), Path(named))
+        path = local(named)
+        return Outside(*architecture.read(path), path)
     if graph_file(path).is_file() or not cells.find(stored.arrays):
         return Outside()
     # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.
@@ -93,7 +95,7 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
 
 
 def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
-    """Yield the files beside weights that state a model with their layers, the likeliest name first.
+    """Yield the files beside weights that state a model with their layers, the most likely name first.
 
     Together they may be as large as one may be: the rest may state one, and is not read.
     """
@@ -121,7 +123,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 
 
 def _names(path: Path) -> list[str]:
-    """Return the names of the files beside weights that may state an architecture, the likeliest first."""
+    """Return the names of the files beside weights that may state an architecture, the most likely first."""
     folder = path if path.is_dir() else path.parent
     own = (path.name.split(".")[0], path.stem)
     likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])

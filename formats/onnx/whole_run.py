@@ -42,8 +42,11 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     model.CopyFrom(_proto(live))
     outputs = [value.name for value in model.graph.output]
     heard = _heard(model, units)
-    for name in {value for value, _ in heard.values()} - set(outputs):
-        model.graph.output.append(onnx.ValueInfoProto(name=name))
+    known = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
+    more = sorted(
+        {name for value, _, lengths in heard.values() for name in (value, lengths) if name} - {*outputs, *known}
+    )
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
@@ -52,9 +55,9 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         names = ", ".join(one.name for one in wanted)
         raise UsageError(f"the ONNX model has {len(wanted)} inputs ({names}), but {len(inputs)} were given")
     given = {one.name: array.astype(_type(one.type)) for one, array in zip(wanted, inputs, strict=True)}
-    asked = [*outputs, *sorted({value for value, _ in heard.values()} - set(outputs))]
-    found = dict(zip(asked, session.run(asked, given), strict=True))
-    taps = {unit: _tap(found[value], whole) for unit, (value, whole) in heard.items()}
+    found = dict(zip((*outputs, *more), session.run([*outputs, *more], given), strict=True))
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer} | given | found
+    taps = {unit: _tap(found[value], whole, values.get(lengths)) for unit, (value, whole, lengths) in heard.items()}
     return Ran(tuple(found[name] for name in outputs), taps)
 
 
@@ -69,8 +72,8 @@ def _proto(live: Any) -> onnx.ModelProto:
     return made
 
 
-def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str, bool]]:
-    """Return for each layer the value that its operator gives, and whether it has every step.
+def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str, bool, str]]:
+    """Return for each layer the value that its operator gives, whether it has every step, and the value with its lengths.
 
     A layer is named as its operator is, or as its first output; one of another name is known by its weights.
     """
@@ -79,18 +82,19 @@ def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str
     found = {}
     for unit in units:
         node: Any = next((named[name] for name in (unit.name, *unit.arrays) if name in named), None)
+        lengths = "" if node is None else next(iter(node.input[4:5]), "")
         if node is not None and node.output[0]:
-            found[unit.name] = (node.output[0], True)
+            found[unit.name] = (node.output[0], True, lengths)
         elif node is not None and len(node.output) > 1 and node.output[1]:
-            found[unit.name] = (node.output[1], False)
+            found[unit.name] = (node.output[1], False, lengths)
     return found
 
 
-def _tap(value: Array, whole: bool) -> Tap:
+def _tap(value: Array, whole: bool, lengths: Array | None) -> Tap:
     """Return a tap: Y is (time, direction, batch, unit), Y_h (direction, batch, unit)."""
     if whole:
         steps, ways, batch, width = value.shape
-        return Tap(value.swapaxes(1, 2).reshape(steps, batch, ways * width))
+        return Tap(value.swapaxes(1, 2).reshape(steps, batch, ways * width), lengths=lengths)
     ways, batch, width = value.shape
     return Tap(last=value.swapaxes(0, 1).reshape(batch, ways * width))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import sys
 import warnings
@@ -43,6 +42,7 @@ from rnnconvert.models.model import (
     plain_units,
     single_layers,
     units_of_ours,
+    units_of_written,
 )
 
 _COUNTERS = {
@@ -208,35 +208,11 @@ _WRITTEN = (
 
 
 def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Array], cell: Mapping[str, Any]) -> Iterator[Unit]:
-    """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/helpers.py."""
+    """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/loops.py."""
     prefix = f"{name}." if name else ""
-    own = [local for local, _ in module.named_parameters(recurse=False)]
-    parts = sorted({tensor.parts for tensor in _WRITTEN if tensor.name in own})
-    sizes = {
-        "input_size": module.input_weight.shape[1],
-        "hidden_size": module.hidden_size,
-        "projection_size": None,
-        "parts": parts,
-    }
-    plain = {"coupled": "", "constants": {}, "clips": [], **cell, **sizes}
-    ends = ("", "_reverse")[: 1 + ("input_weight_reverse" in own)]
-    directions = [{**plain, "reverse": bool(end)} for end in ends]
-    text = {
-        "layers": [{"merge": "concat", "directions": directions}],
-        "join": "layer",
-        "output_order": "time",
-        "readout": [],
-    }
-    names = {
-        f"{tensor.name}_l0{end}": f"{prefix}{tensor.name}{end}"
-        for tensor in _WRITTEN
-        for end in ends
-        if tensor.name + end in own
-    }
-    stack = outline.filled(
-        outline.from_text(json.dumps(text)), _WRITTEN, {key: arrays[full] for key, full in names.items()}, name
-    )
-    yield from units_of_ours(name, stack, _WRITTEN, names, {}, type(module).__name__)
+    names = {local: f"{prefix}{local}" for local, _ in module.named_parameters(recurse=False)}
+    sizes = module.input_weight.shape[1], module.hidden_size
+    yield from units_of_written(name, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
 
 
 def _own_code(module: Any) -> dict[str, str]:

@@ -116,7 +116,8 @@ def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
         return Tap(np.stack([numbers(step) for step in steps]))
     output = calls[0][0]
     if isinstance(output, PackedSequence):
-        return Tap(numbers(pad_packed_sequence(output)[0]))
+        padded, lengths = pad_packed_sequence(output)
+        return Tap(numbers(padded), lengths=lengths.numpy())
     sequence = numbers(output)
     if sequence.ndim == 2:
         sequence = sequence[:, None]

@@ -310,7 +310,7 @@ class Lowering:
         self._loop(node.name, variables, step, going)
 
     def _frame(self, end: Node) -> None:
-        """Write a loop of TensorFlow 1's kind, when one of the values that it gives is met."""
+        """Write a loop of TensorFlow 1's kind, when one of the values that it gives is read."""
         name = self.frames.of(end)
         inside = self.frames.inside(name)
         others = self.frames.exits(name)

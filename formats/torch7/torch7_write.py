@@ -30,7 +30,7 @@ def write(path: Path, root: Any) -> None:
 
 
 class _Writer:
-    """Objects in the order in which they are met, each with a number; one that was met before is its number alone."""
+    """Objects in the order in which they occur, each with a number; one that was met before is its number alone."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self.file, self.path = file, path

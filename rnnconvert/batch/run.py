@@ -1,4 +1,4 @@
-"""Convert many files in several processes: whatever becomes of one, the others go on, and what is done is not done again."""
+"""Convert many files in several processes: one that fails stops no other, and what is done is not done again."""
 
 from __future__ import annotations
 

@@ -35,6 +35,8 @@ _NO = re.compile("Authentication|Credentials|Permission|HostKey")
 """What is in the names of errors with which packages say that a key is wrong: asked often, a server may lock it."""
 _FORBIDDEN = re.compile("Forbidden|Access denied", re.IGNORECASE)
 """What the text of such an error begins with, where a package has none of its own."""
+_MISSING = (404, 410)
+"""The answers of a server that has no such file."""
 _PASSING = (408, 425, 429)
 """The answers of a server below 500 that may be others a moment later."""
 
@@ -82,7 +84,14 @@ def named(url: str) -> Iterator[None]:
     except RnnConvertError:
         raise
     except Exception as error:  # each store has errors of its own
-        raise UnreadableError(url, f"the store says: {said(error)}"[:500]) from None
+        raise UnreadableError(url, f"the store says: {said(_cause(error))}"[:500]) from None
+
+
+def _cause(error: Exception) -> Exception:
+    """Return what an error came from, if a package calls every failure of its store a missing file."""
+    cause = error.__cause__
+    missing = isinstance(cause, FileNotFoundError) or getattr(cause, "status", 0) in _MISSING
+    return cause if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and not missing else error
 
 
 def said(error: Exception) -> str:
@@ -166,7 +175,7 @@ class Store:
 
 def state_of(about: dict[str, Any]) -> str:
     """Return the state of a file, of what a store tells about it, asked for one file or for a folder."""
-    keys = ("ETag", "etag", "md5Hash", "content_md5", "mtime", "created", "CRC")
+    keys = ("ETag", "etag", "md5Hash", "content_md5", "blob_id", "sha", "mtime", "modify", "created", "CRC")
     tag = next((about[key] for key in keys if about.get(key)), "")
     return f"{about.get('size')} {tag.timestamp() if isinstance(tag, datetime) else tag}"
 
@@ -178,6 +187,7 @@ def log_nothing() -> None:
 
 def _is_final(error: Exception) -> bool:
     """Return whether a store would say the same again."""
+    error = _cause(error)
     status = next((getattr(error, name) for name in ("status", "status_code", "code") if hasattr(error, name)), 0)
     return (
         (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING)

@@ -14,7 +14,7 @@ _ANSWER = re.compile(
 )
 _SHORT = 1 << 10
 """Answers are shorter."""
-_REMEDY = "Download the file itself: on a hub, by the link for downloading and not by the page that shows the file."
+_REMEDY = "Download the file itself: on a hub, use the download link, not the address of the page."
 
 
 def instead(head: bytes) -> tuple[str, str] | None:
@@ -23,12 +23,12 @@ def instead(head: bytes) -> tuple[str, str] | None:
         size = re.search(rb"\nsize (\d{1,18})\r?\n", head)
         stated = f" of {int(size[1]):,} bytes" if size else ""
         return (
-            f"it is a pointer of Git LFS to a file{stated}, and not the file itself",
-            "Run `git lfs pull` in its repository, or download the file from the repository's page.",
+            f"it is a Git LFS pointer to a file{stated}, not the file itself",
+            "Run `git lfs pull` in its repository, or download the file from there.",
         )
     if _PAGE.match(head):
-        return "it is a web page, and not a model", _REMEDY
+        return "it is a web page, not a model", _REMEDY
     if len(head) < _SHORT and _ANSWER.match(head):
         words = " ".join(head.decode("utf-8", "replace").split())[:100]
-        return f"it is a server's answer, and not a model: {words!r}", _REMEDY
+        return f"it is a server's answer, not a model: {words!r}", _REMEDY
     return None

@@ -52,7 +52,7 @@ class RnnConvertError(ValueError):
     """Any error of ours; its text is in the caller's words: a flag on the command line, a keyword in Python.
 
     exit_code  the one that the command line returns
-    kind       its class in one word, for machines
+    kind       its class in one word, for --json
     details    what belongs to it and has a line of its own each: they follow the message in `str`
     """
 

@@ -278,7 +278,7 @@ def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place
 def likeliest(found: Mapping[Place, Sequence[Way]]) -> dict[Place, Way]:
     """Return one of the ways to explain each place: what is wrong everywhere is one fault, not many.
 
-    found  by layer and direction, the conventions that explain it: several ways, the likeliest first
+    found  by layer and direction, the conventions that explain it: several ways, the most likely first
     """
     counts: dict[tuple[str, ...], int] = {}
     for ways in found.values():

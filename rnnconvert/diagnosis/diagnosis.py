@@ -188,6 +188,6 @@ def _weights(found_in: Sequence[Difference], own: Off | None) -> Iterator[str]:
     """Yield what the other file's own weights show about the difference."""
     yield from first_difference.gates(found_in)
     if own is not None and own.ratio <= 1:
-        yield f"the other file's own weights give these outputs, to {own.error:.2g}: the conversion is wrong, not the run"
+        yield f"the other file's own weights give these outputs (to {own.error:.2g}): the conversion is wrong, not the run"
     elif own is not None and all(one.equal for one in found_in):
         yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -87,7 +87,7 @@ def _named(exact: list[Pair]) -> Near | None:
     if 0 < total < _NEAR * size and all(_is_near(first, second) for first, second in exact):
         return Near(
             OTHER_NUMBERS,
-            f"the weights are other numbers, all within {total / size:.1%} of these (root mean square): another training step's, or noise",
+            f"all weights differ slightly, by {total / size:.1%} (root mean square), as after another training step or with added noise",
         )
     return None
 

@@ -107,12 +107,12 @@ def _of_arrays(file: Opened) -> str:
     """Return what reads arrays of any origin, in a sentence."""
     if file.archive or "npy" in file.kinds:
         return (
-            f"With one input and what the model gave for it, `{Command('identify', file.path, io='sample.npz')}` finds out what these "
-            f"arrays are; {Flag('layout')} describes those that are known."
+            f"If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what these arrays "
+            f"are. If you know it, describe them with {Flag('layout')}."
         )
     return (
-        "Arrays from anywhere else are read from an .npz, a .safetensors, a pickle or tables of C, with "
-        f"{Flag('layout')} to describe them."
+        "Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with "
+        f"{Flag('layout')}."
     )
 
 
@@ -244,4 +244,4 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 )
             return adapter(formats[0])
     hint = nearest(path.suffix, table.written, "ending")
-    raise UsageError(f"{path}: cannot infer the format from the file name; with {Flag('to')} any name will do. {hint}")
+    raise UsageError(f"{path}: cannot infer the format from the file name. Name it with {Flag('to')}. {hint}")

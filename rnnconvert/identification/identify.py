@@ -94,7 +94,7 @@ class Identification:
     verdict     "identified": one function gives the outputs; "ambiguous": several do; "near": none does to the last bits, but
                 one comes near; "unknown": none of those searched does; "candidates": there was no sample, so nothing is decided
     functions   those that give the outputs; where none does, those that come near
-    candidates  without a sample, what names, shapes and numbers suggest, the likeliest first
+    candidates  without a sample, what names, shapes and numbers suggest, the most likely first
     questions   what would decide what is left open
     searched    what was tried, in words, and `tried`, how many readings; `complete` unless time ran out
     """

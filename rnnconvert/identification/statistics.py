@@ -45,7 +45,7 @@ class Candidate:
 
 
 def candidates(arrays: Mapping[str, Array]) -> list[Candidate]:
-    """Return the layouts that arrays may have by their names, shapes and numbers, the likeliest first."""
+    """Return the layouts that arrays may have by their names, shapes and numbers, the most likely first."""
     found = {name: tuple(array.shape) for name, array in arrays.items()}
     made: dict[tuple[object, ...], list[tuple[str, Candidate]]] = {}
     for layout in registry.layouts().values():

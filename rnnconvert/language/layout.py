@@ -383,7 +383,7 @@ FAMILIES = {
     "microcontrollers": "microcontrollers",
     "libraries": "the weights of libraries, as their programs hold them",
 }
-"""Where files of a format are met: a word, and what it stands for. The common one first."""
+"""Where files of a format come from: a word, and what it stands for. The common one first."""
 
 
 @dataclass(frozen=True)
@@ -430,7 +430,7 @@ class System:
     unstated  facts of a cell that its files leave to the code that runs them: an executor receives them, for each direction
     recipes   lines of Python that load a file of one layer, by its ending: {call} makes the layer, {path} is the file
     language  in which what it writes is loaded, and the lines that do so: a file's recipe
-    family    where its files are met, one of FAMILIES
+    family    where its files come from, one of FAMILIES
     cuts      where the arrays of its layouts lie in those of a file that calls or arranges them otherwise
     heads     files that no format reads and that people take for its own: where, which bytes, what to say
     """

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.printable import printable
 from rnnconvert.core.text_file import read_text
@@ -65,7 +66,7 @@ def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped
         return Mapped()
     if isinstance(mapping, Mapping):
         return Mapped({str(key): str(value) for key, value in mapping.items()})
-    return read(Path(mapping))
+    return read(local(mapping))
 
 
 def read(path: Path) -> Mapped:

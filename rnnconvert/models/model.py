@@ -6,6 +6,7 @@ The same for a file and for a live object, and for the side that gives and the s
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -277,6 +278,34 @@ def units_of_ours(
         units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, made=made))
         first += single.num_layers
     return units
+
+
+def units_of_written(
+    name: str, cell: Mapping[str, Any], sizes: tuple[int, int], places: outline.Tensors, names: Mapping[str, str],
+    arrays: Mapping[str, Array], made: str,
+) -> list[Unit]:  # fmt: skip
+    """Return the layer of a class that `scaffold` wrote, with what its cell computes.
+
+    sizes   the input's and the hidden state's
+    places  its arrays, the first of which reads the input; those of a second direction end in _reverse
+    names   the names of its arrays in the class, and the model's
+    """
+    ends = ("", "_reverse")[: 1 + (f"{places[0].name}_reverse" in names)]
+    plain = {
+        "coupled": "", "constants": {}, "clips": [], **cell, "input_size": sizes[0], "hidden_size": sizes[1], "projection_size": None,
+        "parts": sorted({tensor.parts for tensor in places if tensor.name in names}),
+    }  # fmt: skip
+    layer = {"merge": "concat", "directions": [{**plain, "reverse": bool(end)} for end in ends]}
+    text = {"layers": [layer], "join": "layer", "output_order": "time", "readout": []}
+    ours = {
+        f"{tensor.name}_l0{end}": names[tensor.name + end]
+        for tensor in places
+        for end in ends
+        if tensor.name + end in names
+    }
+    stated = outline.from_text(json.dumps(text))
+    stack = outline.filled(stated, places, {key: arrays[full] for key, full in ours.items()}, name)
+    return units_of_ours(name, stack, places, ours, {}, made)
 
 
 def joined(name: str, forward: Unit, backward: Unit) -> Unit:

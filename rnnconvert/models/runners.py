@@ -30,10 +30,12 @@ class Tap:
 
     sequence  (time, batch, unit), or None where it gives its last output alone
     last      (batch, unit), or None
+    lengths   how many steps of each sequence count, where the layer knows them: what it gives after them is filling
     """
 
     sequence: Array | None = None
     last: Array | None = None
+    lengths: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
@@ -53,7 +54,7 @@ def inputs_of(path: str | os.PathLike[str]) -> list[Array]:
     Raises UnreadableError for another file.
     """
     try:
-        loaded: Any = np.load(path, allow_pickle=False)
+        loaded: Any = np.load(local(path), allow_pickle=False)
         return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded.files]
     except OSError as error:
         raise unreadable(path, error) from None

@@ -138,7 +138,7 @@ def _kept(expected: Any) -> list[Array]:
     if not isinstance(expected, (str, Path)):
         return _several(expected)
     try:
-        loaded = np.load(expected, allow_pickle=False)
+        loaded = np.load(local(expected), allow_pickle=False)
         return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in sorted(loaded.files)]
     except (OSError, ValueError, EOFError) as error:
         raise UnreadableError(expected, f"it is not a .npy or .npz file of plain arrays: {error}") from None
@@ -195,7 +195,7 @@ def _runner(model: Model, apply: Apply | None) -> Runner | _Applied | Program:
     if isinstance(model.live, Program):
         return model.live
     runner = runners().get(model.framework)
-    if runner is not None:
+    if runner is not None and not (apply is not None and getattr(runner, "BY_APPLY", False)):
         return runner
     if apply is None:
         raise UsageError(
@@ -226,26 +226,45 @@ def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[
 
 
 def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
-    """Return what several models gave, all as sequences or all as last outputs; None where that is impossible."""
+    """Return what several models gave, all as sequences or all as last outputs; None where that is impossible.
+
+    Where one of them knows the lengths of its sequences, the steps after them are left out: frameworks fill them differently.
+    """
+    lengths = next((tap.lengths for tap in taps if tap.lengths is not None), None)
     if all(tap.sequence is not None for tap in taps):
-        return [tap.sequence for tap in taps if tap.sequence is not None]
-    last = [_last(tap, unit) for tap in taps]
+        return [_counted(tap.sequence, lengths) for tap in taps if tap.sequence is not None]
+    last = [_last(tap, unit, lengths) for tap in taps]
     return None if any(one is None for one in last) else [one for one in last if one is not None]
 
 
-def _last(tap: Tap, unit: Unit) -> Array | None:
+def _counted(sequence: Array, lengths: Array | None) -> Array:
+    """Return a sequence (time, batch, unit) up to the longest of these lengths, zero after each."""
+    if lengths is None or sequence.shape[1] != len(lengths):
+        return sequence
+    steps = np.arange(len(sequence))[: lengths.max()]
+    return np.where((steps[:, None] < lengths)[..., None], sequence[: len(steps)], np.zeros((), sequence.dtype))
+
+
+def _last(tap: Tap, unit: Unit, lengths: Array | None) -> Array | None:
     """Return the last output; that of a backward direction is at the first step."""
     if tap.last is not None or tap.sequence is None:
         return tap.last
     stack = unit.stack
     assert stack is not None
     if stack.num_directions == 1:
-        step = 0 if stack.first.reverse and stack.output_order == "time" else -1
-        return np.asarray(tap.sequence[step])
+        backward = stack.first.reverse and stack.output_order == "time"
+        return np.asarray(tap.sequence[0]) if backward else _end(tap.sequence, lengths)
     if stack.layers[-1].merge != "concat":
         return None
     width = stack.layers[-1].directions[0].output_size
-    return np.concatenate([tap.sequence[-1, :, :width], tap.sequence[0, :, width:]], axis=-1)
+    return np.concatenate([_end(tap.sequence, lengths)[:, :width], tap.sequence[0, :, width:]], axis=-1)
+
+
+def _end(sequence: Array, lengths: Array | None) -> Array:
+    """Return the last step of each sequence."""
+    if lengths is None or sequence.shape[1] != len(lengths):
+        return np.asarray(sequence[-1])
+    return np.asarray(sequence[np.maximum(lengths, 1) - 1, np.arange(len(lengths))])
 
 
 _INPUTS = "the inputs given"

@@ -83,7 +83,7 @@ def _header(document: Document) -> Markup:
     figures = [
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
-        ("largest share of the allowed error", share(max(shares)) if shares else "nothing compared"),
+        ("the tolerance, at worst", share(max(shares)) if shares else "nothing compared"),
         ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     return el(
@@ -145,7 +145,7 @@ def _card(failure: Failure, number: int) -> Markup:
         facts.append(el("p", f"{one['case']}, {one['output']}: off by ", el("strong", figures(one)), "."))
         facts.append(el("p", place(one), class_="note"))
     if found:
-        facts.append(el("p", "What it looks like", class_="label"))
+        facts.append(el("p", "Symptoms", class_="label"))
         facts.append(el("ul", [el("li", text) for text in found]))
     shown_where = strip_table(layer)
     facts += [shown_where] if shown_where else []

@@ -132,7 +132,7 @@ def _told(layer: Document, run: Document, told: set[tuple[str, ...]]) -> str:
     if not found or found in told:
         return ""
     told.add(found)
-    return "\n".join(["What it looks like:", *(f"  {text}" for text in found)])
+    return "\n".join(["Symptoms:", *(f"  {text}" for text in found)])
 
 
 def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:

@@ -302,7 +302,7 @@ def _proved(document: Document, verdict: Verdict) -> str:
         return (
             f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
         )
-    left = f", but for this: {said}" if said else ""
+    left = f". Exceptions: {said}" if said else ""
     if len(document["models"]) < 2:
         return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
     return f"{subject(document)} compute the same{on}{left}.{beside}"
@@ -354,7 +354,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     if named and str(named[0].get("fault", "")).startswith(ROUNDED):
         return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
     if named and named[0].get("fault") == OTHER_NUMBERS:
-        return "No layout is wrong: make sure that both files are of one training.", ""
+        return "The layout is right. Check that both files come from the same training step.", ""
     if (
         "A" in paths
         and "B" in paths

@@ -158,7 +158,7 @@ class Description:
 
     scope    the outermost model
     notes    what a reader of the written file should know
-    names    layers with weights, by their paths: what the source's file may call them, the likeliest first
+    names    layers with weights, by their paths: what the source's file may call them, the most likely first
     options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
     """
 

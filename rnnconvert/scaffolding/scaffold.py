@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -13,12 +14,14 @@ from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.models.load import ALL, load_into
+from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import Loaded
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
-from rnnconvert.scaffolding.description import Description, Scope
+from rnnconvert.scaffolding.description import Description, Scope, prune
 from rnnconvert.scaffolding.inputs import drawn
+from rnnconvert.scaffolding.simplify import simplify
 
 PathLike = str | os.PathLike[str]
 
@@ -37,12 +40,24 @@ class Source(Protocol):
         ...
 
 
+class LiveSource(Source, Protocol):
+    """A source whose live models can be described, too."""
+
+    def takes(self, value: Any) -> bool:
+        """Return whether a live object is this framework's, without importing it."""
+        ...
+
+    def describe_live(self, value: Any, example: Sequence[Any]) -> Description:
+        """Return the model of a live object, as it runs on an example's inputs."""
+        ...
+
+
 class Target(Protocol):
     """A room's module `scaffold_to`: descriptions as files of Python."""
 
     NAME: str
-    WEIGHTS: str
-    """The ending of the framework's own file of weights."""
+    WEIGHTS: tuple[str, ...]
+    """The endings of the framework's own files of weights."""
 
     def write(self, description: Description, source: str) -> str:
         """Return the text of a file."""
@@ -52,8 +67,8 @@ class Target(Protocol):
         """Return a new model of a written file, and its layers with what fills them."""
         ...
 
-    def save(self, model: Any, file: IO[bytes]) -> None:
-        """Write the weights of a model as the framework does."""
+    def save(self, model: Any, file: IO[bytes], name: str) -> None:
+        """Write the weights of a model as the framework does for a file of that name."""
         ...
 
 
@@ -108,20 +123,22 @@ def targets() -> dict[str, Target]:
 
 @checked
 def scaffold(
-    source: PathLike,
+    source: Any,
     to: str,
     output: PathLike | None = None,
     *,
+    example: Any = None,
     config: PathLike | None = None,
     weights: PathLike | None = None,
     verify: bool = False,
     force: bool = False,
 ) -> Scaffolded:
-    """Write the model of a file as a file of Python that makes the same model in another framework.
+    """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
 
-    source   a whole model: a file that states its layers, or weights alone
-    to       the framework to write for: "pytorch"
+    source   a whole model: a file that states its layers, weights alone, or a live torch.nn.Module
+    to       the framework to write for: "pytorch", "keras" or "flax" (its nnx)
     output   the .py file to write; None returns its text alone
+    example  for a live module the inputs to follow it on, one for each argument: sizes that it does not depend on stay open
     config   for weights alone the file that states the model, as model.to_json wrote it; without it the only one next to them that
              fits is read
     weights  where to write the weights in the framework's own file, so that nothing else is needed
@@ -129,12 +146,11 @@ def scaffold(
              they are equal
     force    replace files that exist
 
-    The written file has one class a model, a submodule a layer, and `load(path)`, which fills it from the source.
+    The written file has a class or function for each model, a layer for each of the source's, and `load(source)`, which fills it.
 
     Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model; NotEqualError
     where the proof fails. Nothing is written then.
     """
-    path = local(source)
     written = targets().get(to)
     if written is None:
         raise UsageError(unknown("framework", to, targets()))
@@ -143,20 +159,59 @@ def scaffold(
             only_replace(Path(file), force)
     if output is not None and Path(output).suffix != ".py":
         raise UsageError(f"{output}: a model is written as Python. Give it a name that ends in .py")
-    if weights is not None and Path(weights).suffix != written.WEIGHTS:
-        raise UsageError(f"{weights}: {to} keeps its weights in {written.WEIGHTS} files. Give it a name that ends so")
+    if weights is not None and not str(weights).endswith(written.WEIGHTS):
+        endings = " or ".join(written.WEIGHTS)
+        raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
-        origin, description = described(path, None if config is None else local(config))
-        text = written.write(description, path.name)
+        given = _giver(source, example, None if config is None else local(config))
+        text = written.write(given.description, given.label)
     except RefusedError as error:
         title = registry.systems()[to].title
         raise RefusedError(
             error.feature, f"a model written for {title}", error.reason, error.remedy, error.layer
         ) from None
-    done = Scaffolded(str(path), to, text, _count(description.scope), description.notes)
+    done = Scaffolded(
+        str(given.value) if isinstance(given.value, Path) else given.label,
+        to,
+        text,
+        _count(given.description.scope),
+        given.description.notes,
+    )
     if not verify and weights is None and output is None:
         return done
-    return _written_and_proved(done, written, sources()[origin], description, output, weights, verify, force)
+    return _written_and_proved(done, written, given, output, weights, verify, force)
+
+
+@dataclass(frozen=True)
+class _Giver:
+    """What is written: a file or a live model.
+
+    value        the path or the object
+    label        what messages and the written file call it
+    description  its model
+    open         returns the live model
+    """
+
+    value: Any
+    label: str
+    description: Description
+    open: Callable[[], Loaded]
+
+
+def _giver(source: Any, example: Any, config: Path | None) -> _Giver:
+    live = next((room for room in sources().values() if hasattr(room, "takes") and room.takes(source)), None)
+    if live is not None:
+        if example is None:
+            raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
+        inputs = example if isinstance(example, (list, tuple)) else (example,)
+        description = _named(live.describe_live(source, inputs), model_of(source))  # type: ignore[attr-defined]
+        return _Giver(source, type(source).__name__, description, lambda: Loaded(source))
+    if example is not None:
+        raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
+    path = local(source)
+    origin, description = described(path, config)
+    options = {key: Path(file) for key, file in description.options.items()}
+    return _Giver(path, path.name, description, lambda: sources()[origin].open_file(path, **options))
 
 
 def sources() -> dict[str, Source]:
@@ -178,14 +233,20 @@ def described(path: Path, config: Path | None = None) -> tuple[str, Description]
             f"{path}: format {model.framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    description = source.describe(path, config)
+    return model.framework, _named(source.describe(path, config), model)
+
+
+def _named(description: Description, model: Model) -> Description:
+    """Return a description whose layers have the names that `load_into` calls them by."""
+    simplify(description.scope)
+    prune(description.scope)
     units = {unit.name for unit in model.units}
     names = {
         layer: listed[:1]
         for layer, words in description.names.items()
         if (listed := tuple(word for word in words if word in units))
     }
-    return model.framework, replace(description, names=names)
+    return replace(description, names=names)
 
 
 def _seen(description: Description) -> set[str]:
@@ -212,9 +273,14 @@ def _count(scope: Scope) -> int:
 
 
 def _written_and_proved(
-    done: Scaffolded, target: Target, origin: Source, description: Description, output: PathLike | None, weights: PathLike | None,
-    verify: bool, force: bool,
-) -> Scaffolded:  # fmt: skip
+    done: Scaffolded,
+    target: Target,
+    given: _Giver,
+    output: PathLike | None,
+    weights: PathLike | None,
+    verify: bool,
+    force: bool,
+) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
     notes: list[str] = []
@@ -224,25 +290,23 @@ def _written_and_proved(
 
     def prove(file: Path) -> Any:
         model, layers = target.model(file)
-        report = load_into(model, done.source, layers or None, accept=[ALL], flatten="same",
-                           settings=[f"{key}={file}" for key, file in description.options.items()])  # fmt: skip
+        report = load_into(model, given.value, layers or None, accept=[ALL], flatten="same",
+                           settings=[f"{key}={file}" for key, file in given.description.options.items()])  # fmt: skip
         if verify:
-            loaded = origin.open_file(
-                Path(done.source), **{key: Path(file) for key, file in description.options.items()}
-            )
+            loaded = given.open()
             notes.extend(loaded.notes)
-            seen = _seen(description)
+            seen = _seen(given.description)
             report = replace(
                 report,
                 filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen),
             )
-            for inputs in drawn(description):
+            for inputs in drawn(given.description):
                 proofs.append(report.verify(inputs, source=loaded.live))
                 if not proofs[-1]:
                     raise NotEqualError(output or done.source, proofs[-1])
         if weights is not None:
             with replacing(Path(weights)) as part:
-                target.save(model, part)
+                target.save(report.model, part, Path(weights).name)
         return True
 
     if output is None:

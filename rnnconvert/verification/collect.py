@@ -14,6 +14,7 @@ import numpy as np
 
 from rnnconvert.comparison.pairing import Pair, pair
 from rnnconvert.comparison.stating import unshared
+from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.printable import quoted
@@ -46,7 +47,7 @@ def collect(
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
     watch  receives what is being done, in words
-    jobs   how many executors run at the same time; as many as there are processors if None
+    jobs   how many executors run at the same time; one per processor if None
 
     Raises whatever reading the models raises, UsageError for layers that cannot be paired, AbsentExecutorError
     for an executor that is asked for and absent.
@@ -276,7 +277,7 @@ def _given(plan: Plan, subject: Subject) -> Case:
     """Return the user's own inputs."""
     assert plan.inputs is not None
     try:
-        with np.load(plan.inputs, allow_pickle=False) as archive:
+        with np.load(local(plan.inputs), allow_pickle=False) as archive:
             arrays = sample_names.canonical({name: archive[name] for name in archive.files}, plan.inputs)
     except (OSError, ValueError, EOFError) as error:
         raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
@@ -296,7 +297,10 @@ def _given(plan: Plan, subject: Subject) -> Case:
 def _unused(plan: Plan) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
     if plan.inputs is not None:
-        with contextlib.suppress(OSError, ValueError, EOFError), np.load(plan.inputs, allow_pickle=False) as archive:
+        with (
+            contextlib.suppress(OSError, ValueError, EOFError),
+            np.load(local(plan.inputs), allow_pickle=False) as archive,
+        ):
             names = [one for one in archive.files if {*sample_names.canonical({one: 0})} & {"y", "h_n", "c_n"}]
             if names:
                 yield (

@@ -51,7 +51,7 @@ def run(
 
     plan     what is to be run; or its fields as keywords: on, cases, seed, batch, time, lengths, gradients ...
     watch    receives what is being done, in words
-    jobs     how many executors run at the same time; as many as there are processors if None
+    jobs     how many executors run at the same time; one per processor if None
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
@@ -89,7 +89,7 @@ def verify(
     save        keep the results in this file, to be judged again
     save_inputs keep the inputs alone in this one
     watch       receives what is being done, in words
-    jobs        how many executors run at the same time; as many as there are processors if None
+    jobs        how many executors run at the same time; one per processor if None
     cache       a folder of proofs: only what changed since is run again
     strict      whether the report's exit code is 0 only where everything is equal, and nothing was left out
 

@@ -19,7 +19,7 @@ STYLE = """
 @media (prefers-color-scheme: dark) { :root { --minus: #6fb1f2; --plus: #f2a65a; } }
 .layer { content-visibility: auto; contain-intrinsic-size: auto 4rem; }
 .layer > .body > * { margin-top: 1rem; }
-.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 13rem), 1fr)); gap: 1.2rem; }
+.maps { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(45%, 13rem), 1fr)); gap: 1.2rem; }
 .map { background: var(--shade); border-radius: .5rem; padding: .7rem; }
 .map img { display: block; width: 100%; image-rendering: pixelated; border: 1px solid var(--line); background: var(--card); }
 .map figcaption { font-size: .85rem; margin: 0 0 .4rem; }

@@ -21,7 +21,6 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
@@ -162,7 +161,7 @@ def read(path: Path, beside: Path | None = None) -> Old:
         arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its layers without {Flag('whole')}"
+            f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
         )
     top = tree(config)
     if not top.is_model or not top.entry.own:

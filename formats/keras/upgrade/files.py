@@ -97,7 +97,7 @@ def upgrade(
         only_replace(target, force)
     with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
         try:
-            model, result = made(source, str(target), None if config is None else Path(config))
+            model, result = made(source, str(target), None if config is None else local(config))
         except UnreadableError as error:
             if error.path != "the configuration":
                 raise
@@ -163,7 +163,7 @@ def read(source: Path) -> Stored:
 
 
 def written_before_keras_3(source: Path) -> bool:
-    """Return whether a file states that Keras 1 or 2 wrote it, or bears the names of their weights."""
+    """Return whether a file states that Keras 1 or 2 wrote it, or has the names of their weights."""
     stored = read(source)
     attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")

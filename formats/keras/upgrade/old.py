@@ -74,7 +74,7 @@ class Old:
 
     @property
     def is_operation(self) -> bool:
-        """Whether it is an operation on tensors, which may bear the name of a layer.
+        """Whether it is an operation on tensors, which may have the name of a layer.
 
         Keras 3's HDF5 files state no module: there the names decide that no layer bears.
         """

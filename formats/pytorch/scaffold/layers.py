@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
-from rnnconvert.formats.pytorch.scaffold.writer import Module, Rule
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
 
 _FUNCTIONS = {
     "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
     "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
     "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
     "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
+    **{name: f"torch.{name}({{x}})" for name in ("abs", "sqrt", "log", "square", "neg")},
 }  # fmt: skip
 """The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
-
-
-def number(value: float) -> str:
-    """Return a number as Python writes it: short where that is exact."""
-    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-
-
-def _refused(node: Node, feature: str, reason: str) -> RefusedError:
-    return RefusedError(feature, "PyTorch", reason, "", node.layer)
 
 
 def _activation(m: Module, node: Node) -> str:
@@ -35,9 +24,7 @@ def _activation(m: Module, node: Node) -> str:
         high = "" if node["highest"] is None else f".clamp(max={number(node['highest'])})"
         return f"torch.where({x} >= {least}, {x}{high}, {slope} * ({x} - {least}))"
     if pattern is None:
-        raise _refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
-    if pattern.startswith("F."):
-        m.function("")
+        raise m.refused(node, f"the activation {node['name']!r}", "PyTorch has no such function")
     return pattern.format(x=x, axis=node["axis"], alpha=f"{node['alpha']:.9g}" if node["alpha"] is not None else "")
 
 
@@ -54,11 +41,6 @@ def _embedding(m: Module, node: Node) -> str:
     whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
     part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
     return f"{part}({whole})"
-
-
-def sizes(values: Sequence[int]) -> str:
-    """Return sizes as torch takes them: one number where they are alike."""
-    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
 
 
 def _first(m: Module, node: Node) -> str:
@@ -80,7 +62,7 @@ def _conv(m: Module, node: Node) -> str:
     elif node["padding"] == "same":
         x = f"{m.helper('pad_same')}({x}, {reach}, {tuple(strides)})"
     elif node["padding"] == "causal":
-        x = f"{m.function('pad')}({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
+        x = f"F.pad({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
     made = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
     return f"{made}({x}).movedim(1, -1)"
@@ -94,19 +76,14 @@ def _conv_transposed(m: Module, node: Node) -> str:
     words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
     made = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
     cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
-    cut = f"[:, :, {', '.join(_span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
+    cut = f"[:, :, {', '.join(span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
     return f"{made}({_first(m, node)}){cut}.movedim(1, -1)"
-
-
-def _span(low: int, high: int) -> str:
-    """Return a slice without some places at both ends."""
-    return f"{low or ''}:{-high if high else ''}"
 
 
 def _pool(m: Module, node: Node) -> str:
     rank, kernel, strides, x = node["rank"], node["kernel"], node["strides"], _first(m, node)
     window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
-    name = m.function(f"{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d")
+    name = f"F.{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d"
     if node["padding"] == "valid" or max(kernel) == 1 == max(strides):
         return f"{name}({x}, {window}).movedim(1, -1)"
     padded = f"{m.helper('pad_same')}({{}}, {tuple(kernel)}, {tuple(strides)}{{}})"
@@ -123,7 +100,7 @@ def _reduce(m: Module, node: Node) -> str:
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}.unsqueeze(-1)"
         return f"{x}.masked_fill(~{mask}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
-    word = {"max": "amax", "mean": "mean", "sum": "sum"}[node["operation"]]
+    word = {"max": "amax", "min": "amin", "mean": "mean", "sum": "sum"}[node["operation"]]
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
@@ -143,7 +120,7 @@ def _affine(node: Node) -> str:
 def _batch_norm(m: Module, node: Node) -> str:
     rank = max(len(node.x.shape) - 2, 1)
     if rank > 3:
-        raise _refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
+        raise m.refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
     words = f"{node['size']}, eps={number(node['epsilon'])}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
     return _over_channels(m, node, m.part(node.layer, f"nn.BatchNorm{rank}d({words})"), node["axis"])
 
@@ -174,13 +151,13 @@ def _group_norm(m: Module, node: Node) -> str:
 
 def _unit_norm(m: Module, node: Node) -> str:
     axes = node["axes"]
-    return f"{m.function('normalize')}({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
+    return f"F.normalize({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
 
 
 def _prelu(m: Module, node: Node) -> str:
     *others, channels = node["slopes"]
     if any(size != 1 for size in others):
-        raise _refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
+        raise m.refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
     part = m.part(node.layer, f"nn.PReLU({channels})")
     return _over_channels(m, node, part, len(node.x.shape) - 1)
 
@@ -200,7 +177,8 @@ def _dropout(m: Module, node: Node) -> str:
 
 def _reshape(m: Module, node: Node) -> str:
     x = m(node.x)
-    return f"{x}.reshape({', '.join(map(str, ('len(' + x + ')', *node['sizes'])))})"
+    lead = [] if node.kind == "reshape all" else [f"len({x})"]
+    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
 
 
 def _transpose(m: Module, node: Node) -> str:
@@ -218,12 +196,15 @@ def _repeat(m: Module, node: Node) -> str:
 
 
 def _pad(m: Module, node: Node) -> str:
-    flat = [str(n) for pair in (*node["pairs"], (0, 0))[::-1] for n in pair]
-    return f"{m.function('pad')}({m(node.x)}, ({', '.join(flat)}))"
+    pairs = list(node["pairs"]) if len(node["pairs"]) == len(node.x.shape) else [(0, 0), *node["pairs"], (0, 0)]
+    while pairs[0] == (0, 0):
+        pairs.pop(0)
+    flat = [str(n) for pair in pairs[::-1] for n in pair]
+    return f"F.pad({m(node.x)}, ({', '.join(flat)}))"
 
 
 def _crop(m: Module, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(_span(low, high) for low, high in node['pairs'])}]"
+    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
 
 
 def _upsample(m: Module, node: Node) -> str:
@@ -232,7 +213,7 @@ def _upsample(m: Module, node: Node) -> str:
     )
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * "}
+_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
 
 
 def _arithmetic(m: Module, node: Node) -> str:
@@ -250,20 +231,40 @@ def _arithmetic(m: Module, node: Node) -> str:
 
 
 def _concatenate(m: Module, node: Node) -> str:
-    axis = node["axis"]
-    dim = -1 if axis == len(node.x.shape) - 1 else axis
+    dim = last(node["axis"], len(node.x.shape))
     return f"torch.cat([{', '.join(m(value) for value in node.inputs)}], dim={dim})"
 
 
+def _stack(m: Module, node: Node) -> str:
+    return f"torch.stack([{', '.join(m(value) for value in node.inputs)}], dim={last(node['axis'], len(node.y.shape))})"
+
+
+def _index(m: Module, node: Node) -> str:
+    """Return a tensor with an index or a slice in the place of one axis."""
+    return f"{m(node.x)}{place(node)}"
+
+
+def _clip(m: Module, node: Node) -> str:
+    bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
+    return f"{m(node.x)}.clamp({', '.join(bounds)})"
+
+
+def _flip(m: Module, node: Node) -> str:
+    return f"{m(node.x)}.flip({', '.join(map(str, node['axes']))})"
+
+
+def _parameter(m: Module, node: Node) -> str:
+    return m.part(node.layer, f"nn.Parameter(torch.zeros({', '.join(map(str, node['sizes']))}))")
+
+
 def _dot(m: Module, node: Node) -> str:
-    rows, operands = [], []
-    for value, axis, free in zip(node.inputs, node["axes"], "ij", strict=True):
-        rows.append("".join("b" if n == 0 else "k" if n == axis else free for n in range(len(value.shape))))
-        text = m(value)
-        operands.append(f"{m.function('normalize')}({text}, dim={axis}, eps=1e-07)" if node["normalize"] else text)
-    out = "b" + "".join(letter for row in rows for letter in row if letter in "ij")
-    equation = f"{rows[0]},{rows[1]}->{out}"
-    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (".unsqueeze(-1)" if out == "b" else "")
+    operands = [m(value) for value in node.inputs]
+    if node["normalize"]:
+        operands = [f"F.normalize({x}, dim={axis}, eps=1e-07)" for x, axis in zip(operands, node["axes"], strict=True)]
+    equation = letters(node)
+    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (
+        ".unsqueeze(-1)" if equation.endswith(">b") else ""
+    )
 
 
 _MASKS = {
@@ -306,7 +307,12 @@ RULES: dict[str, Rule] = {
     "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
     "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
-    "zero masked": _zero_masked, "model": _model, "recurrent": recurrent,
+    "zero masked": _zero_masked, "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
+    "parameter": _parameter, "reshape all": _reshape,
+    "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
+    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
+    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
+    "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
     "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])",
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding.steps import GATES, Language, settings, steps
 
 _CALLS = {
     "tanh": "torch.tanh({})", "sigmoid": "torch.sigmoid({})", "relu": "torch.relu({})", "linear": "{}", "elu": "nn.functional.elu({})",
@@ -26,7 +27,14 @@ def _call(function: Activation, x: str) -> str:
     return _CALLS[function.name].format(inside)
 
 
-_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+def _product(x: str, weight: str, bias: str) -> str:
+    return f"nn.functional.linear({x}, {weight}{f', {bias}' if bias else ''})"
+
+
+_LANGUAGE = Language(
+    _call, _product, lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
+    lambda weight, count: f"{weight}.chunk({count})",
+)  # fmt: skip
 _PLAIN = '''class {name}(nn.Module):
     """{title}
 
@@ -106,8 +114,11 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     """
     lstm, whole = cell.kind == "lstm", bool(wishes)
     two = cell.kind == "gru" and bool(cell.reset_after)
-    title, steps = _steps(cell, 'weights["{}"]' if whole else "self.{}")
-    gates = _GATES[cell.kind]
+    weight = 'weights["{}"]' if whole else "self.{}"
+    title, lines = steps(
+        cell, _LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU"
+    )
+    gates = GATES[cell.kind]
     one = "state[{}][number]" if whole else "state[{}][0]"
     start = f"h, c = (zeros, zeros) if state is None else ({one.format(0)}, {one.format(1)})" if lstm else (
         "h = zeros if state is None else state[number]" if whole else "h = zeros if state is None else state[0]"
@@ -126,51 +137,8 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     return (_WHOLE if whole else _PLAIN).format(
         name=name, title=title, like=cell.kind.upper(), gates=gates, extra=extra, start=start, finals=finals,
         states="(h, c)" if lstm else "h",
-        cell=_settings(cell, 8), step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in steps),
+        cell=settings(cell, 8), step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in lines),
         biases="{" + ", ".join(f'"{key}": {value}' for key, value in biases.items()) + "}", names=", ".join(f'"{key}"' for key in biases),
         kept="h, c = (torch.where(counts, new, old) for new, old in zip((h, c), before, strict=True))" if lstm
         else "h = torch.where(counts, h, before)",
     )  # fmt: skip
-
-
-def _settings(cell: Cell, indent: int) -> str:
-    """Return what a cell computes as rnnconvert.load_into reads it: formats/pytorch/whole.py."""
-    rows = [f'"kind": "{cell.kind}",', f'"reset_after": {cell.reset_after},']
-    for key in ("activation", "gate_activation", "output_activation"):
-        function: Activation = getattr(cell, key)
-        rows.append(f'"{key}": ["{function.name}", {function.alpha!r}, {function.beta!r}],')
-    return "{\n" + "".join(f"{' ' * (indent + 4)}{row}\n" for row in rows) + " " * indent + "}"
-
-
-def _steps(cell: Cell, weight: str) -> tuple[str, list[str]]:
-    """Return what a cell is, in a sentence, and the lines of its step, from the input's product x_t and the states before."""
-    recurrent, bias = weight.format("recurrent_weight"), weight.format("recurrent_bias")
-    act, gate, out = cell.activation, cell.gate_activation, cell.output_activation
-    linear = "nn.functional.linear"
-    if cell.kind == "rnn":
-        return f"A plain recurrent layer with {act.name} for its function.", [
-            f"h = {_call(act, f'x_t + {linear}(h, {recurrent})')}"
-        ]
-    if cell.kind == "lstm":
-        return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
-            f"i, f, g, o = (x_t + {linear}(h, {recurrent})).chunk(4, dim=-1)",
-            f"c = {_call(gate, 'f')} * c + {_call(gate, 'i')} * {_call(act, 'g')}",
-            f"h = {_call(gate, 'o')} * {_call(out, 'c')}",
-        ]
-    if cell.reset_after:
-        return f"A GRU with {gate.name} for its gates and {act.name} for its candidate.", [
-            "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
-            f"h_r, h_z, h_n = {linear}(h, {recurrent}, {bias}).chunk(3, dim=-1)",
-            f"r, z = {_call(gate, 'x_r + h_r')}, {_call(gate, 'x_z + h_z')}",
-            f"h = (1 - z) * {_call(act, 'x_n + r * h_n')} + z * h",
-        ]
-    return (
-        f"A GRU whose reset gate scales the state before the recurrent product, with {gate.name} for its gates.\n\n"
-        f"    Its candidate is {act.name}. torch.nn.GRU scales the product instead."
-    ), [
-        "x_r, x_z, x_n = x_t.chunk(3, dim=-1)",
-        f"weight_r, weight_z, weight_n = {recurrent}.chunk(3)",
-        f"r = {_call(gate, f'x_r + {linear}(h, weight_r)')}",
-        f"z = {_call(gate, f'x_z + {linear}(h, weight_z)')}",
-        f"h = (1 - z) * {_call(act, f'x_n + {linear}(r * h, weight_n)')} + z * h",
-    ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.pytorch.scaffold.writer import Module
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.steps import class_of
+from rnnconvert.scaffolding.writer import Module
 
 
 def _plain(cell: Cell) -> bool:
@@ -28,7 +29,8 @@ def recurrent(m: Module, node: Node) -> str:
         words += ', nonlinearity="relu"' if cell.kind == "rnn" and cell.activation.name == "relu" else ""
         made = f"nn.{cell.kind.upper()}({words}, batch_first=True)"
     else:
-        made = f"{_loop(m, cell, both, bool(node.named.get('mask')))}({words})"
+        wishes = [word for word, wish in (("both ways", both), ("masked", node.named.get("mask"))) if wish]
+        made = f"{class_of(m.file, cell, '', *wishes)}({words})"
     part = m.part(node.layer, made)
     state = _initial(m, node, both, lstm)
     mask = m(node.named["mask"][0]) if node.named.get("mask") else ""
@@ -112,26 +114,3 @@ def _merge(m: Module, node: Node, name: str, halves: str) -> None:
         return
     m.line(f"ahead, back = {halves}")
     m.line(f"{name} = {_MERGES[node['merge']].format('ahead', 'back')}", node.y.shape)
-
-
-def _loop(m: Module, cell: Cell, both: bool, masked: bool) -> str:
-    """Return the name of the class of a cell that torch.nn lacks, and note what it is asked for."""
-    functions = [cell.activation, *([cell.gate_activation] if cell.kind != "rnn" else [])]
-    words = "_".join(
-        dict.fromkeys(
-            function.name for function in functions if function != TANH and (cell.kind == "rnn" or function != SIGMOID)
-        )
-    )
-    name = (
-        "".join(part.capitalize() for part in words.split("_"))
-        + {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
-    )
-    name += "ResetBefore" if cell.kind == "gru" and not cell.reset_after else "WithOtherGates" if not words else ""
-    stem, number = name, 2
-    while name in m.file.loops and m.file.loops[name][0] != cell:
-        name, number = f"{stem}{number}", number + 1
-    if name not in m.file.loops:
-        name = m.file.names.new(name)
-        m.file.loops[name] = cell, set()
-    m.file.loops[name][1].update(word for word, wish in (("both ways", both), ("masked", masked)) if wish)
-    return name

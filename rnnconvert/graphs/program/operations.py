@@ -1,4 +1,4 @@
-"""Graphs as operations on named values: what every room's graph becomes before layers are looked for in it.
+"""Graphs as operations on named values: what every room's graph becomes before layers are searched in it.
 
 Operations, bodies and stored arrays are told apart by identity.
 """

@@ -1,0 +1,258 @@
+"""Each kind of layer as Flax nnx: its submodule and its line. Sources: flax 0.12 flax/nnx/nn, jax 0.10 jax/nn, jax/numpy and jax/lax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
+from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.writer import Rule, last, letters, number, place, span
+
+
+def _activation(m: Any, node: Node) -> str:
+    name, x = node["name"], m(node.x)
+    if name == "bounded_relu":
+        least, slope = number(node["threshold"]), number(node["alpha"])
+        high = x if node["highest"] is None else f"jnp.minimum({x}, {number(node['highest'])})"
+        return f"jnp.where({x} >= {least}, {high}, {slope} * ({x} - {least}))"
+    pattern = FUNCTIONS.get(name)
+    if pattern is None:
+        raise m.refused(node, f"the activation {name!r}", "JAX has no such function")
+    axis = "" if node["axis"] in (-1, len(node.x.shape) - 1) else f", axis={node['axis']}"
+    return str(pattern.format(x, alpha="" if node["alpha"] is None else f"{node['alpha']:.9g}", axis=axis))
+
+
+def _made(m: Any, node: Node, kind: str, *words: str) -> str:
+    given = ", ".join(word for word in (*words, "rngs=rngs") if word)
+    return f"{m.part(node.layer, f'nnx.{kind}({given})')}({m(node.x)})"
+
+
+def _bias(node: Node) -> str:
+    return "" if node["bias"] else "use_bias=False"
+
+
+def _dense(m: Any, node: Node) -> str:
+    return _made(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), _bias(node))
+
+
+def _embedding(m: Any, node: Node) -> str:
+    part = m.part(node.layer, f"nnx.Embed({node['input_size']}, {node['output_size']}, rngs=rngs)")
+    whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.astype(int)"
+    return f"{part}({whole})"
+
+
+def _padding(node: Node) -> str:
+    return "" if node["padding"] == "same" else f'padding="{node["padding"].upper()}"'
+
+
+def _several(key: str, values: Any) -> str:
+    return f"{key}={tuple(values)}" if max(values) > 1 else ""
+
+
+def _conv(m: Any, node: Node) -> str:
+    groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
+    return _made(m, node, "Conv", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])), _several("strides", node["strides"]),
+                 _padding(node), _several("kernel_dilation", node["dilation"]), groups, _bias(node))  # fmt: skip
+
+
+def _conv_transposed(m: Any, node: Node) -> str:
+    pads = []
+    for kernel, dilation, over in zip(node["kernel"], node["dilation"], node["over"], strict=True):
+        most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
+        pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
+    return _made(m, node, "ConvTranspose", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
+                 _several("strides", node["strides"]), f"padding={pads}", _several("kernel_dilation", node["dilation"]), _bias(node))  # fmt: skip
+
+
+def _pool(m: Any, node: Node) -> str:
+    kind, count = ("max", "") if node["operation"] == "max" else ("avg", ", count_include_pad=False")
+    words = f"{tuple(node['kernel'])}, strides={tuple(node['strides'])}" + (
+        "" if node["padding"] == "valid" else ', padding="SAME"'
+    )
+    return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node['padding'] == 'same' else ''})"
+
+
+def _reduce(m: Any, node: Node) -> str:
+    x, axes, keep = m(node.x), node["axes"], ", keepdims=True" if node["keep"] else ""
+    if node.named.get("mask"):
+        mask = f"{m(node.named['mask'][0])}[..., None]"
+        return f"jnp.where({mask}, {x}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
+    return f"{x}.{node['operation']}({axes[0] if len(axes) == 1 else axes}{keep})"
+
+
+def _affine(node: Node) -> list[str]:
+    return ["" if node["scale"] else "use_scale=False", "" if node["shift"] else "use_bias=False"]
+
+
+def _epsilon(node: Node) -> str:
+    return f"epsilon={number(node['epsilon'])}"
+
+
+def _batch_norm(m: Any, node: Node) -> str:
+    axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
+    return _made(
+        m,
+        node,
+        "BatchNorm",
+        str(node["size"]),
+        axis,
+        f"momentum={number(round(node['momentum'], 12))}",
+        _epsilon(node),
+        *_affine(node),
+    )
+
+
+def _norm(kind: str) -> Rule:
+    def rule(m: Any, node: Node) -> str:
+        if len(node["sizes"]) != 1:
+            raise m.refused(node, "a norm over several axes", "nnx counts the features of one")
+        affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
+        return _made(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
+
+    return rule
+
+
+def _group_norm(m: Any, node: Node) -> str:
+    return _made(
+        m,
+        node,
+        "GroupNorm",
+        str(node["size"]),
+        f"num_groups={node['groups']}",
+        _epsilon(node),
+        *_affine(node),
+        "use_fast_variance=False",
+    )
+
+
+def _unit_norm(m: Any, node: Node) -> str:
+    return _normalized(m(node.x), node["axes"] if len(node["axes"]) > 1 else node["axes"][0], node["epsilon"])
+
+
+def _normalized(x: str, axis: Any, epsilon: float) -> str:
+    return f"{x} / jnp.maximum(jnp.linalg.norm({x}, axis={axis}, keepdims=True), {number(epsilon)})"
+
+
+def _prelu(m: Any, node: Node) -> str:
+    if any(size != 1 for size in node["slopes"]):
+        raise m.refused(node, "a PReLU with several slopes", "nnx.PReLU has one")
+    return f"{m.part(node.layer, 'nnx.PReLU()')}({m(node.x)})"
+
+
+def _rescale(m: Any, node: Node) -> str:
+    scaled = f"{m(node.x)} * {node['scale']!r}"
+    return f"{scaled} + {node['shift']!r}" if node["shift"] else scaled
+
+
+def _dropout(m: Any, node: Node) -> str:
+    shared = "broadcast_dims=(1,), " if node["name"].endswith("1D") else ""
+    if node["name"] not in ("Dropout", "SpatialDropout1D"):
+        return str(m(node.x))  # nnx has no such layer, and it acts in training alone
+    part = m.part(node.layer, f"nnx.Dropout({node['rate']:g}, {shared}rngs=rngs)")
+    return f"{part}({m(node.x)})"
+
+
+def _reshape(m: Any, node: Node) -> str:
+    x = m(node.x)
+    lead = [] if node.kind == "reshape all" else [f"len({x})"]
+    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
+
+
+def _pad(m: Any, node: Node) -> str:
+    pairs = node["pairs"] if len(node["pairs"]) == len(node.x.shape) else ((0, 0), *node["pairs"], (0, 0))
+    return f"jnp.pad({m(node.x)}, {tuple(pairs)})"
+
+
+def _crop(m: Any, node: Node) -> str:
+    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
+
+
+def _upsample(m: Any, node: Node) -> str:
+    return m(node.x) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
+
+
+_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
+
+
+def _arithmetic(m: Any, node: Node) -> str:
+    rank = max(len(value.shape) for value in node.inputs)
+    values = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
+    operation = node["operation"]
+    if operation in _OPERATORS:
+        return _OPERATORS[operation].join(values)
+    if operation == "average":
+        return f"({' + '.join(values)}) / {len(values)}"
+    text, *others = values
+    for other in others:
+        text = f"jnp.{operation}({text}, {other})"
+    return text
+
+
+def _joined(m: Any, node: Node) -> str:
+    word = "stack" if node.kind == "stack" else "concatenate"
+    return f"jnp.{word}([{', '.join(m(value) for value in node.inputs)}], axis={last(node['axis'], len(node.y.shape))})"
+
+
+def _dot(m: Any, node: Node) -> str:
+    operands = [m(value) for value in node.inputs]
+    if node["normalize"]:
+        operands = [_normalized(x, axis, 1e-7) for x, axis in zip(operands, node["axes"], strict=True)]
+    equation = letters(node)
+    return f'jnp.einsum("{equation}", {operands[0]}, {operands[1]})' + ("[:, None]" if equation.endswith(">b") else "")
+
+
+_MASKS = {
+    "not_equal": "{0} != {value}", "equal": "{0} == {value}", "greater": "{0} > {value}", "greater_equal": "{0} >= {value}",
+    "less": "{0} < {value}", "less_equal": "{0} <= {value}", "any": "{0}.any({axis}{keep})", "all": "{0}.all({axis}{keep})",
+    "widened": "{0}[..., None]", "ones": "jnp.ones_like({0}, dtype=bool)", "zeros": "jnp.zeros_like({0}, dtype=bool)",
+    "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
+    "all true": "jnp.ones_like({0}[..., 0], dtype=bool)",
+}  # fmt: skip
+
+
+def _mask(m: Any, node: Node) -> str:
+    values = [m(value) for value in node.inputs]
+    settings = {"axis": -1, **node.settings, "value": number(node.settings.get("value", 0)),
+                "keep": ", keepdims=True" if node.settings.get("keep") else ""}  # fmt: skip
+    return _MASKS[node["operation"]].format(*values, **settings)
+
+
+def _clip(m: Any, node: Node) -> str:
+    bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
+    return f"{m(node.x)}.clip({', '.join(bounds)})"
+
+
+def _parameter(m: Any, node: Node) -> str:
+    part = m.part(node.layer, f"nnx.Param(jnp.zeros({tuple(node['sizes'])}))")
+    return f"{part}[...]"
+
+
+def _model(m: Any, node: Node) -> str:
+    part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}(rngs)")
+    text = f"{part}({', '.join(m(value) for value in node.inputs)})"
+    if len(node.outputs) == 1:
+        return text
+    m.release(node)
+    m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
+    return ""
+
+
+RULES: dict[str, Rule] = {
+    "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
+    "pool": _pool, "reduce": _reduce, "batch_norm": _batch_norm, "layer_norm": _norm("LayerNorm"), "rms_norm": _norm("RMSNorm"),
+    "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
+    "reshape all": _reshape, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
+    "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
+    "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)", "pad": _pad, "crop": _crop, "upsample": _upsample,
+    "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
+    "zero masked": lambda m, node: f"jnp.where({m(node.named['mask'][0])}[..., None], {m(node.x)}, 0.0)", "model": _model,
+    "recurrent": recurrent, "clip": _clip, "parameter": _parameter,
+    "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
+    "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
+    "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
+    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
+    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}", "cast": lambda m, node: f"{m(node.x)}.astype(jnp.{node['dtype']})",
+    "steps to batch": lambda m, node: f"{m(node.x)}.reshape(-1, *{m(node.x)}.shape[2:])",
+    "batch to steps": lambda m, node: f"{m(node.x)}.reshape(*{m(node.inputs[1])}.shape[:2], *{m(node.x)}.shape[1:])",
+}  # fmt: skip
+"""The kinds that are known."""

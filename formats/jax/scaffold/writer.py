@@ -1,0 +1,63 @@
+"""The text of a Flax nnx module: its class, and what stands around it."""
+
+from __future__ import annotations
+
+import re
+
+from rnnconvert.formats.jax.scaffold.layers import RULES
+from rnnconvert.formats.jax.scaffold.recurrent import loop
+from rnnconvert.scaffolding.writer import File, Module, Style
+
+
+class NnxModule(Module):
+    """One class: a model of the source."""
+
+    TITLE = "Flax"
+    ATTRIBUTES = frozenset({"eval", "train", "sow", "perturb", "set_attributes"})
+    VARIABLES = frozenset({"jax", "jnp", "nnx", "state"})
+    SEPARATOR = "/"
+
+    def text(self, name: str, first: bool) -> str:
+        """Return the class."""
+        lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
+        lines += [f"        self.{part} = {made}" for part, made in self.parts.values()] or ["        pass"]
+        lines += [
+            "",
+            f"    def __call__(self, {', '.join(self.arguments)}):",
+            *(f"        {line}" for line in self.lines),
+        ]
+        return "\n".join([*lines, f"        return {', '.join(self(value) for value in self.scope.outputs)}"]) + "\n"
+
+
+def _imports(file: File, body: str) -> list[str]:
+    lines = ["import jax"] if re.search(r"\bjax\.", body) else []
+    return [*lines, "import jax.numpy as jnp", "from flax import nnx"]
+
+
+_LOAD = '''def load(path{more}):
+    """Return the model with the weights of the file that it was written from{others}."""
+    from rnnconvert import load_into
+
+    model = {model}(nnx.Rngs(0))
+    model.eval()
+    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
+    return model
+'''
+_MAIN = '''def main():
+    """Run the model on zeros, with the weights of a file if one is named."""
+    model = load({words}) if len(sys.argv) > 1 else {model}(nnx.Rngs(0))
+    model.eval()
+    outputs = model({zeros})
+    for output in outputs if isinstance(outputs, tuple) else [outputs]:
+        print(tuple(output.shape))
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+STYLE = Style(
+    NnxModule, RULES, {}, frozenset({"jax", "jnp", "nnx"}), lambda word: word, _imports, loop, _LOAD, _MAIN,
+    lambda sizes, dtype: f"jnp.zeros(({sizes})" + (")" if dtype == "float32" else f', "{dtype}")'),
+    "with weights of Flax's own, it needs Flax alone.",
+)  # fmt: skip

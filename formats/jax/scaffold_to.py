@@ -1,0 +1,51 @@
+"""A described model as a file of Flax nnx: a class for every model, a line for every layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.writer import imported, text
+
+NAME = "flax"
+WEIGHTS = (".msgpack", ".safetensors")
+
+
+def write(description: Description, source: str) -> str:
+    """Return the text of the file.
+
+    source  the file that was described, as its docstring names it
+
+    Raises RefusedError for a layer without an equivalent.
+    """
+    from rnnconvert.formats.jax.scaffold.writer import STYLE
+
+    return text(description, source, STYLE)
+
+
+def model(path: Path) -> tuple[Any, dict[str, str]]:
+    """Return a new model of a file that `write` wrote, and its layers with what fills them; nothing else is ever run here."""
+    from flax import nnx
+
+    make, layers = imported(path)
+    made = make(nnx.Rngs(0))
+    made.eval()
+    return made, layers
+
+
+def save(model: Any, file: IO[bytes], name: str) -> None:
+    """Write the state of a model without its random numbers: nnx.to_pure_dict by flax.serialization, or by paths as safetensors."""
+    from flax import nnx
+
+    state = nnx.state(model, nnx.Not(nnx.RngState))
+    if name.endswith(".msgpack"):
+        from flax.serialization import msgpack_serialize
+
+        file.write(msgpack_serialize(nnx.to_pure_dict(state)))
+        return
+    from safetensors.numpy import save as packed
+
+    from rnnconvert.formats.jax.arrays import named_arrays
+
+    file.write(packed({path: array.copy() for path, array in named_arrays(state).items()}))

@@ -1,0 +1,49 @@
+"""Whole modules of Flax nnx, which hold their own code."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.errors import UsageError
+from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
+from rnnconvert.models.model import Unit
+from rnnconvert.models.runners import Loaded, Ran, moved
+
+NAME = "nnx"
+BY_APPLY = True
+"""Whether a function of the caller's runs a tree instead, where one is handed in."""
+
+
+def open_file(path: Path) -> Loaded:
+    """Raise UsageError: a file of arrays holds no code."""
+    raise UsageError(f"{path} holds a tree without code. Hand in the module: report.verify(inputs, source=module)")
+
+
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+    """Return what a module gives as it stands, in evaluation where it was set to that. Raises UsageError for a state without code."""
+    import jax.numpy as jnp
+
+    if not callable(live):
+        raise UsageError(
+            f"{type(live).__name__} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: module.apply(tree, x)"
+        )
+    outputs = live(*(jnp.asarray(value) for value in inputs))
+    listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return Ran(tuple(np.asarray(value) for value in listed), {})
+
+
+def shaken(live: Any, seed: int) -> Any:
+    """Return a copy with every floating-point array about one unit in the last place off."""
+    import ml_dtypes
+
+    generator = np.random.default_rng(seed)
+    arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
+    eps = {name: float(ml_dtypes.finfo(array.dtype).eps) for name, array in arrays.items()}
+    return with_arrays(
+        live, {name: moved(array, eps[name], generator).astype(array.dtype) for name, array in arrays.items()}
+    )

@@ -1,0 +1,1 @@
+"""A described model as the text of Keras 3: formats/keras/scaffold_to.py."""

@@ -1,0 +1,77 @@
+"""Recurrent layers as Keras 3, whose masks, directions and orders of states descriptions follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.scaffolding.description import Node
+
+_CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
+
+
+def _function(m: Any, node: Node, key: str, function: Activation, usual: Activation) -> str:
+    if function == usual:
+        return ""
+    plain = function.alpha is None or (function.name == "elu" and function.alpha == 1)
+    sixth = function.name == "hard_sigmoid" and function.alpha == 1 / 6
+    if function.name == "leaky_relu":
+        return f"{key}=layers.LeakyReLU({function.alpha:.9g})"
+    if not plain and not sixth:
+        raise m.refused(node, f"the function {function}", "Keras 3 has no such function")
+    return f'{key}="{function.name}"'
+
+
+def _made(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
+    """Return the constructor of one direction."""
+    words = [str(node["units"]), _function(m, node, "activation", cell.activation, TANH)]
+    if cell.kind != "rnn":
+        words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))
+    if cell.kind == "lstm" and cell.output_activation != cell.activation:
+        raise m.refused(node, "an LSTM with another function for its output", "Keras has one for both")
+    words += [
+        "" if node["biases"] else "use_bias=False",
+        "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "",
+        *more,
+    ]
+    return f"layers.{_CLASSES[cell.kind]}({', '.join(word for word in words if word)})"
+
+
+def recurrent(m: Any, node: Node) -> str:
+    """Write the line of a recurrent layer."""
+    cells, both, mask = node["cells"], len(node["cells"]) > 1, node.named.get("mask")
+    count = 2 if both and node["merge"] is None else 1
+    outs, finals = node.outputs[:count], node.outputs[count:]
+    wants = any(m.used_by(node.layer, place) for place in range(count, len(node.outputs)))
+    zero = node["zero"] and bool(mask)
+    if both and mask and node["sequences"] and not zero:
+        raise m.refused(
+            node, "two directions that keep their outputs at masked steps", "Keras's Bidirectional gives zeros there"
+        )
+    more = [
+        "return_sequences=True" if node["sequences"] else "", "return_state=True" if wants else "",
+        "stateful=True" if node["stateful"] else "", "zero_output_for_mask=True" if zero and not both else "",
+    ]  # fmt: skip
+    made = _made(m, node, cells[0], [*more, "go_backwards=True" if node["backwards"] else ""])
+    if both:
+        back = _made(m, node, cells[1], [*more, "go_backwards=True"]) if cells[1] != cells[0] else ""
+        merge = "" if node["merge"] == "concat" else f"merge_mode={node['merge']!r}".replace("'", '"')
+        made = f"layers.Bidirectional({', '.join(word for word in (made, f'backward_layer={back}' if back else '', merge) if word)})"
+    states = [m(value) for value in node.named.get("states", ())]
+    given = [f"mask={m(mask[0])}" if mask else "", f"initial_state=[{', '.join(states)}]" if len(states) > 1 else ""]
+    given += [f"initial_state={states[0]}"] if len(states) == 1 else []
+    text = str(m.called(made, node.x, *given, layer=node.layer))
+    if len(outs) == 1 and not wants:
+        return text
+    m.release(node)
+    names = (
+        [m.new(outs[0])]
+        if len(outs) == 1
+        else [m.rename(value, word) for value, word in zip(outs, ("forward", "backward"), strict=True)]
+    )
+    per = 2 if cells[0].kind == "lstm" else 1
+    for number, value in enumerate(finals if wants else ()):
+        way, word = divmod(number, per)
+        names.append(m.new(value, f"{m.stem(node)}_{'hc'[word]}" + "_backward" * way) if m.used(value) else "_")
+    m.line(f"{', '.join(names)} = {text}", node.y.shape)
+    return ""

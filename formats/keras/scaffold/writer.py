@@ -1,0 +1,152 @@
+"""The text of a Keras 3 model: a function that builds it, Sequential where it is one line of layers, else functional."""
+
+from __future__ import annotations
+
+from rnnconvert.formats.keras.scaffold.layers import RULES
+from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.names import identifier
+from rnnconvert.scaffolding.writer import File, Module, Style
+
+
+class KerasModule(Module):
+    """One function: a model of the source."""
+
+    TITLE = "Keras"
+    ATTRIBUTES = frozenset(
+        [
+            "flatten",
+            "dropout",
+            "activation",
+            "reshape",
+            "permute",
+            "add",
+            "multiply",
+            "subtract",
+            "concatenate",
+            "average",
+            "dot",
+            "rescaling",
+        ]
+    )
+    VARIABLES = frozenset({"keras", "layers", "ops"})
+    SEPARATOR = "/"
+
+    def __init__(self, file: File, scope: Scope) -> None:
+        super().__init__(file, scope)
+        self._calls: dict[str, list[Node]] = {}
+        for node in scope.nodes:
+            if node.layer:
+                self._calls.setdefault(node.layer, []).append(node)
+        for value in scope.inputs:  # the last line reads them all
+            self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        self._shared: dict[str, str] = {}
+        self._line: list[str] = []  # the layers, as long as each reads what the one before it gives
+
+    def called(self, made: str, x: Value, *given: str, layer: str = "") -> str:
+        """Return the call of a layer on a tensor.
+
+        made   its constructor
+        given  what the call names besides
+        layer  the layer that it is, "" for one without weights
+        """
+        if layer:
+            made = self.named(layer, made)
+        words = ", ".join(word for word in (self(x), *given) if word)
+        if not any(given) and made.endswith(")"):
+            self._line.append(made)
+        return f"{made}({words})"
+
+    def named(self, layer: str, made: str) -> str:
+        """Return a layer with its name; one that is called several times stands in front of the lines, as a variable."""
+        self.part(layer, made)
+        name = self._attribute[layer]
+        made = f'{made[:-1]}{"" if made.endswith("(") or made[-2] == "(" else ", "}name="{name}")'
+        if len(self._calls.get(layer, ())) < 2:
+            return made
+        if layer not in self._shared:
+            self._shared[layer] = self._names.new(name)
+            self.lines.insert(0, f"{self._shared[layer]} = {made}")
+        return self._shared[layer]
+
+    def model(self, node: Node) -> str:
+        """Return the variable of a model in the model."""
+        build = self.file.classes[id(node["scope"])]
+        self.part(node.layer, build)
+        if node.layer not in self._shared:
+            name = self._shared[node.layer] = self._names.new(self._attribute[node.layer])
+            self.lines.insert(0, f'{name} = {build}(name="{self._attribute[node.layer]}")')
+        return self._shared[node.layer]
+
+    def used_by(self, layer: str, place: int) -> bool:
+        """Return whether an output of a layer is read in one of its calls."""
+        return any(
+            self.used(node.outputs[place]) or self.read_later(node.outputs[place]) for node in self._calls[layer]
+        )
+
+    def read_later(self, value: Value) -> bool:
+        """Return whether a node or the model's outputs read a tensor."""
+        return any(value in node.reads() for node in self.scope.nodes) or value in self.scope.outputs
+
+    def text(self, name: str, first: bool) -> str:
+        """Return the function."""
+        default = "None" if first else f'"{identifier(self.scope.name)}"'
+        lines = [f"def {name}(name={default}):", f'    """{self.title(first)}"""']
+        starts = [
+            f"{word} = {_input(value, identifier(value.name, 'x'))}"
+            for word, value in zip(self.arguments, self.scope.inputs, strict=True)
+        ]
+        outputs = [self(value) for value in self.scope.outputs]
+        if (
+            len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined)
+            and len(outputs) == len(starts) == 1
+        ):
+            shapes = [line.partition("  # ")[2] for line in self.lines]
+            rows = [f"        {_input(self.scope.inputs[0], '')},"]
+            rows += [f"        {made},  # {shape}" for made, shape in zip(self._line, shapes, strict=True)]
+            return "\n".join([*lines, "    return keras.Sequential([", *rows, "    ], name=name)"]) + "\n"
+        listed = [words[0] if len(words) == 1 else f"[{', '.join(words)}]" for words in (self.arguments, outputs)]
+        lines += [f"    {line}" for line in (*starts, *self.lines)]
+        return "\n".join([*lines, f"    return keras.Model({listed[0]}, {listed[1]}, name=name)"]) + "\n"
+
+
+def _input(value: Value, name: str) -> str:
+    """Return an input of the model."""
+    shape = f"{value.shape[1:]}" if value.shape[:1] == (None,) else f"batch_shape={value.shape}"
+    dtype = "" if value.dtype == "float32" else f', dtype="{value.dtype}"'
+    return f"keras.Input({shape}{dtype}{f', name={name!r}'.replace(chr(39), chr(34)) if name else ''})"
+
+
+def _imports(file: File, body: str) -> list[str]:
+    words = [word for word in ("layers", "ops") if f"{word}." in body]
+    return ["import keras", *([f"from keras import {', '.join(words)}"] if words else [])]
+
+
+def _build(word: str) -> str:
+    return f"build_{identifier(word)}"
+
+
+_LOAD = '''def load(path{more}):
+    """Return the model with the weights of the file that it was written from{others}."""
+    from rnnconvert import load_into
+
+    model = {model}()
+    load_into(model, path{layers}, accept=["all"], flatten="same"{options})
+    return model
+'''
+_MAIN = '''def main():
+    """Run the model on zeros, with the weights of a file if one is named."""
+    model = load({words}) if len(sys.argv) > 1 else {model}()
+    outputs = model([{zeros}])
+    for output in outputs if isinstance(outputs, (list, tuple)) else [outputs]:
+        print(tuple(output.shape))
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+STYLE = Style(
+    KerasModule, RULES, {}, frozenset({"keras", "layers", "ops"}), _build, _imports, lambda *_: "", _LOAD, _MAIN,
+    lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),
+    "with weights that Keras saved, it needs Keras alone.",
+)  # fmt: skip

@@ -1,0 +1,103 @@
+"""One step of a cell as a line or two of Python, in the words of any array library; and what a written class says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.scaffolding.writer import File
+
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+@dataclass(frozen=True)
+class Language:
+    """How a library writes what a step needs.
+
+    call     a function's value
+    product  a tensor times a weight, plus a bias where that is not ""
+    split    a tensor cut into so many parts along its last axis
+    cut      a weight cut into those of its gates
+    bare     whether a product takes a tensor as an argument, without parentheses around a sum or a product
+    """
+
+    call: Callable[[Activation, str], str]
+    product: Callable[[str, str, str], str]
+    split: Callable[[str, int], str]
+    cut: Callable[[str, int], str]
+    bare: bool = True
+
+
+def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str) -> tuple[str, list[str]]:
+    """Return what a cell is, in a sentence, and the lines of its step, from the input's product x_t and the states before.
+
+    recurrent, bias  the names of the recurrent weight and bias
+    theirs           the library's own GRU, which a GRU that resets before the product is not
+    """
+    call, product, split = language.call, language.product, language.split
+    act, gate, out = cell.activation, cell.gate_activation, cell.output_activation
+
+    def added(x: str, h: str, weight: str) -> str:
+        return f"{x} + {product(h, weight, '')}"
+
+    if cell.kind == "rnn":
+        return f"A plain recurrent layer with {act.name} for its function.", [
+            f"h = {call(act, added('x_t', 'h', recurrent))}"
+        ]
+    if cell.kind == "lstm":
+        return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
+            f"i, f, g, o = {split(added('x_t', 'h', recurrent), 4)}",
+            f"c = {call(gate, 'f')} * c + {call(gate, 'i')} * {call(act, 'g')}",
+            f"h = {call(gate, 'o')} * {call(out, 'c')}",
+        ]
+    lines = [f"x_r, x_z, x_n = {split('x_t', 3)}"]
+    if cell.reset_after:
+        return f"A GRU with {gate.name} for its gates and {act.name} for its candidate.", [
+            *lines,
+            f"h_r, h_z, h_n = {split(product('h', recurrent, bias), 3)}",
+            f"r, z = {call(gate, 'x_r + h_r')}, {call(gate, 'x_z + h_z')}",
+            f"h = (1 - z) * {call(act, 'x_n + r * h_n')} + z * h",
+        ]
+    return (
+        f"A GRU whose reset gate scales the state before the recurrent product, with {gate.name} for its gates.\n\n"
+        f"    Its candidate is {act.name}. {theirs} scales the product instead."
+    ), [
+        *lines,
+        f"weight_r, weight_z, weight_n = {language.cut(recurrent, 3)}",
+        f"r = {call(gate, added('x_r', 'h', 'weight_r'))}",
+        f"z = {call(gate, added('x_z', 'h', 'weight_z'))}",
+        f"h = (1 - z) * {call(act, added('x_n', 'r * h' if language.bare else '(r * h)', 'weight_n'))} + z * h",
+    ]
+
+
+def settings(cell: Cell, indent: int) -> str:
+    """Return what a cell computes, as a dictionary that rnnconvert.load_into reads in a written class."""
+    rows = [f'"kind": "{cell.kind}",', f'"reset_after": {cell.reset_after},']
+    for key in ("activation", "gate_activation", "output_activation"):
+        function: Activation = getattr(cell, key)
+        rows.append(f'"{key}": ("{function.name}", {function.alpha!r}, {function.beta!r}),')
+    return "{\n" + "".join(f"{' ' * (indent + 4)}{row}\n" for row in rows) + " " * indent + "}"
+
+
+def class_of(file: File, cell: Cell, plain: str = "", *wishes: str) -> str:
+    """Return the name of the class of a cell that a library lacks, and note what it is asked for.
+
+    plain  what a cell with the usual functions is called before its kind
+    """
+    functions = [cell.activation, *([cell.gate_activation] if cell.kind != "rnn" else [])]
+    others = [f.name for f in functions if f != TANH and (cell.kind == "rnn" or f != SIGMOID)]
+    words = "_".join(dict.fromkeys(others))
+    name = "".join(part.capitalize() for part in words.split("_")) or plain
+    name += {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
+    usual = cell.gate_activation == SIGMOID and cell.activation == TANH
+    before = cell.kind == "gru" and not cell.reset_after
+    name += "ResetBefore" if before else "WithOtherGates" if not words and not usual and cell.kind != "rnn" else ""
+    stem, number = name, 2
+    while name in file.loops and file.loops[name][0] != cell:
+        name, number = f"{stem}{number}", number + 1
+    if name not in file.loops:
+        name = file.names.new(name)
+        file.loops[name] = cell, set()
+    file.loops[name][1].update(wishes)
+    return name

@@ -1,0 +1,401 @@
+"""The text of a written file: names, lines, submodules, and what all targets share; a target adds its classes and its rules."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
+from rnnconvert.scaffolding.names import Names, class_name, comment, identifier
+
+Rule = Callable[[Any, Node], str]
+"""Returns the expression that a node is for a Module, or "" where it wrote its lines itself."""
+_PLAIN_INPUTS = ("input", "keras_tensor", "input_layer", "inputs")
+
+
+@dataclass
+class File:
+    """A file being written.
+
+    names     the names at the top of the file
+    classes   the names of the classes or functions of models, by scope
+    modules   the models, by scope
+    loops     the cells that the framework lacks, by the names of their classes, and what they are asked for: "both ways", "masked"
+    helpers   the functions and classes that stand before them
+    imports   the lines that import what is needed besides the framework itself
+    """
+
+    names: Names
+    classes: dict[int, str] = field(default_factory=dict)
+    modules: dict[int, Module] = field(default_factory=dict)
+    loops: dict[str, tuple[Any, set[str]]] = field(default_factory=dict)
+    helpers: list[str] = field(default_factory=list)
+    imports: set[str] = field(default_factory=set)
+
+    def helper(self, name: str) -> str:
+        """Return a helper's name, and see that it stands in the file."""
+        if name not in self.helpers:
+            self.helpers.append(name)
+        return name
+
+
+class Module(ABC):
+    """One model of the source, as a class or a function.
+
+    TITLE       the framework, for refusals
+    ATTRIBUTES  the names that a layer cannot have
+    VARIABLES   the names that a variable cannot have
+    SEPARATOR   what stands between the names of a module and of a module in it
+    """
+
+    TITLE: ClassVar[str]
+    ATTRIBUTES: ClassVar[frozenset[str]]
+    VARIABLES: ClassVar[frozenset[str]]
+    SEPARATOR: ClassVar[str] = "."
+
+    def __init__(self, file: File, scope: Scope) -> None:
+        self.file, self.scope = file, scope
+        self.parts: dict[str, tuple[str, str]] = {}
+        self.states: list[str] = []
+        self.lines: list[str] = []
+        self._attributes = Names(self.ATTRIBUTES)
+        self._attribute: dict[str, str] = {}
+        self._names = Names({"self", "ahead", "back", "h", "c", *self.VARIABLES})
+        self._variables: dict[int, str] = {}
+        self._uses: dict[int, int] = {}
+        self._pending: dict[int, str] = {}
+        self._joined: dict[int, Node] = {}
+        for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
+            self._uses[id(value)] = self._uses.get(id(value), 0) + 1
+        self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
+
+    def _wanted(self, value: Value) -> str:
+        stem = "mask" if value.dtype == "bool" and value.name.startswith("mask") else identifier(value.name, "x")
+        stem = "x" if stem == "x_" else stem
+        single = len(self.scope.inputs) == 1
+        return "x" if single and stem.rstrip("_0123456789").startswith(_PLAIN_INPUTS) else stem
+
+    def _let(self, value: Value, wanted: str) -> str:
+        self._variables[id(value)] = name = self._names.new(wanted)
+        return name
+
+    # What rules use
+
+    def __call__(self, value: Value) -> str:
+        """Return the expression of a tensor that was computed before."""
+        return self._pending.get(id(value)) or self._variables[id(value)]
+
+    def part(self, layer: str, constructor: str) -> str:
+        """Return the submodule of a layer, which is made by a constructor."""
+        name = self._attribute.get(layer)
+        if name is None:
+            name = self._attribute[layer] = self._attributes.new(identifier(layer.replace("/", "_")))
+            self.parts[layer] = (name, constructor)
+        elif self.parts[layer][1] != constructor:
+            raise RefusedError(
+                "one layer called in two ways",
+                self.TITLE,
+                f"it would be {self.parts[layer][1]} and {constructor}",
+                "",
+                layer,
+            )
+        return f"self.{name}"
+
+    def state(self, layer: str) -> str:
+        """Return the attribute in which a stateful layer keeps its states."""
+        name = f"{self._attribute[layer]}_state"
+        if name not in self.states:
+            self.states.append(name)
+        return f"self.{name}"
+
+    def helper(self, name: str) -> str:
+        """Return a helper's name, and see that it stands in the file."""
+        return self.file.helper(name)
+
+    def refused(self, node: Node, feature: str, reason: str) -> RefusedError:
+        """Return the refusal of a layer."""
+        return RefusedError(feature, self.TITLE, reason, "", node.layer)
+
+    def new(self, value: Value, wanted: str = "") -> str:
+        """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
+        chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
+        return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
+
+    def used(self, value: Value) -> bool:
+        """Return whether anything reads a tensor."""
+        return bool(self._uses.get(id(value)))
+
+    def line(self, text: str, shape: Shape | None = None) -> None:
+        """Add a line of code, with the axes of what it computes."""
+        self.lines.append(text + (f"  # {axes(shape)}" if shape is not None else ""))
+
+    # The nodes
+
+    def write(self, rules: Mapping[str, Rule]) -> None:
+        """Write every node. Raises RefusedError for a kind without a rule."""
+        nodes = self.scope.nodes
+        for number, node in enumerate(nodes):
+            if id(node) in self._joined:
+                continue
+            rule = rules.get(node.kind)
+            if rule is None:
+                raise self.refused(node, f"a layer of kind {node.kind!r}", f"no line of {self.TITLE} is known for it")
+            self._released = False
+            self.number = number
+            text = rule(self, node)
+            self.release(node)
+            if not text:
+                continue
+            end = next(
+                (
+                    node
+                    for node, first in ((n, self._joined.get(id(n))) for n in nodes[number + 1 :])
+                    if first is nodes[number]
+                ),
+                node,
+            )
+            following = next((n for n in nodes[number + 1 :] if id(n) not in self._joined), None)
+            inline = following is not None and self.takes(following) and following.inputs == end.outputs
+            if inline and self._uses.get(id(end.y)) == 1 and "\n" not in text:
+                self._pending[id(end.y)] = text
+                continue
+            self.line(f"{self.new(end.y)} = {text}", end.y.shape)
+
+    def takes(self, node: Node) -> bool:
+        """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
+        return node.kind == "activation" and node["name"] != "bounded_relu"
+
+    def joins(self, node: Node, kind: str) -> Node | None:
+        """Return the next node, where it is of a kind and alone reads this one: the line of this one does its work, too."""
+        nodes = self.scope.nodes
+        following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
+        if (
+            following is None
+            or following.kind != kind
+            or following.inputs != (node.y,)
+            or self._uses.get(id(node.y)) != 1
+        ):
+            return None
+        return following
+
+    def join(self, node: Node, following: Node) -> None:
+        """Let a node's line do the work of the one behind it."""
+        self._joined[id(following)] = node
+
+    def release(self, node: Node) -> None:
+        """Let the variables that a node was the last to read be taken for what it gives."""
+        if not self._released:
+            self._released = True
+            for value in node.reads():
+                self._read(value)
+
+    def rename(self, value: Value, wanted: str) -> str:
+        """Return a new variable for a tensor that may have one already, which is free from then on."""
+        if id(value) in self._variables:
+            self._names.free(self._variables[id(value)])
+        return self._let(value, wanted)
+
+    def stem(self, node: Node) -> str:
+        """Return the name of a node's submodule."""
+        return self._attribute[node.layer]
+
+    def _read(self, value: Value) -> None:
+        self._uses[id(value)] -= 1
+        self._pending.pop(id(value), None)
+        if not self._uses[id(value)] and id(value) in self._variables:
+            self._names.free(self._variables[id(value)])
+
+    @abstractmethod
+    def text(self, name: str, first: bool) -> str:
+        """Return the class or the function; `first` is the outermost model."""
+
+    def title(self, first: bool) -> str:
+        """Return what the model reads and gives, as a sentence."""
+        inputs = [
+            f"{argument} {axes(value.shape)}" + ("" if value.dtype == "float32" else f", {value.dtype}")
+            for argument, value in zip(self.arguments, self.scope.inputs, strict=True)
+        ]
+        title = "The whole model" if first else f"The model {comment(self.scope.name)!r} in the model"
+        return f"{title}: {', '.join(inputs)} to {', '.join(axes(value.shape) for value in self.scope.outputs)}."
+
+    def forgetting(self) -> list[str]:
+        """Return the lines of a method that forgets the states of the last call, [] where there are none."""
+        lines = [f"self.{state} = None" for state in self.states] + [
+            f"self.{part}.reset_states()" for part in self._keeping()
+        ]
+        head = ["", "    def reset_states(self):", '        """Begin anew: forget the states of the last call."""']
+        return [*head, *(f"        {line}" for line in lines)] if lines else []
+
+    def _keeping(self) -> list[str]:
+        """Return the submodules that are models with states to forget."""
+        models = {node.layer: self.file.modules[id(node["scope"])] for node in self.scope.nodes if node.kind == "model"}
+        return [self._attribute[layer] for layer, inner in models.items() if inner.states or inner._keeping()]
+
+    _released = False
+    number = 0
+
+
+def number(value: float) -> str:
+    """Return a number as Python writes it: short where that is exact."""
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+
+
+def last(axis: int, rank: int) -> int:
+    """Return an axis, -1 for the last one."""
+    return -1 if axis == rank - 1 else axis
+
+
+def sizes(values: Sequence[int]) -> str:
+    """Return sizes as layers take them: one number where they are alike."""
+    return str(values[0]) if len(set(values)) == 1 else str(tuple(values))
+
+
+def letters(node: Node) -> str:
+    """Return the equation of a dot node, as einsum takes it."""
+    rows = []
+    for value, axis, free in zip(node.inputs, node["axes"], "ij", strict=True):
+        rows.append("".join("b" if n == 0 else "k" if n == axis else free for n in range(len(value.shape))))
+    return f"{rows[0]},{rows[1]}->b" + "".join(letter for row in rows for letter in row if letter in "ij")
+
+
+def span(low: int, high: int) -> str:
+    """Return a slice without some places at both ends."""
+    return f"{low or ''}:{-high if high else ''}"
+
+
+def place(node: Node) -> str:
+    """Return the subscript of a select or a slice node."""
+    if node.kind == "select":
+        inside = str(node["index"])
+    else:
+        by = "" if node["step"] == 1 else f":{node['step']}"
+        inside = f"{'' if node['start'] is None else node['start']}:{'' if node['end'] is None else node['end']}{by}"
+    return f"[{':, ' * node['axis']}{inside}]"
+
+
+def axes(shape: Sequence[int | None]) -> str:
+    """Return the axes of a tensor, as a comment."""
+    open_axes = ("batch", "time") if len(shape) > 1 else ("batch",)
+    words = [
+        str(size) if size is not None else open_axes[n] if n < len(open_axes) else "n" for n, size in enumerate(shape)
+    ]
+    return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a target adds to the text of a file.
+
+    module     its class of a model
+    rules      its lines, by the kinds of nodes
+    texts      the helpers that its lines may name
+    reserved   the names at the top of the file that are taken
+    named      returns the name of the class or the function of a model, from a class's name
+    imports    returns the lines that import what a file needs
+    loop       returns the class of a cell that the framework lacks
+    load       the text of load, with {model}, {layers}, {more}, {options} and {others}
+    main       the text of main, with {model}, {zeros} and {words}
+    zeros      returns zeros of some sizes and a type
+    needs      what the file needs with weights of the framework's own, as a sentence
+    """
+
+    module: type[Module]
+    rules: Mapping[str, Rule]
+    texts: Mapping[str, str]
+    reserved: frozenset[str]
+    named: Callable[[str], str]
+    imports: Callable[[File, str], list[str]]
+    loop: Callable[..., str]
+    load: str
+    main: str
+    zeros: Callable[[str, str], str]
+    needs: str
+
+
+def text(description: Description, source: str, style: Style) -> str:
+    """Return the file. Raises RefusedError for a layer without an equivalent."""
+    file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
+    word = class_name(top.name)
+    name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
+    bodies = []
+    for scope in (*top.inner(), top):
+        file.classes[id(scope)] = name if scope is top else file.names.new(style.named(class_name(scope.name)))
+        file.modules[id(scope)] = module = style.module(file, scope)
+        module.write(style.rules)
+        bodies.append(module.text(file.classes[id(scope)], scope is top))
+    paths = submodules(file.modules[id(top)])
+    layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
+    rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
+    table = (
+        ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])]
+        if layers
+        else []
+    )
+    parts = [
+        *(style.texts[word] for word in file.helpers),
+        *(style.loop(word, *cell) for word, cell in file.loops.items()),
+        *bodies,
+    ]
+    options = description.options
+    parts.append(style.load.format(
+        model=name, layers=", LAYERS" if layers else "",
+        more="".join(f", {option}" for option in options), options="".join(f", {option}={option}" for option in options),
+        others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
+    ))  # fmt: skip
+    zeros = ", ".join(style.zeros(_sizes(value), value.dtype) for value in top.inputs)
+    parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
+    body = [*table, *(f"\n{part}" for part in parts)]
+    head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
+    head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
+    head += [
+        f"load fills it from that file; {style.needs}",
+        '"""',
+        "",
+        "import sys",
+        "",
+        *style.imports(file, "".join(body)),
+        "",
+    ]
+    return "\n".join(["\n".join(head), *body])
+
+
+def _sizes(value: Value) -> str:
+    """Return sizes for an input, with numbers for its open axes."""
+    listed = ", ".join(str(size or (16 if axis else 2)) for axis, size in enumerate(value.shape))
+    return listed if len(value.shape) > 1 else f"{listed},"
+
+
+def submodules(module: Module, prefix: str = "") -> dict[str, str]:
+    """Return the submodules other than models, as state_dict calls them, and the layers that they are, by their paths."""
+    found: dict[str, str] = {}
+    for node in module.scope.nodes:
+        if node.layer not in module.parts:
+            continue
+        part = prefix + module.parts[node.layer][0]
+        if node.kind == "model":
+            found |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+        else:
+            found[part] = f"{module.scope.path}/{node.layer}".lstrip("/")
+    return found
+
+
+def imported(path: Path) -> tuple[Any, dict[str, str]]:
+    """Return what makes the model of a file that `text` wrote, and its layers with what fills them."""
+    spec = importlib.util.spec_from_file_location("rnnconvert_scaffold", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    ours = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == spec.name]
+    make = getattr(module, next(name for name in reversed(ours) if name not in ("load", "main")))
+    return make, getattr(module, "LAYERS", {})
