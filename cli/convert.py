@@ -198,7 +198,7 @@ def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[st
 
 
 def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> Any:
-    """Convert a file and print what was done, or return it for machines."""
+    """Convert a file and print what was done, or return it as JSON has it."""
     from rnnconvert.files.convert import Target, convert_file
     from rnnconvert.files.options import Options
 

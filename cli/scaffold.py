@@ -14,10 +14,11 @@ Examples:
   rnnconvert scaffold model.h5 --to pytorch -o model.py
   rnnconvert scaffold model.keras --to pytorch -o model.py --verify
   rnnconvert scaffold model.h5 -o model.py --weights model.pt --verify
+  rnnconvert scaffold model.h5 --to keras -o model.py --weights model.keras
   rnnconvert scaffold weights.h5 --config model.json -o model.py
 
-The file has a class for the model, a submodule for each layer, and load("model.h5"), which fills it. Where Keras differs from
-PyTorch (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written.
+The file has a class for the model, a submodule for each layer, and load("model.h5"), which fills it. Where the frameworks
+differ (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written.
 """
 
 
@@ -37,7 +38,7 @@ class ScaffoldOptions(NamedTuple):
 
 @click.command(epilog=_EPILOG)
 @click.argument("source", type=FilePath())
-@click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="The framework to write for.")
+@click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
 @click.option(
     "--config",
@@ -45,7 +46,7 @@ class ScaffoldOptions(NamedTuple):
     metavar="FILE.json",
     help="If SOURCE has weights alone: its model, as model.to_json wrote it.",
 )
-@click.option("--weights", type=FilePath(), metavar="MODEL.pt", help="Also write the weights.")
+@click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

@@ -37,6 +37,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from tests.stacks import PLAIN, random_stack
 
+
 class Target(NamedTuple):
     """What is written.
 
@@ -53,7 +54,9 @@ class Target(NamedTuple):
 @functools.cache
 def targets() -> dict[str, Target]:
     """Return every format and ending that holds the layer which is written, and from which it is read without a question, by a name."""
-    tried = {f"{card.name} {end}": Target(f"m{end}", card.name) for card in registry.cards().values() for end in card.written}
+    tried = {
+        f"{card.name} {end}": Target(f"m{end}", card.name) for card in registry.cards().values() for end in card.written
+    }
     tried["onnx external"] = Target("m.onnx", "onnx", ("external_data=true",))
     return {name: target for name, target in tried.items() if _is_written(target)}
 

@@ -58,8 +58,23 @@ def _both_ways(d: _Drawn, x: Any) -> Any:
 
 
 def _merged(d: _Drawn, x: Any) -> Any:
-    kind = d.random.choice(["Add", "Subtract", "Multiply", "Average", "Maximum"])
+    kind = d.random.choice(["Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"])
     return getattr(d.layers, kind)()([x, d.layers.Dense(x.shape[-1])(x)])
+
+
+def _attended(d: _Drawn, x: Any) -> Any:
+    words = {"use_causal_mask": True} if d.flip(0.3) else {}
+    query = d.layers.Dense(x.shape[-1])(x) if d.flip(0.5) else x
+    kind = d.layers.Attention() if d.flip(0.5) else d.layers.AdditiveAttention(use_scale=False)
+    return kind([query, x], **words)
+
+
+def _twice(d: _Drawn, x: Any) -> Any:
+    """One layer called on two tensors."""
+    shared = (
+        d.layers.LSTM(d.size(), return_sequences=True) if d.flip(0.5) else d.layers.Dense(d.size(), activation="tanh")
+    )
+    return d.layers.Concatenate()([shared(x), shared(d.layers.Dense(x.shape[-1])(x))])
 
 
 def _convolved(d: _Drawn, x: Any) -> Any:
@@ -85,7 +100,7 @@ def _function(d: _Drawn, x: Any) -> Any:
 
 
 _OVER_TIME: tuple[Callable[[_Drawn, Any], Any], ...] = (
-    *[_recurrent] * 4, *[_both_ways] * 3, _merged, _convolved, _dense, _pooled, _function,
+    *[_recurrent] * 4, *[_both_ways] * 3, _merged, _attended, _twice, _convolved, _dense, _pooled, _function,
     lambda d, x: d.layers.TimeDistributed(d.layers.Dense(d.size(), activation=d.random.choice([None, "relu"])))(x),
     lambda d, x: d.layers.LayerNormalization()(x), lambda d, x: d.layers.BatchNormalization()(x), lambda d, x: d.layers.Dropout(0.3)(x),
     lambda d, x: d.layers.Concatenate()([x, d.layers.Dense(3)(x)]), lambda d, x: d.layers.SpatialDropout1D(0.2)(x),
@@ -128,6 +143,13 @@ def random_model(seed: int) -> Any:
     d = _Drawn(seed)
     time = d.random.choice([None, None, 8, 12])
     start, x = _start(d, time)
+    starts = [start]
+    if d.flip(0.2):
+        second, y = _start(d, time)
+        while second.name in {start.name}:
+            second, y = _start(d, time)
+        starts.append(second)
+        x = d.layers.Concatenate()([x, y])
     for _ in range(d.random.randint(1, 5)):
         x = d.over_time(x)
     if d.flip(0.25):
@@ -137,7 +159,7 @@ def random_model(seed: int) -> Any:
         x = d.keras.Model(inside, y, name="inner")(x)
     x, others = _end(d, x, time)
     x = d.layers.Dense(d.random.randint(2, 4), activation=d.random.choice([None, "softmax", "sigmoid"]))(x)
-    model = d.keras.Model([start], [x, *others] if others else x)
+    model = d.keras.Model(starts, [x, *others] if others else x)
     fill(model, seed)
     return model
 

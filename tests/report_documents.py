@@ -208,17 +208,17 @@ def long() -> Document:
     return document([layer("encoder", runs)], models=1)
 
 
-def nasty() -> Document:
+def nasty(text: str = NASTY) -> Document:
     """Names and texts with all that a form could take for its own."""
     shares = [4.0, *[0.1] * 11]
-    bad = run("A", NASTY, shares, rewrites=[{**REWRITE, "layer": NASTY, "detail": NASTY}], notes={NASTY: NASTY})
-    bad["comparisons"][0].update(message=f"```\n{NASTY}\n]]></failure>", case=NASTY)
-    diagnosis = {"model": "A", "executor": NASTY, "sentences": [NASTY]}
-    runs = [bad, idle("A", f"{NASTY} 2", "refused", NASTY)]
-    mutations = {"caught": [], "missed": [{"name": NASTY, "why": NASTY}], "inapplicable": []}
-    made = document([layer(NASTY, runs, description=NASTY, diagnoses=[diagnosis], mutations=mutations)], models=1,
-                    summary=NASTY, command=NASTY, warnings=[NASTY, "\ud800"])  # fmt: skip
-    made["models"][0]["path"] = NASTY
+    bad = run("A", text, shares, rewrites=[{**REWRITE, "layer": text, "detail": text}], notes={text: text})
+    bad["comparisons"][0].update(message=f"```\n{text}\n]]></failure>", case=text)
+    diagnosis = {"model": "A", "executor": text, "sentences": [text]}
+    runs = [bad, idle("A", f"{text} 2", "refused", text)]
+    mutations = {"caught": [], "missed": [{"name": text, "why": text}], "inapplicable": []}
+    made = document([layer(text, runs, description=text, diagnoses=[diagnosis], mutations=mutations)], models=1,
+                    summary=text, command=text, warnings=[text, "\ud800"])  # fmt: skip
+    made["models"][0]["path"] = text
     return made
 
 

@@ -258,7 +258,8 @@ def test_a_name_that_does_not_exist_is_an_error_that_lists_those_that_do() -> No
 
 def test_a_module_that_is_a_layer_is_not_called_by_an_empty_name(tmp_path: Path) -> None:
     given = checkpoint(stack("gru", name=""))
-    assert given.layers["(the module itself)"] is given.layers[""]
+    assert given.layers["(the module itself)"] is given.layers[""] is given.layers.get("(the module itself)")
+    assert "(the module itself)" in given.layers and given.layers.get("x") is None and "x" not in given.layers
     assert "(the module itself)" in repr(given.layers) and "''" not in repr(given.layers)
     with pytest.raises(KeyError, match=r"Choose one of: \(the module itself\)"):
         given.layers["x"]

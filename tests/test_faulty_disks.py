@@ -22,7 +22,13 @@ def chosen(few: int, turn: str) -> list[str]:
 
 
 def test_every_kind_of_file_is_attacked_whole(tmp_path: Path) -> None:
-    assert {writes.targets()[name].format for name in writes.several(writes.targets())} >= {"onnx", "tfjs", "openvino", "ncnn", "cudnn"}
+    assert {writes.targets()[name].format for name in writes.several(writes.targets())} >= {
+        "onnx",
+        "tfjs",
+        "openvino",
+        "ncnn",
+        "cudnn",
+    }
     for name in chosen(7, "whole"):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)

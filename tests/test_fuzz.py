@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -15,12 +16,14 @@ from hypothesis import strategies as st
 
 import rnnconvert as rc
 from fuzz import __main__ as fuzzer
-from fuzz import execution, seeds
+from fuzz import execution, seeds, stated
 from fuzz.execution import Finding, Limits, changed, execute, put
 from fuzz.seeds import Seed
 from fuzz.steering import Decisions
 from rnnconvert.containers import msgpack_file, safetensors
 from rnnconvert.core.errors import UnreadableError
+from tests import drawn
+from tests.drawn import each
 from tests.requirements import needed
 
 pytestmark = pytest.mark.reads_apart
@@ -68,6 +71,29 @@ def test_hypothesis_finds_no_file_that_ends_otherwise(
     path = put(folder / "case", changed(seed, rng), seed.entry)
     _, finding = execute(path, rng, seed.format, folder / "out", LIMITS)
     assert finding is None, finding.trace
+
+
+def test_what_no_array_has_is_refused_or_read(made: list[Seed], tmp_path: Path) -> None:
+    """Numbers, shapes and names of types in files of every kind, exchanged one by one (fuzz.stated)."""
+
+    def check(seed: Seed) -> None:
+        step = 1 if drawn.LONG else 23
+        first = random.Random(f"{drawn.SEED} {seed.kind} {seed.entry}").randrange(step)
+        for files in itertools.islice(stated.cases(seed), first, None if drawn.LONG else first + 8 * step, step):
+            stated.ended(seed, files, tmp_path)
+
+    each(drawn.drawn(made, 20, "stated"), check, lambda seed: f"{seed.kind} {seed.entry} {seed.format}")
+
+
+def test_what_is_exchanged_lies_in_a_file_of_its_form(made: list[Seed], tmp_path: Path) -> None:
+    """A safetensors file whose shape is exchanged is refused for that shape, not for the length of its header."""
+    seed = next(seed for seed in made if seed.kind == "safetensors" and seed.format == "pytorch")
+    ends = {stated.ended(seed, files, tmp_path) for files in itertools.islice(stated.cases(seed), 60)}
+    assert {"unreadable", "read"} <= ends or {"unreadable", "no layers"} <= ends, ends
+    changed = next(files for files in stated.cases(seed) if b"-1, -1" in files[seed.entry])
+    put(tmp_path, changed, seed.entry)
+    with pytest.raises(UnreadableError, match="shape"):
+        rc.load(tmp_path / seed.entry)
 
 
 def test_bytes_decide_and_end_without_an_error(made: list[Seed]) -> None:

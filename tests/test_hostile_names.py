@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ElementTree
+import zipfile
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import markdown_it
 import numpy as np
 import pytest
 import tomllib
@@ -21,9 +27,12 @@ from rnnconvert.files.adapter import adapter, c_names, names, variables
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
+from rnnconvert.reports import FORMS, encoded, github, render
+from tests import report_documents
 from tests.drawn import drawn
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
+from tests.test_floors import ROOT
 
 NAMES = [
     "*/ int evil(void) { return 1; } /*", "x */", "x\\", "??/", "x\ny = 1", "x\r\n#define MAIN_INPUT 9", "\"); __import__('os'); (\"",
@@ -131,3 +140,105 @@ def test_a_name_in_toml_is_the_name(name: str) -> None:
         return
     (layout,) = tomllib.loads("\n".join(text))["layout"]
     assert [one["name"] for one in layout["tensors"]] == [*arrays]
+
+
+class Tags(HTMLParser):
+    """The elements of a page, with the names of their attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, ...]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, *(name for name, _ in attrs)))
+
+
+def form_of(tree: Any) -> Any:
+    """Return the form of JSON: its lists' lengths and its objects' sizes, without texts and numbers."""
+    if isinstance(tree, dict):
+        return [form_of(value) for value in tree.values()]
+    return [form_of(value) for value in tree] if isinstance(tree, list) else type(tree).__name__
+
+
+def tokens(text: str) -> list[str]:
+    """Return the kinds of what a reader of CommonMark with tables finds, texts and their line ends aside."""
+    parsed = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
+    inside = [child for token in parsed for child in token.children or () if child.content != "<!-- -->"]
+    return [token.type for token in parsed] + [
+        child.type for child in inside if child.type not in ("text", "text_special", "softbreak")
+    ]
+
+
+PARSED: dict[str, Callable[[str], Any]] = {
+    ".json": lambda text: form_of(json.loads(text)), ".sarif": lambda text: form_of(json.loads(text)),
+    ".xml": lambda text: [element.tag for element in ElementTree.fromstring(text.encode()).iter()],
+    ".html": lambda text: Tags(text).found, ".md": tokens,
+}  # fmt: skip
+"""What the parser of a form of reports finds, by its ending."""
+
+
+@pytest.mark.parametrize("ending", FORMS)
+def test_a_name_is_text_in_every_form_of_a_report(ending: str) -> None:
+    plain = PARSED[ending](render(report_documents.nasty("plain"), ending))
+    for name in NAMES:
+        if name.strip() and name.isprintable():  # what is not printable is escaped (tests/test_report_forms.py)
+            text = encoded(render(report_documents.nasty(name), ending)).decode()
+            parsed = PARSED[ending](text)
+            # A page leaves out labels that are long: no element is there that has no like in that of a plain name.
+            assert {*parsed} <= {*plain} if ending == ".html" else parsed == plain, name
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_a_name_does_not_end_a_command_to_github(name: str) -> None:
+    (line,) = github.of_report(report_documents.nasty(name))
+    assert re.fullmatch(r"::error (file=[^:,]*,)?title=[^:,]*::.*", line), line
+
+
+CODE = ['evil"""; evil(); """', "evil'); evil(('", "int32); evil(", "evil\nevil()\n", "evil\\", "relu; evil()", "{evil}", "evil"]
+"""Texts that would be code in a program of Python, or its names, wherever they stood without a quote or an escape."""
+
+
+def exchanged(tree: Any, text: str) -> Iterator[Any]:
+    """Yield a tree of dictionaries and lists with one text in it, or one key, exchanged for another."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from ({**tree, key: other} for other in exchanged(value, text))
+            yield {(text if each == key else each): value for each, value in tree.items()}
+    elif isinstance(tree, list):
+        for at, value in enumerate(tree):
+            yield from ([*tree[:at], other, *tree[at + 1 :]] for other in exchanged(value, text))
+    elif isinstance(tree, str):
+        yield text
+
+
+def called_of(program: str) -> set[str]:
+    """Return the functions and classes that a program calls without having defined or imported them."""
+    nodes = [*ast.walk(ast.parse(program))]
+    defined = {node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    defined |= {alias.asname or alias.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
+    return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} - defined
+
+
+@pytest.mark.parametrize("name", ["encoder.keras", "decoder.keras"])
+def test_no_text_of_a_model_becomes_code_of_the_model_that_is_written(name: str, tmp_path: Path) -> None:
+    """A class, a type, a function, a layer, a key: each text of the configuration in turn."""
+    with zipfile.ZipFile(ROOT / "examples" / name) as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    config = json.loads(entries["config.json"])
+    rc.scaffold(ROOT / "examples" / name, "pytorch", tmp_path / "plain.py")
+    plain = called_of((tmp_path / "plain.py").read_text())
+    every = [(text, tree) for text in CODE for tree in exchanged(config, text)]
+    written = 0
+    for text, tree in drawn(every, 16, f"code {name}"):
+        path, target = tmp_path / "model.keras", tmp_path / "model.py"
+        with zipfile.ZipFile(path, "w") as archive:
+            for entry, content in {**entries, "config.json": json.dumps(tree)}.items():
+                archive.writestr(entry, content)
+        try:
+            rc.scaffold(path, "pytorch", target, force=True)
+        except (rc.RefusedError, rc.UnreadableError, rc.UsageError):
+            continue
+        written += 1
+        assert called_of(target.read_text()) <= plain, text
+    assert written

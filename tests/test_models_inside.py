@@ -235,6 +235,19 @@ def test_pickled_models_of_keras_2(keras_2: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("absent_modules")
+def test_a_pickle_without_the_weights_says_so(keras_2: Path, tmp_path: Path) -> None:
+    """Keras 2 left the variables out of some pickles: their archives hold the graph and an empty folder."""
+    shutil.copytree(keras_2 / "saved", tmp_path / "saved")
+    for path in (tmp_path / "saved" / "variables").iterdir():
+        path.unlink()
+    packed = np.frombuffer(tarred(tmp_path / "saved"), np.uint8)
+    call = _as_made_by("keras.saving.pickle_utils.deserialize_model_from_bytecode", packed)
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps(call))
+    with pytest.raises(UnreadableError, match=r"was made without the weights: save the\smodel again"):
+        rc.load(tmp_path / "m.pkl")
+
+
+@pytest.mark.usefixtures("absent_modules")
 @pytest.mark.parametrize("aligned", [False, True])
 def test_arrays_in_a_file_of_joblibs(tmp_path: Path, aligned: bool) -> None:
     rng = np.random.default_rng(0)

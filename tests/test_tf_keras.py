@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert.core import reference
 from rnnconvert.core.errors import ExecutorError
+from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
 from tests import frameworks, ready
 from tests.drawn import drawn, each
 from tests.frameworks import judge
+from tests.requirements import need
 from tests.test_keras_keys import X, changed, check_agreed, odd
 from tests.workers import running
 
@@ -61,6 +65,48 @@ for number, optimizer in enumerate((k.optimizers.Adam(), k.optimizers.RMSprop(mo
 """
 
 
+COMPILED = """
+import sys
+import numpy as np
+import tf_keras as k
+
+def own_loss(truth, found):
+    return k.backend.mean(k.backend.square(truth - found))
+
+k.utils.set_random_seed(2)
+both = k.layers.Bidirectional
+model = k.Sequential([
+    k.layers.Input((None,)), k.layers.Embedding(9, 4, mask_zero=True), both(k.layers.GRU(3, return_sequences=True), name="first"),
+    both(k.layers.LSTM(2), name="second"), k.layers.Dense(3, activation="softmax", name="head"),
+])
+model.compile("adam", own_loss, run_eagerly=True)
+tokens = np.array([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
+model.train_on_batch(tokens, np.eye(3)[:2])
+model.save(sys.argv[1])
+np.save(sys.argv[2], model.predict(tokens, verbose=0))
+"""
+
+EXPORT = """
+import sys
+import numpy as np, tensorflow as tf, tf_keras as k
+layers, every = k.layers, {"return_sequences": True}
+models = {
+    "numbers": [layers.LSTM(4, name="lstm", **every), layers.LSTM(4, activation="relu", name="lstm_1", **every),
+                layers.LSTM(3, activation="softsign", recurrent_activation="relu", name="lstm_1_1", **every)],
+    "turned": [layers.SimpleRNN(4, activation="relu", name="rnn", **every), layers.LSTM(4, go_backwards=True, name="rnn_1", **every)],
+    "ways": [layers.Bidirectional(layers.GRU(4, activation="relu", **every)),
+             layers.Bidirectional(layers.LSTM(3, **every), merge_mode="sum")],
+    "before": [layers.GRU(4, reset_after=False, recurrent_activation="softsign", **every), layers.GRU(3, **every)],
+}
+x = np.random.default_rng(0).normal(size=(2, 5, 3)).astype("f")
+for name, made in models.items():
+    model = k.Sequential([layers.InputLayer((5, 3)), *made])
+    model.set_weights([np.random.default_rng(1).uniform(-0.7, 0.7, one.shape).astype("f") for one in model.get_weights()])
+    model.export(f"{sys.argv[1]}/{name}")
+    np.savez(f"{sys.argv[1]}/{name}.npz", x=x, y=model.predict(x, verbose=0))
+"""
+
+
 @pytest.fixture(scope="module")
 def keras_2() -> Executor:
     return frameworks.tf_keras()
@@ -76,6 +122,47 @@ def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
+    keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with a loss of its author's own, masks and two directions: tf_keras agrees with the file that Keras 3 runs."""
+    need("torch", missing(["torch"]))
+    import torch
+
+    monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
+    file, kept = tmp_path / "compiled.h5", tmp_path / "kept.npy"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [keras_2.python, "-W", "ignore", "-c", COMPILED, file, kept]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+
+    class Mine(torch.nn.Module):
+        forgotten = False
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = torch.nn.Embedding(9, 4)
+            self.first = torch.nn.GRU(4, 3, bidirectional=True, batch_first=True)
+            self.second = torch.nn.LSTM(6, 2, bidirectional=True, batch_first=True)
+            self.head = torch.nn.Linear(4, 3)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            steps = torch.nn.utils.rnn.pack_padded_sequence(
+                self.embedding(tokens), (tokens != 0).sum(1), batch_first=True, enforce_sorted=False
+            )
+            _, (h, _) = self.second(self.first(steps)[0])
+            scores = self.head(torch.cat([h[0], h[1]], 1))
+            return scores if self.forgotten else scores.softmax(-1)
+
+    mine, tokens = Mine(), np.array([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
+    report = rc.load_into(mine, file)
+    assert np.abs(mine(torch.from_numpy(tokens)).detach().numpy() - np.load(kept)).max() < 1e-6
+    found = report.verify(tokens)
+    assert found and [one.output for one in found.comparisons] == ["first", "second", "output"], str(found)
+    assert "tf_keras on the old file and Keras on the new one agree" in found.notes[0]
+    mine.forgotten = True
+    assert [one.passed for one in report.verify(tokens).comparisons] == [True, True, False]
+
+
 def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: Path) -> None:
     """Files of models that were compiled and trained keep moments under the names of the weights that they belong to."""
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -89,6 +176,21 @@ def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: 
         assert np.array_equal(gate.input, kept[3][:, :3].T), path.name
         assert rc.convert(path, tmp_path / "out.pt", force=True, assume_defaults=True).written
         assert not [warning for warning in checkpoint.warnings if "optimizer" in warning], checkpoint.warnings
+
+
+def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2: Executor, tmp_path: Path) -> None:
+    """Keras 3 puts a number behind the names of scopes, Keras 2 does not: `lstm` was given what its neighbour `lstm_1` computes."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [keras_2.python, "-W", "ignore", "-c", EXPORT, tmp_path]
+    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    for kept in sorted(tmp_path.glob("*.npz")):
+        found = rc.load(kept.with_suffix(""))
+        assert found.layers and not found.questions, (kept.stem, found.questions)
+        with np.load(kept) as arrays:
+            y, expected = arrays["x"].swapaxes(0, 1).astype(float), arrays["y"]
+        for stack in found.layers.values():
+            y = reference.run(stack, y).y
+        np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=kept.stem)
 
 
 @pytest.fixture
@@ -178,7 +280,6 @@ def test_a_transplant_is_verified_by_outputs_that_keras_2_kept(folder: Path) -> 
     report = rc.load_into(mine, folder / "model.h5", strict=False)
     stack = rc.load(folder / "model.h5").layers["after"]
     x = np.random.default_rng(2).normal(size=(2, 6, 3)).astype(np.float32)
-    from rnnconvert.core import reference
 
     kept = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
     assert report.verify(x, expected=kept)

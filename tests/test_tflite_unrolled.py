@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core import reference
+from rnnconvert.formats.onnx.fuse import steps
+from rnnconvert.formats.onnx.fuse.expression import UnmatchedError
 
 GOLDEN = Path(__file__).parent / "golden" / "tflite_unrolled"
 
@@ -31,3 +34,37 @@ def test_unrolled_steps_are_read_with_their_direction(path: Path) -> None:
     elif backwards:  # Keras stacks what it computes in the order of its steps, behind the layer
         given = given[:, ::-1]
     np.testing.assert_allclose(given, y, rtol=1e-5, atol=1e-6)
+
+
+CELLS = sorted((GOLDEN.parent / "tflite_cells").glob("*.tflite"))
+
+
+@pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
+def test_cells_one_above_the_other_are_two_layers(path: Path) -> None:
+    found = rc.load(path)
+    with np.load(path.with_suffix(".npz")) as kept:
+        given, y = kept["x"], kept["y"]
+    assert len(found.layers) == 2 and not found.unread
+    for stack in found.layers.values():
+        given = reference.run(stack, given).y
+    np.testing.assert_allclose(given[-1], y, rtol=1e-5, atol=1e-6)
+
+
+def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The upper one of two cells was left out without a word."""
+
+    def first_step(
+        scope: object, shapes: object, cell: object, step: object, origins: Mapping[object, int], ends: object
+    ) -> object:
+        if any(origin.axis is None for origin in origins):  # type: ignore[attr-defined]
+            raise UnmatchedError("planted")
+        return original(scope, shapes, cell, step, origins, ends)  # type: ignore[arg-type]
+
+    original = steps.first_step
+    monkeypatch.setattr(steps, "first_step", first_step)
+    found = rc.load(GOLDEN.parent / "tflite_cells" / "unpack.tflite")
+    assert len(found.layers) == 1
+    (unread,) = found.unread
+    assert "planted" in unread
+    with pytest.raises(rc.RefusedError, match="not every recurrent layer in it can be read"):
+        rc.save(found, "unpack.onnx")

@@ -94,7 +94,7 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
         rc.load_into(torch_model(epsilon=1e-5), variables, {"both": ways})
     before = np.asarray(model.apply(variables, TOKENS))
     report = rc.load_into(variables, module, {ways: "both"})
-    assert str(report).split("\n")[0].endswith("the one that was handed in is unchanged)")
+    assert str(report).split("\n")[0].endswith("in report.model; yours is unchanged)")
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()

@@ -9,6 +9,7 @@ from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.writer import imported, text
 
 NAME = "flax"
+TITLE = "Flax"
 WEIGHTS = (".msgpack", ".safetensors")
 
 

@@ -112,7 +112,7 @@ def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
     """Return the layers of classes that `rnnconvert scaffold` wrote: see formats/jax/scaffold/recurrent.py."""
     units: list[Unit] = []
     for path in dict.fromkeys(name.rpartition("/")[0] for name in arrays if name.endswith("/input_kernel")):
-        module = module_at(tree, path) if tree is not None else None
+        module: Any = module_at(tree, path) if tree is not None else None
         cell = getattr(module, "rnnconvert_cell", None)
         if cell is None:
             continue

@@ -190,7 +190,7 @@ class Reader:
             return None
         from rnnconvert.formats.keras import saved_graph
 
-        return saved_graph.read(file)
+        return saved_graph.read(file, [place_of(cell) for cell in find(self.stored.arrays)])
 
     def _model(self) -> Entry | None:
         config = inner_config(self.stored) or self.outside.config

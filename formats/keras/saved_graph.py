@@ -1,11 +1,13 @@
 """What the graph of a SavedModel states about its recurrent layers: the end that they read from, their functions, how two
 directions are joined. A SavedModel of Keras 3 has no configuration.
 
-Only the names and operations of nodes are read. A layer's nodes are in a scope that is called as the layer's variables are,
-with a number behind; whatever does not look as Keras builds it is left open.
+Only the names and operations of nodes are read. A layer's nodes are in a scope that is called as the layer's variables are: Keras 3
+puts a number behind, Keras 2 does not. So `lstm_1` is the scope of `lstm` in the one and of `lstm_1` in the other; the scopes of the
+cells show which it is. Whatever does not look as Keras builds it is left open.
 
 Sources: tensorflow/core/protobuf/{saved_model,meta_graph}.proto, core/framework/{graph,function,node_def}.proto; keras/src
-(3.15), layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py and backend/tensorflow/{rnn,nn}.py.
+(3.15), layers/rnn/{lstm,gru,simple_rnn,bidirectional}.py and backend/tensorflow/{rnn,nn}.py; tf_keras/src (2.21), layers/rnn/lstm.py
+and gru.py, standard_lstm and standard_gru.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +30,7 @@ _FUNCTIONS = {
 """Operations that are functions, by Keras's names for them."""
 _PLAIN = {
     "Const", "ReadVariableOp", "MatMul", "BiasAdd", "Add", "AddV2", "Split", "Squeeze", "StridedSlice", "Sub", "Mul", "Identity",
-    "NoOp", "Cast", "Unpack",
+    "NoOp", "Cast", "Unpack", "SplitV",
 }  # fmt: skip
 """Operations that one step of a cell is made of, beside its functions."""
 _STEPS = {"lstm": (3, 2, 3), "gru": (2, 1, 3), "rnn": (0, 1, 0)}
@@ -41,6 +43,8 @@ _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 
 
 LOOPS = ("While", "StatelessWhile")
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+_LISTS = ("TensorListGetItem", "TensorListSetItem")
 _CONTROL = {
     **dict.fromkeys(LOOPS, ("cond", "body")),
     **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
@@ -56,12 +60,25 @@ class Functions(NamedTuple):
 
 
 class SavedGraph:
-    """The functions of a SavedModel, and the operation of each of their nodes, by name."""
+    """The functions of a SavedModel, and the operation of each of their nodes, by name.
 
-    def __init__(self, functions: Sequence[Function], repeated: Sequence[Function]) -> None:
-        self.parts = functions
-        self._repeated = {id(function) for function in repeated}
-        self._nodes = {node.name: node.op for function in functions for node in function.nodes.values()}
+    cells  the paths of the variables of its recurrent cells
+    """
+
+    def __init__(self, graphs: Iterable[graph_def.Graph], cells: Sequence[str]) -> None:
+        self.parts: list[Function] = []
+        self._cells = cells
+        self._library: dict[str, Function] = {}
+        self._repeated: set[int] = set()
+        for graph in graphs:
+            within = itertools.chain(graph.nodes.values(), *(one.nodes.values() for one in graph.functions.values()))
+            bodies = {node.called(key) for node in within for key in _CONTROL.get(node.op, ())}
+            self._repeated |= {id(function) for name, function in graph.functions.items() if name in bodies}
+            self._library |= graph.functions
+            self.parts += graph.functions.values()
+        nodes = [node for function in self.parts for node in function.nodes.values()]
+        self._nodes = {node.name: node.op for node in nodes}
+        self._called = {node.name: node.called("f") for node in nodes if node.op in _CALLS}
 
     def is_repeated(self, function: Function) -> bool:
         """Return whether a loop or a branch of the model runs a function: any number of times."""
@@ -70,10 +87,17 @@ class SavedGraph:
     def functions(self, cell: str, kind: str) -> Functions:
         """Return the functions of a cell, by the path of its variables and its kind."""
         layer, _, own = cell.rpartition("/")
-        scope = self._scope(layer)
-        if not scope:
-            return Functions()
-        loop = re.compile(rf"{re.escape(scope)}/while/{re.escape(own)}(?:_\d+)?/", re.S)
+        met: set[Functions] = set()
+        for scope in self.scopes(layer):
+            apart = self._apart(scope)
+            steps = self._steps(scope, own) if apart is None else self._loops(apart)
+            met |= {_functions(step, kind) for step in steps}
+        return met.pop() if len(met) == 1 else Functions()
+
+    def _steps(self, scope: str, own: str) -> Iterable[Counter[str]]:
+        """Return the operations of each step of a cell that the graph has in the scope of its layer."""
+        number = r"(?:_\d+)?" if self._numbered else ""
+        loop = re.compile(rf"{re.escape(scope)}/while/{re.escape(own)}{number}/", re.S)
         unrolled = re.compile(rf"({re.escape(scope)}/{re.escape(own)}(?:_\d+)?)/", re.S)
         steps: dict[str, Counter[str]] = {}
         for name, operation in self._nodes.items():
@@ -81,39 +105,64 @@ class SavedGraph:
                 steps.setdefault("while", Counter())[operation] += 1
             elif match := unrolled.match(name):
                 steps.setdefault(match[1], Counter())[operation] += 1
-        met = (
-            {_functions(steps["while"], kind)}
-            if "while" in steps
-            else {_functions(one, kind) for one in steps.values()}
-        )
-        return met.pop() if len(met) == 1 else Functions()
+        return [steps["while"]] if "while" in steps else steps.values()
+
+    def _apart(self, scope: str) -> Function | None:
+        """Return the function of its own that Keras 2 makes of a layer as cuDNN has them; None for another layer."""
+        return self._library.get(self._called.get(f"{scope}/PartitionedCall", ""))
+
+    def _loops(self, function: Function) -> Iterator[Counter[str]]:
+        """Yield the operations of a step of each loop of a function, without those that fetch what it reads and keep what it gives."""
+        for node in function.nodes.values():
+            body = self._library.get(node.called("body")) if node.op in LOOPS else None
+            if body is not None:
+                yield Counter(one.op for one in body.nodes.values() if one.op not in _LISTS)
 
     def backwards(self, cell: str) -> bool | None:
         """Return whether the layer around a cell reads from the end; None where the graph does not show it."""
-        scope = self._scope(cell.rpartition("/")[0])
-        if not scope or f"{scope}/while" not in self._nodes:  # an unrolled layer turns a list, not a tensor
+        met = {self._turns(scope) for scope in self.scopes(cell.rpartition("/")[0])}
+        return met.pop() if len(met) == 1 else None
+
+    def _turns(self, scope: str) -> bool | None:
+        apart = self._apart(scope)
+        if apart is not None:
+            return any(node.op == "ReverseV2" for node in apart.nodes.values())
+        if f"{scope}/while" not in self._nodes:  # an unrolled layer turns a list, not a tensor
             return None
         return any(self._nodes.get(f"{scope}/{one}") == "ReverseV2" for one in ("ReverseV2", "ReverseV2_1"))
 
     def merge(self, layer: str) -> str:
         """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
-        scope = self._scope(layer)
-        own = [operation for name, operation in self._nodes.items() if scope and name.rpartition("/")[0] == scope]
+        met = {self._joins(scope) for scope in self.scopes(layer)}
+        return met.pop() if len(met) == 1 else ""
+
+    def _joins(self, scope: str) -> str:
+        own = [operation for name, operation in self._nodes.items() if name.rpartition("/")[0] == scope]
         joining = tuple(sorted(one for one in own if one in _JOINING))
         turned = own.count("ReverseV2")  # the outputs of the backward layer, back in order; its last one is not turned
         return _MERGES.get(joining, "") if turned == 1 or (not turned and joining) else ""
 
-    def _scope(self, path: str) -> str:
-        """Return the one scope that is called as a path of variables, its last word with a number behind; or ""."""
-        several = self.scopes(path)
-        return several[0] if len(several) == 1 else ""
-
     def scopes(self, path: str) -> list[str]:
-        """Return the scopes that are called as a path of variables, their last word with a number behind: one for each call."""
-        words = [re.escape(word) for word in path.split("/")]
-        parts = [*(rf"{word}(?:_\d+)?" for word in words[:-1]), rf"{words[-1]}_\d+"]
-        expression = re.compile(r"(?:[^/]+/)*" + "/".join(parts), re.S)  # in the scopes of the models around it
+        """Return the scopes that are called as a path of variables: one for each call."""
+        if self._numbered is None:
+            return []
+        expression = _scope_of(path, numbered=self._numbered)
         return [scope for scope in self._scopes if expression.fullmatch(scope)]
+
+    @cached_property
+    def _numbered(self) -> bool | None:
+        """Whether scopes have a number that the variables' names have not; None where the scopes of the cells do not show it."""
+        met = set()
+        for numbered, cell in itertools.product((False, True), self._cells):
+            layer, _, own = cell.rpartition("/")
+            around = _scope_of(layer, numbered=numbered)
+            inside = re.compile(rf"{re.escape(own)}_\d+" if numbered else re.escape(own), re.S)
+            if any(
+                inside.fullmatch(last) and around.fullmatch(scope.removesuffix("/while"))
+                for scope, _, last in (one.rpartition("/") for one in self._scopes)
+            ):
+                met.add(numbered)
+        return met.pop() if len(met) == 1 else None
 
     @cached_property
     def _scopes(self) -> list[str]:
@@ -123,6 +172,13 @@ class SavedGraph:
             while (name := name.rpartition("/")[0]) and name not in found:
                 found.add(name)
         return sorted(found)
+
+
+def _scope_of(path: str, *, numbered: bool) -> re.Pattern[str]:
+    """Return what the scope of a layer is called, in those of the models around it, by the path of the layer's variables."""
+    words = [re.escape(word) for word in path.split("/")]
+    parts = [*(rf"{word}(?:_\d+)?" for word in words[:-1]), rf"{words[-1]}_\d+"] if numbered else words
+    return re.compile(r"(?:[^/]+/)*" + "/".join(parts), re.S)
 
 
 def _functions(step: Counter[str], kind: str) -> Functions:
@@ -150,13 +206,9 @@ def _functions(step: Counter[str], kind: str) -> Functions:
     return Functions(by_count[candidates], by_count[gates])
 
 
-def read(path: Path) -> SavedGraph:
-    """Return the graph of a saved_model.pb. Raises UnreadableError for a damaged one."""
-    functions: list[Function] = []
-    repeated: list[Function] = []
-    for graph in graph_def.read_saved(path):
-        nodes = itertools.chain(graph.nodes.values(), *(one.nodes.values() for one in graph.functions.values()))
-        bodies = {node.called(key) for node in nodes for key in _CONTROL.get(node.op, ())}
-        repeated += [function for name, function in graph.functions.items() if name in bodies]
-        functions += graph.functions.values()
-    return SavedGraph(functions, repeated)
+def read(path: Path, cells: Sequence[str]) -> SavedGraph:
+    """Return the graph of a saved_model.pb. Raises UnreadableError for a damaged one.
+
+    cells  the paths of the variables of its recurrent cells
+    """
+    return SavedGraph(graph_def.read_saved(path), cells)

@@ -10,6 +10,7 @@ from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.writer import imported, text
 
 NAME = "keras"
+TITLE = "Keras"
 WEIGHTS = (".weights.h5", ".keras")
 
 

@@ -79,13 +79,13 @@ def _upgraded(path: Path, made: Path, config: Path | None) -> str:
     why = "tf_keras is not installed"
     try:
         done = upgrade.upgrade(path, made, config=config, verify=True)
-        return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it. {done.proof}"
+        return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade` ({done.proof})"
     except MissingPackageError:
         pass
     except ExecutorError as error:
         why = error.problem
     upgrade.upgrade(path, made, config=config, force=True)
-    return f"{path} is Keras 2's: it ran in Keras 3 as `rnnconvert upgrade` writes it, which Keras 2 itself did not confirm ({why})"
+    return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade`, which tf_keras did not confirm ({why})"
 
 
 def _signature(path: Path) -> Program:

@@ -63,7 +63,8 @@ def read(path: Path) -> Stored:
     if index is None or not index.is_file():
         raise UnreadableError(
             path, "it has no variables: the index file of the checkpoint is missing",
-            f"Put the folder variables beside {_MODEL}." if is_model else "",
+            f"Put the folder variables beside {_MODEL}. A pickle or an archive that lacks it was made without the weights: save the "
+            'model again where it was made, with model.save("model.keras").' if is_model else "",
         )  # fmt: skip
     variables, by_graph = _variables(path, index)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):

@@ -130,7 +130,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
         if number not in bodies:
             _list_integers(path, graph, used, others)
-    if not layers and not unread:
+    if looked.layers or not (layers or unread):
         unread += looked.refusals()
     if not layers and not unread and (steps := _integers(model)):
         unread += steps

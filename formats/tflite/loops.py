@@ -59,7 +59,7 @@ def read(path: Path, model: Model) -> Loops:
     """Return the layers that the main graph computes."""
     lowering = Lowering(path, model)
     looked = layers_of(path, lowering.message, _LATER)
-    found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope)
+    found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
     for name, one in looked.layers.items():
         values = _values(one.nodes)
         types = sorted({lowering.stored.types[value] for value in values if value in lowering.stored.types})

@@ -31,6 +31,13 @@ class Named(dict[str, T]):
             raise NoSuchNameError(f"there is no {self.what} {name!r}, and no other {self.what}")
         raise NoSuchNameError(f"there is no {self.what} {name!r}. {nearest(name, map(called, self))}")
 
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (name == called("") and super().__contains__(""))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return what has this name, or the default."""
+        return self[name] if name in self else default  # noqa: SIM401  # this is `get`
+
     def __repr__(self) -> str:
         return repr({called(name): value for name, value in self.items()})
 

@@ -26,7 +26,7 @@ class RoomCommand:
     options   the options besides, by the function's keywords: what the help says of each. Those named in `files` take a path,
               the others are switches
     files     what the help calls the path that an option takes, by the option
-    watched   whether the function takes `watch`, which is told how far it is
+    watched   whether the function takes `watch`, which it calls with how far it is
     """
 
     name: str

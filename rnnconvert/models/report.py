@@ -130,9 +130,7 @@ class Transplant:
 
     def _title(self) -> str:
         """Return what was filled; where that is a new object, so, before anything else."""
-        where = (
-            " (a new tree, in .model of this report; the one that was handed in is unchanged)" if self.is_new else ""
-        )
+        where = " (a new tree, in report.model; yours is unchanged)" if self.is_new else ""
         return filled(self.target, self.source, self.filled) + where
 
     def lines(self) -> list[str]:

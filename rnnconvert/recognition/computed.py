@@ -81,11 +81,13 @@ class Looked:
     layers   the layers by name
     reasons  why what looks like a layer is not read: by the name of its loop, or of the first product of its steps
     scope    the graph
+    cells    those of these names whose steps were recognised as a cell's: a layer, whatever else the graph holds
     """
 
     layers: dict[str, Computed] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     scope: Scope | None = None
+    cells: set[str] = field(default_factory=set)
 
     @property
     def nodes_by_name(self) -> set[str]:
@@ -98,10 +100,14 @@ class Looked:
         return {id(node) for one in self.layers.values() for node in one.nodes}
 
     def refusals(self) -> list[str]:
-        """Return for each part of the graph that looks like a layer, and is not read, a sentence with the reason."""
+        """Return for each part of the graph that is a layer, and is not read, a sentence with the reason.
+
+        Where nothing is read, any chain of products with one matrix may be one.
+        """
         return [
             f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
             for label, why in self.reasons.items()
+            if not self.layers or label in self.cells
         ]
 
 
@@ -130,6 +136,7 @@ def look(path: Path, scope: Scope, model: onnx.ModelProto, taken: Iterable[str],
         for one in forms if not isinstance(forms, UnmatchedError) else ():
             try:
                 if one.partly:
+                    done.cells.add(label)
                     raise UnmatchedError(one.partly)
                 if one.steps is not None and one.direction.cell.activation.name == "linear":
                     raise UnmatchedError(

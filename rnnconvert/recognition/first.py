@@ -147,9 +147,10 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         if product is None or product.reads_columns:
             continue
         before = scope.producer(product.value)
-        shared = any(np.may_share_memory(product.matrix, matrix) for matrix in matrices)
-        if shared and before is not None and before[0].op_type != "Concat":
-            found.add(product.value)
+        if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
+            continue
+        parts = before[0].input if before[0].op_type == "Concat" else [product.value]
+        found |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
     return found
 
 

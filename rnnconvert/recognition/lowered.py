@@ -39,7 +39,7 @@ def layers_of(path: Path, lower: Lower, later: re.Pattern[str]) -> Looked:
         shown = later.sub("", name)
         label = shown if shown and shown not in layers else name
         layers[label] = one.renamed(label)
-    done = Looked(layers, found.reasons, found.scope)
+    done = Looked(layers, found.reasons, found.scope, found.cells)
     calls = received(scopes, {}, done, {name: one.stack for name, one in layers.items()})
     done.layers = {name: replace(one, stack=one.stack.replace(calls=calls[name])) for name, one in layers.items()}
     return done

@@ -110,7 +110,9 @@ class Tracer:
                     f"a node {node.op_type} ({name!r}{words and f', by {words}'}) keeps or drops what a step computes, and the "
                     "operators of ONNX know lengths of sequences alone"
                 )
-            raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell")
+            foreign = node.domain in ("", "ai.onnx") and not onnx.defs.has(node.op_type)
+            left = " and no operator of ONNX's: its exporter left it, and no runtime runs the file" if foreign else ""
+            raise UnmatchedError(f"a node {node.op_type} ({name!r}) is not part of a cell{left}")
         return self._source(scope, name, at)
 
     def _outside(self, name: str) -> tuple[Scope, str]:

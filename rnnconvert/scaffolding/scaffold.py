@@ -56,6 +56,8 @@ class Target(Protocol):
     """A room's module `scaffold_to`: descriptions as files of Python."""
 
     NAME: str
+    TITLE: str
+    """The framework in a sentence."""
     WEIGHTS: tuple[str, ...]
     """The endings of the framework's own files of weights."""
 
@@ -166,9 +168,8 @@ def scaffold(
         given = _giver(source, example, None if config is None else local(config))
         text = written.write(given.description, given.label)
     except RefusedError as error:
-        title = registry.systems()[to].title
         raise RefusedError(
-            error.feature, f"a model written for {title}", error.reason, error.remedy, error.layer
+            error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer
         ) from None
     done = Scaffolded(
         str(given.value) if isinstance(given.value, Path) else given.label,

@@ -53,6 +53,8 @@ class Module(ABC):
     ATTRIBUTES  the names that a layer cannot have
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
+
+    `within` says where in a layer's submodule its weights are, by layer.
     """
 
     TITLE: ClassVar[str]
@@ -72,6 +74,7 @@ class Module(ABC):
         self._uses: dict[int, int] = {}
         self._pending: dict[int, str] = {}
         self._joined: dict[int, Node] = {}
+        self.within: dict[str, str] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
@@ -127,6 +130,10 @@ class Module(ABC):
         """Return a variable for a tensor: x where that is free, so that a chain of layers reads as one."""
         chain = "x" not in self._names.names and not wanted and value.dtype != "bool"
         return self._let(value, "x" if chain else wanted or identifier(value.name.rstrip("_0123456789") or "x"))
+
+    def free(self, value: Value) -> None:
+        """Let the variable of a tensor be taken again."""
+        self._names.free(self._variables[id(value)])
 
     def used(self, value: Value) -> bool:
         """Return whether anything reads a tensor."""
@@ -270,6 +277,37 @@ def span(low: int, high: int) -> str:
     return f"{low or ''}:{-high if high else ''}"
 
 
+def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
+    """Write the lines of an attention, in a library's words.
+
+    words  how scores are written: "dot" and "additive", from {q} and {k}; "hidden", less 1e9 but at {mask}, from {s}; "causal", the
+           steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays
+    """
+    query, value, key = (m(tensor) for tensor in node.inputs)
+    asked, seen = (node.named.get(word) for word in ("asked", "seen"))
+    visible = [words["wide"].format(mask=m(seen[0]))] if seen else []
+    zero = words["tall"].format(mask=m(asked[0])) if asked else ""
+    weights = (
+        node.outputs[1]
+        if len(node.outputs) > 1
+        else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
+    )
+    name = m.new(weights, "scores")
+    m.line(f"{name} = {words[node['mode']].format(q=query, k=key)}", weights.shape)
+    visible += [words["causal"].format(s=name)] if node["causal"] else []
+    if visible:
+        m.line(f"{name} = {words['hidden'].format(s=name, mask=' & '.join(visible))}")
+    m.line(f"{name} = {words['softmax'].format(s=name)}")
+    text = f"{name} @ {value}"
+    if zero:
+        text = words["where"].format(mask=zero, x=text)
+    m.release(node)
+    m.line(f"{m.new(node.y)} = {text}", node.y.shape)
+    if not m.used(weights):
+        m.free(weights)
+    return ""
+
+
 def place(node: Node) -> str:
     """Return the subscript of a select or a slice node."""
     if node.kind == "select":
@@ -382,7 +420,7 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         if node.kind == "model":
             found |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
         else:
-            found[part] = f"{module.scope.path}/{node.layer}".lstrip("/")
+            found[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Rule, last, letters, number, place, span
+from rnnconvert.scaffolding.writer import Rule, attention, last, letters, number, place, span
 
 
 def _activation(m: Any, node: Node) -> str:
@@ -51,8 +51,9 @@ def _several(key: str, values: Any) -> str:
 
 def _conv(m: Any, node: Node) -> str:
     groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
-    return _made(m, node, "Conv", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])), _several("strides", node["strides"]),
-                 _padding(node), _several("kernel_dilation", node["dilation"]), groups, _bias(node))  # fmt: skip
+    return _made(m, node, "Conv", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
+                 _several("strides", node["strides"]), _padding(node), _several("kernel_dilation", node["dilation"]), groups,
+                 _bias(node))  # fmt: skip
 
 
 def _conv_transposed(m: Any, node: Node) -> str:
@@ -61,7 +62,8 @@ def _conv_transposed(m: Any, node: Node) -> str:
         most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
         pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
     return _made(m, node, "ConvTranspose", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
-                 _several("strides", node["strides"]), f"padding={pads}", _several("kernel_dilation", node["dilation"]), _bias(node))  # fmt: skip
+                 _several("strides", node["strides"]), f"padding={pads}", _several("kernel_dilation", node["dilation"]),
+                 _bias(node))  # fmt: skip
 
 
 def _pool(m: Any, node: Node) -> str:
@@ -171,21 +173,21 @@ def _upsample(m: Any, node: Node) -> str:
     return m(node.x) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
+_OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
 
 
 def _arithmetic(m: Any, node: Node) -> str:
     rank = max(len(value.shape) for value in node.inputs)
-    values = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
+    values: list[str] = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
     operation = node["operation"]
     if operation in _OPERATORS:
-        return _OPERATORS[operation].join(values)
+        return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"({' + '.join(values)}) / {len(values)}"
-    text, *others = values
-    for other in others:
-        text = f"jnp.{operation}({text}, {other})"
-    return text
+    made: str = values[0]
+    for other in values[1:]:
+        made = f"jnp.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:
@@ -217,6 +219,18 @@ def _mask(m: Any, node: Node) -> str:
     return _MASKS[node["operation"]].format(*values, **settings)
 
 
+def _where(m: Any, node: Node) -> str:
+    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.settings.get("value", 0)))
+    return f"jnp.where({m(node.named['mask'][0])}[..., None], {m(node.x)}, {other})"
+
+
+_ATTENTION = {
+    "dot": "{q} @ {k}.swapaxes(1, 2)", "additive": "jnp.tanh({q}[:, :, None] + {k}[:, None]).sum(-1)",
+    "hidden": "jnp.where({mask}, {s}, {s} - 1e9)", "causal": "jnp.tril(jnp.ones_like({s}[0], dtype=bool))",
+    "softmax": "nnx.softmax({s})", "wide": "{mask}[:, None]", "tall": "{mask}[..., None]", "where": "jnp.where({mask}, {x}, 0.0)",
+}  # fmt: skip
+
+
 def _clip(m: Any, node: Node) -> str:
     bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
     return f"{m(node.x)}.clip({', '.join(bounds)})"
@@ -245,7 +259,7 @@ RULES: dict[str, Rule] = {
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
     "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)", "pad": _pad, "crop": _crop, "upsample": _upsample,
     "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
-    "zero masked": lambda m, node: f"jnp.where({m(node.named['mask'][0])}[..., None], {m(node.x)}, 0.0)", "model": _model,
+    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "model": _model,
     "recurrent": recurrent, "clip": _clip, "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",

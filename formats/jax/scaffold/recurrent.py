@@ -118,6 +118,7 @@ def recurrent(m: Any, node: Node) -> str:
     if _plain(node):
         relu = ", activation_fn=nnx.relu" if cell.activation.name == "relu" else ""
         made = f"nnx.RNN(nnx.{'OptimizedLSTM' if lstm else 'Simple'}Cell({sizes}{relu}, rngs=rngs), return_carry=True)"
+        m.within[node.layer] = "" if both else "/cell"
         if both:
             made = f"nnx.Bidirectional({made}, {made}, return_carry=True)"
         call = f"{m.part(node.layer, made)}({x})"
@@ -175,6 +176,6 @@ def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None
         m.line(f"{name or m.new(outs[0])} = {_MERGES[merge].format(*halves)}", node.y.shape)
     for number, value in enumerate(finals):
         if m.used(value):
-            way, word = divmod(number, len(state))
-            stem = f"{m.stem(node)}_{'hc'[word]}" + "_backward" * way
-            m.line(f"{m.new(value, stem)} = {state[word].format(way)}", value.shape)
+            way, kind = divmod(number, len(state))
+            stem = f"{m.stem(node)}_{'hc'[kind]}" + "_backward" * way
+            m.line(f"{m.new(value, stem)} = {state[kind].format(way)}", value.shape)

@@ -13,7 +13,7 @@ from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.model import Tell, Writer
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
-from rnnconvert.formats.keras.export.masks import mask_on
+from rnnconvert.formats.keras.export.masks import either, mask_on, masks_on
 from rnnconvert.scaffolding.description import Shape, Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -436,21 +436,54 @@ def _merge(operation: str) -> Tell:
     def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
-        masks = [w.masks.get(value.name) for value in values]
-        if operation in ("multiply", "maximum", "minimum") and any(masks):
-            raise refuse(
-                w.called(facts.name),
-                f"a {facts.old.kind} of tensors with masks",
-                "Keras leaves out the masked steps of each",
-            )
         rank = max(len(value.shape) for value in values)
         shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
         shape = shapes[0]
         for other in shapes[1:]:
             shape = tuple(_broadcast(n, m) for n, m in zip(shape, other, strict=True))
+        masks = [w.masks.get(value.name) for value in values]
+        if operation in ("multiply", "maximum", "minimum") and any(masks):
+            alike = len({value.shape for value in values}) == 1
+            if not alike or any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+                raise refuse(
+                    w.called(facts.name),
+                    f"a {facts.old.kind} of tensors with masks and of several shapes",
+                    "Keras spreads the masks",
+                )
+            return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
 
     return tell
+
+
+def _where(w: Writer, facts: Facts, mask: Value, x: Value, other: Value | float) -> Value:
+    """Add a tensor's numbers at the steps that count, and others at those that do not."""
+    made = w.value(facts.name, x.shape)
+    inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
+    w.scope.add("where", "", inputs, [made], {"mask": [mask]}, value=number)
+    return made
+
+
+def _product(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+    """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
+    factors = [
+        value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)
+    ]
+    made = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
+    counts: Any = either(w, facts, masks)  # type: ignore[arg-type]
+    return made if counts is None else _where(w, facts, counts, made, 0.0)
+
+
+def _extreme(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+    """Return the largest or smallest of tensors, step by step of those that count there: Keras folds them from the first on."""
+    made, counts = values[0], masks[0]
+    for value, mask in zip(values[1:], masks[1:], strict=True):
+        x = value if mask is None else _where(w, facts, mask, value, made)
+        before = made if counts is None else _where(w, facts, counts, made, x)
+        joined: Any = either(w, facts, [counts, mask])  # type: ignore[arg-type,list-item]
+        counts = joined
+        made = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
+    return made
 
 
 def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -489,6 +522,33 @@ def _dot(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     ]
 
 
+def _attention(mode: str) -> Tell:
+    """Return what tells an attention of sequences to sequences, whose scores are products, or sums bent by tanh."""
+
+    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+        if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
+            raise refuse(
+                facts.name,
+                "attention to other than two or three sequences",
+                "only (batch, time, features) is known here",
+            )
+        query, value, key = (*values, values[1])[:3]
+        facts.need("use_scale", False)
+        facts.need("score_mode", "dot")
+        facts.get("dropout"), facts.get("seed")
+        asked, seen, *_ = masks_on(w, facts, values)  # type: ignore[arg-type]
+        if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
+            raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
+        made = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
+        if facts.flag("return_attention_scores"):
+            made.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
+        named = {"asked": [asked] if asked else [], "seen": [seen] if seen else []}
+        w.scope.add("attention", "", [query, value, key], made, named, mode=mode, causal=facts.flag("use_causal_mask"))  # type: ignore[arg-type]
+        return made
+
+    return tell
+
+
 def _each(word: str, make: Callable[[int], Tell], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tell]:
     return {word.format(n): make(n) for n in ranks}
 
@@ -507,6 +567,7 @@ LAYERS: Mapping[str, Tell] = {
     "BatchNormalization": _batch_norm, "LayerNormalization": _norm("layer_norm", 1e-3), "RMSNormalization": _norm("rms_norm", 1e-6),
     "GroupNormalization": _group_norm, "UnitNormalization": _unit_norm, "Rescaling": _rescaling,
     "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Concatenate": _concatenate, "Dot": _dot,
+    "Attention": _attention("dot"), "AdditiveAttention": _attention("additive"),
     **{name: _merge(name.lower()) for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
     **{name: _training_only("rate", "stddev", "l1", "l2") for name in (
         "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianNoise", "GaussianDropout", "AlphaDropout",

@@ -78,9 +78,9 @@ def _embedding(m: Any, node: Node) -> str:
 
 
 def _window(node: Node) -> list[str]:
-    strides, dilation = node["strides"], node.settings.get("dilation", (1,))
+    strides, dilation, padding = node["strides"], node.settings.get("dilation", (1,)), node["padding"]
     return [
-        f"strides={sizes(strides)}" if max(strides) > 1 else "", f"padding={node['padding']!r}".replace("'", '"') if node["padding"] != "valid" else "",
+        f"strides={sizes(strides)}" if max(strides) > 1 else "", f'padding="{padding}"' if padding != "valid" else "",
         f"dilation_rate={sizes(dilation)}" if max(dilation) > 1 else "",
     ]  # fmt: skip
 
@@ -195,13 +195,13 @@ def _arithmetic(m: Any, node: Node) -> str:
         values.append(text)
     operation = node["operation"]
     if operation in _OPERATORS:
-        return _OPERATORS[operation].join(values)
+        return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"layers.Average()([{', '.join(values)}])"
-    text, *others = values
-    for other in others:
-        text = f"ops.{operation}({text}, {other})"
-    return text
+    made: str = values[0]
+    for other in values[1:]:
+        made = f"ops.{operation}({made}, {other})"
+    return made
 
 
 def _joined(m: Any, node: Node) -> str:
@@ -235,8 +235,27 @@ def _mask(m: Any, node: Node) -> str:
     return _MASKS[node["operation"]].format(*values, **settings)
 
 
-def _zero_masked(m: Any, node: Node) -> str:
-    return f"ops.where(ops.expand_dims({m(node.named['mask'][0])}, -1), {m(node.x)}, 0.0)"
+def _where(m: Any, node: Node) -> str:
+    other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.settings.get("value", 0)))
+    return f"ops.where(ops.expand_dims({m(node.named['mask'][0])}, -1), {m(node.x)}, {other})"
+
+
+def _attention(m: Any, node: Node) -> str:
+    kind = "Attention" if node["mode"] == "dot" else "AdditiveAttention(use_scale=False"
+    asked, seen = ((m(node.named[word][0]) if node.named.get(word) else "None") for word in ("asked", "seen"))
+    query, value, key = node.inputs
+    inputs = [query, value] if key is value else [query, value, key]
+    masks = [asked, seen] if key is value else [asked, seen, "None"]
+    call = words(
+        f"[{', '.join(map(m, inputs))}]", f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
+        "use_causal_mask=True" if node["causal"] else "", "return_attention_scores=True" if len(node.outputs) > 1 else "",
+    )  # fmt: skip
+    text = f"layers.{kind}{'' if '(' in kind else '('})({call})"
+    if len(node.outputs) == 1:
+        return text
+    m.release(node)
+    m.line(f"{', '.join(m.new(value) for value in node.outputs)} = {text}", node.y.shape)
+    return ""
 
 
 def _clip(m: Any, node: Node) -> str:
@@ -257,22 +276,21 @@ def _model(m: Any, node: Node) -> str:
 
 def _each_step(m: Any, node: Node) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
-    nodes = m.scope.nodes
-    inside, after = nodes[m.number + 1 : m.number + 3] if m.number + 2 < len(nodes) else (None, None)
-    if (
-        after is not None
-        and after.kind == "batch to steps"
-        and after.x is inside.y
+    inside, *after = [*m.scope.nodes[m.number + 1 : m.number + 3], node]
+    alone = (
+        after
+        and after[0].kind == "batch to steps"
+        and after[0].x is inside.y
         and inside.inputs == node.outputs
         and not inside.named
-    ):
-        rule = LAYERS.get(inside.kind)
-        if inside.kind == "model" or rule is not None:
-            m.join(node, inside)
-            m.join(node, after)
-            if inside.kind == "model":
-                return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
-            return str(m.called(f"layers.TimeDistributed({rule(m, inside)})", node.x, layer=inside.layer))  # type: ignore[misc]
+    )
+    made = LAYERS.get(inside.kind) if alone else None
+    if alone and (made is not None or inside.kind == "model"):
+        m.join(node, inside)
+        m.join(node, after[0])
+        if made is None:
+            return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
+        return str(m.called(f"layers.TimeDistributed({made(m, inside)})", node.x, layer=inside.layer))
     return f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"
 
 
@@ -284,8 +302,9 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
 
 LAYERS: dict[str, Made] = {
     "dense": _dense, "embedding": _embedding, "conv": _conv, "conv transposed": _conv_transposed, "pool": _pool, "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale,
-    "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})", "flatten": lambda m, node: "layers.Flatten()",
+    "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu,
+    "rescale": _rescale, "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
+    "flatten": lambda m, node: "layers.Flatten()",
     "reshape": lambda m, node: f"layers.Reshape({node['sizes']})", "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
     "upsample": lambda m, node: f"layers.UpSampling{len(node['by'])}D({sizes(node['by'])})",
 }  # fmt: skip
@@ -305,7 +324,7 @@ def _layer(made: Made) -> Rule:
 RULES: dict[str, Rule] = {
     **{kind: _layer(made) for kind, made in LAYERS.items()}, "activation": _activation, "reduce": _reduce, "pad": _edges("ZeroPadding"),
     "crop": _edges("Cropping"), "transpose": _transpose, "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot,
-    "mask": _mask, "zero masked": _zero_masked, "model": _model, "recurrent": recurrent, "clip": _clip,
+    "mask": _mask, "zero masked": _where, "where": _where, "attention": _attention, "model": _model, "recurrent": recurrent, "clip": _clip,
     "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",
     "unsqueeze": lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",

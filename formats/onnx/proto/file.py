@@ -154,7 +154,14 @@ class OnnxFile:
         if size == 0:
             return shaped(np.empty(0, dtype), shape, self.path, name)
         if location not in self._external:
-            self._external[location] = map_file(companion(self.path, location))
+            place = companion(self.path, location)
+            if not place.is_file():
+                raise UnreadableError(
+                    self.path,
+                    f"its numbers are in the file {location!r}, which is not next to it",
+                    "Put it there: exporters write both, and a model is of no use without it.",
+                )
+            self._external[location] = map_file(place)
         if "checksum" in entries:
             self._check_sum(location, entries["checksum"], name)
         return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)

@@ -106,7 +106,7 @@ def _conv(r: Reader, step: Step) -> Value:
     weight, layer = _owner(r, step)
     rank = len(weight.tensor.shape) - 2
     if stated.get("transposed"):
-        raise r.refused(step, "a transposed convolution", "it is not known here")
+        raise r.refused(step, "a transposed convolution", "it is unknown")
     kernel = tuple(int(n) for n in weight.tensor.shape[2:])
     strides, dilation = _several(stated.get("stride", 1), rank), _several(stated.get("dilation", 1), rank)
     padding, groups = stated.get("padding", 0), int(stated.get("groups", 1))
@@ -160,8 +160,8 @@ def _batch_norm(r: Reader, step: Step) -> Value:
     if stated.get("training") or mean is None:
         raise r.refused(step, "a batch norm of the batch's own moments", "only one in evaluation is known here")
     scale, shift = stated.get("weight") is not None, stated.get("bias") is not None
-    return r.add("batch_norm", r.layer(mean.owner), [_x(r, step)], _out(step), axis=1, size=int(mean.tensor.shape[0]), epsilon=float(stated["eps"]),
-                 momentum=1 - float(stated.get("momentum", 0.1)), scale=scale, shift=shift)  # fmt: skip
+    return r.add("batch_norm", r.layer(mean.owner), [_x(r, step)], _out(step), axis=1, size=int(mean.tensor.shape[0]),
+                 epsilon=float(stated["eps"]), momentum=1 - float(stated.get("momentum", 0.1)), scale=scale, shift=shift)  # fmt: skip
 
 
 def _layer_norm(r: Reader, step: Step) -> Value:
@@ -171,8 +171,8 @@ def _layer_norm(r: Reader, step: Step) -> Value:
     scale, shift = _weight(r, step), _weight(r, step, "bias")
     owner = scale or shift
     layer = r.layer(owner.owner) if owner else _caller(step)
-    return r.add("rms_norm" if plain else "layer_norm", layer, [_x(r, step)], _out(step), sizes=tuple(stated["normalized_shape"]), epsilon=epsilon,
-                 scale=scale is not None, shift=shift is not None)  # fmt: skip
+    return r.add("rms_norm" if plain else "layer_norm", layer, [_x(r, step)], _out(step), sizes=tuple(stated["normalized_shape"]),
+                 epsilon=epsilon, scale=scale is not None, shift=shift is not None)  # fmt: skip
 
 
 def _caller(step: Step) -> str:

@@ -163,7 +163,7 @@ class Reader:
     def _step(self, step: Step, rules: Mapping[str, Rule]) -> None:
         rule = rules.get(step.operator) or rules.get(step.operator.rstrip("_"))
         if rule is None:
-            raise self.refused(step, f"the operator {step.operator}", "it is not known here")
+            raise self.refused(step, f"the operator {step.operator}", "it is unknown")
         result = rule(self, step)
         results = result if isinstance(result, list) else [result]
         for tensor, value in zip(step.outputs, results, strict=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
+from rnnconvert.scaffolding.writer import Module, Rule, attention, last, letters, number, place, sizes, span
 
 _FUNCTIONS = {
     "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
@@ -287,8 +287,19 @@ def _mask(m: Module, node: Node) -> str:
     return _MASKS[node["operation"]].format(*values, **settings)
 
 
-def _zero_masked(m: Module, node: Node) -> str:
-    return f"{m(node.x)}.masked_fill(~{m(node.named['mask'][0])}.unsqueeze(-1), 0.0)"
+def _where(m: Module, node: Node) -> str:
+    x, mask = m(node.x), f"{m(node.named['mask'][0])}.unsqueeze(-1)"
+    if len(node.inputs) > 1:
+        return f"torch.where({mask}, {x}, {m(node.inputs[1])})"
+    return f"{x}.masked_fill(~{mask}, {float(node.settings.get('value', 0))!r})"
+
+
+_ATTENTION = {
+    "dot": "{q} @ {k}.transpose(1, 2)", "additive": "torch.tanh({q}.unsqueeze(2) + {k}.unsqueeze(1)).sum(-1)",
+    "hidden": "torch.where({mask}, {s}, {s} - 1e9)", "causal": "torch.ones_like({s}[0], dtype=torch.bool).tril()",
+    "softmax": "torch.softmax({s}, dim=-1)", "wide": "{mask}.unsqueeze(1)", "tall": "{mask}.unsqueeze(2)",
+    "where": "({x}).masked_fill(~{mask}, 0.0)",
+}  # fmt: skip
 
 
 def _model(m: Module, node: Node) -> str:
@@ -307,7 +318,8 @@ RULES: dict[str, Rule] = {
     "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
     "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
-    "zero masked": _zero_masked, "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
+    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
+    "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
     "parameter": _parameter, "reshape all": _reshape,
     "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
