@@ -14,13 +14,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
+from rnnconvert.formats.onnx.node import label_of
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import Work
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
-from rnnconvert.recognition.computed import label_of
 from rnnconvert.scaffolding.building import Builder, Tensor
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
