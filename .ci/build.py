@@ -16,19 +16,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MADE = (
-    "__pycache__",
-    "*.pyc",
-    "*.egg-info",
-    "build",
-    "dist",
-    "site",
-    ".git",
-    ".venv*",
-    ".environments",
-    ".*_cache",
-    ".hypothesis",
-)
+MADE = ("__pycache__", "*.pyc", "*.egg-info", "build", "dist", "site", ".git", ".venv*", ".environments", ".*_cache", ".hypothesis")
 
 
 def files() -> list[Path]:

@@ -96,13 +96,7 @@ class Converter:
     """A Python that runs on and converts files when asked."""
 
     def __init__(self) -> None:
-        self._child = subprocess.Popen(
-            python(_SERVER),
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._child = subprocess.Popen(python(_SERVER), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __call__(self, source: Path, target: Path) -> tuple[float, float]:
         assert self._child.stdin is not None and self._child.stdout is not None
@@ -304,13 +298,9 @@ def installed(names: list[str]) -> float:
         needed = [Requirement(text) for text in found.requires or ()]
         waiting += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
         if name == "rnnconvert":
-            total += sum(
-                one.stat().st_size for top in ("rnnconvert", "formats", "cli") for one in (ROOT / top).rglob("*.py")
-            )
+            total += sum(one.stat().st_size for top in ("rnnconvert", "formats", "cli") for one in (ROOT / top).rglob("*.py"))
             continue
-        total += sum(
-            Path(str(one.locate())).stat().st_size for one in found.files or () if Path(str(one.locate())).is_file()
-        )
+        total += sum(Path(str(one.locate())).stat().st_size for one in found.files or () if Path(str(one.locate())).is_file())
     return total / 1e6
 
 
@@ -339,11 +329,7 @@ def main() -> None:
     given = parser.parse_args()
     large, medium, rounds = SIZES[given.size]
     begun, load = time.time(), [os.getloadavg()[0]]
-    results: dict[str, Any] = {
-        "size": given.size,
-        "machine": machine(),
-        "when": time.strftime("%Y-%m-%d", time.gmtime()),
-    }
+    results: dict[str, Any] = {"size": given.size, "machine": machine(), "when": time.strftime("%Y-%m-%d", time.gmtime())}
     folder = Path(tempfile.mkdtemp(dir=given.folder))
     steps: dict[str, Callable[[], object]] = {
         "start": lambda: starting(folder, 10),

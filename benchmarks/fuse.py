@@ -33,9 +33,7 @@ def models_of_keras() -> Iterator[tuple[str, Any]]:
     }  # fmt: skip
     for name, layer in cells.items():
         backend = keras.backend.backend()
-        model = keras.Sequential(
-            [keras.Input((None if backend == "tensorflow" else STEPS, INPUTS)), layer, layers.Dense(4)]
-        )
+        model = keras.Sequential([keras.Input((None if backend == "tensorflow" else STEPS, INPUTS)), layer, layers.Dense(4)])
         model(np.zeros((1, STEPS, INPUTS), np.float32))
         yield name, model
 
@@ -98,12 +96,7 @@ def torch_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
             path = folder / f"{way.replace(', ', '_')}_{kind.__name__}.onnx"
             extra: dict[str, Any] = {"external_data": False} if dynamo else {}
             torch.onnx.export(
-                module(kind(INPUTS, UNITS)).eval(),
-                (torch.zeros(STEPS, 1, INPUTS),),
-                path,
-                dynamo=dynamo,
-                verbose=False,
-                **extra,
+                module(kind(INPUTS, UNITS)).eval(), (torch.zeros(STEPS, 1, INPUTS),), path, dynamo=dynamo, verbose=False, **extra
             )
             yield f"torch.onnx, {way}", kind.__name__, path
 
@@ -118,9 +111,7 @@ def seconds(path: Path) -> tuple[float, float]:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     loading = time.perf_counter() - start
     one = session.get_inputs()[0]
-    sizes = [
-        size if isinstance(size, int) else default for size, default in zip(one.shape, (1, STEPS, INPUTS), strict=True)
-    ]
+    sizes = [size if isinstance(size, int) else default for size, default in zip(one.shape, (1, STEPS, INPUTS), strict=True)]
     given = {one.name: np.random.default_rng(0).normal(size=sizes).astype(np.float32)}
     best = float("inf")
     for _ in range(RUNS):
@@ -133,12 +124,8 @@ def seconds(path: Path) -> tuple[float, float]:
 def main(folder: Path, which: str) -> None:
     """Print the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    print(
-        "| exporter | cell | nodes | KB | to load | one run | times as fast | fuse itself |\n|---|---|---|---|---|---|---|---|"
-    )
-    for exporter, cell, path in {"keras": keras_models, "tf2onnx": tf2onnx_models, "torch": torch_models}[which](
-        folder
-    ):
+    print("| exporter | cell | nodes | KB | to load | one run | times as fast | fuse itself |\n|---|---|---|---|---|---|---|---|")
+    for exporter, cell, path in {"keras": keras_models, "tf2onnx": tf2onnx_models, "torch": torch_models}[which](folder):
         fast = path.with_name(f"fast_{path.name}")
         start = time.perf_counter()
         try:

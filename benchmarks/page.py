@@ -47,9 +47,7 @@ def picture(title: str, bars: list[Bar], goal: float | None = None) -> str:
         ]
     if goal is not None:
         x = _LEFT + goal * scale
-        lines.append(
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="34" y2="{height - 6}" stroke="#c62828" stroke-dasharray="4 3"/>'
-        )
+        lines.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="34" y2="{height - 6}" stroke="#c62828" stroke-dasharray="4 3"/>')
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -60,9 +58,7 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def ratio(times: dict[str, Any], other: str, measure: int = 0) -> float:
     """Return the median over pairs of the other's time as a multiple of ours."""
-    return statistics.median(
-        one[measure] / ours[measure] for one, ours in zip(times[other], times["ours"], strict=True)
-    )
+    return statistics.median(one[measure] / ours[measure] for one, ours in zip(times[other], times["ours"], strict=True))
 
 
 def seconds(times: list[list[float]], measure: int = 0) -> str:
@@ -83,23 +79,11 @@ def copying(results: dict[str, Any]) -> list[str]:
     rows = []
     for row in results["copy"]:
         ours, cp = row["ours"], row["cp"]
-        figures = [
-            seconds(cp),
-            seconds(ours),
-            f"{ratio(row, 'cp'):.2f}",
-            f"{wanted(row):.2f}",
-            seconds(cp, 1),
-            seconds(ours, 1),
-        ]
+        figures = [seconds(cp), seconds(ours), f"{ratio(row, 'cp'):.2f}", f"{wanted(row):.2f}", seconds(cp, 1), seconds(ours, 1)]
         rows.append([f"{row['mib']:,.0f} MiB", row["ending"], "disk" if row["cold"] else "memory", *figures])
     largest = max(row["mib"] for row in results["copy"])
     bars = [
-        Bar(
-            f"to {row['ending']}{', source on disk' if row['cold'] else ''}",
-            ratio(row, "cp"),
-            f"{ratio(row, 'cp'):.2f}",
-            True,
-        )
+        Bar(f"to {row['ending']}{', source on disk' if row['cold'] else ''}", ratio(row, "cp"), f"{ratio(row, 'cp'):.2f}", True)
         for row in results["copy"]
         if row["mib"] == largest
     ]
@@ -115,20 +99,7 @@ def copying(results: dict[str, Any]) -> list[str]:
         "",
         "![Speed beside cp](images/benchmark-copy.svg)",
         "",
-        *table(
-            [
-                "source",
-                "target",
-                "read from",
-                "cp",
-                "rnnconvert",
-                "ratio",
-                "wanted",
-                "cp, processor",
-                "rnnconvert, processor",
-            ],
-            rows,
-        ),
+        *table(["source", "target", "read from", "cp", "rnnconvert", "ratio", "wanted", "cp, processor", "rnnconvert, processor"], rows),
     ]
 
 
@@ -176,17 +147,7 @@ def small(results: dict[str, Any]) -> list[str]:
         pair[measure] = f"**{pair[measure]}**"
         one, two = times["ours"], times[other]
         rows.append([what, seconds(one), seconds(one, 1), name, seconds(two), seconds(two, 1), *pair, goal])
-    head = [
-        "what",
-        "time",
-        "processor time",
-        "beside",
-        "time",
-        "processor time",
-        "times the time",
-        "times the processor time",
-        "wanted",
-    ]
+    head = ["what", "time", "processor time", "beside", "time", "processor time", "times the time", "times the processor time", "wanted"]
     return [
         "## Models in memory, and the start",
         "",

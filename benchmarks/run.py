@@ -177,9 +177,7 @@ def memory(folder: Path, size: tuple[int, int, int]) -> None:
     )
     rows = []
     for what, source, ending, words in cases:
-        before = (
-            f"from rnnconvert import convert; convert({str(folder / 'warm.pt')!r}, {str(folder / ('w' + ending))!r})"
-        )
+        before = f"from rnnconvert import convert; convert({str(folder / 'warm.pt')!r}, {str(folder / ('w' + ending))!r})"
         if source.suffix not in (".pt", ".safetensors"):
             before += f"; from rnnconvert import load; load({str(folder / ('w' + ending))!r})"
         target = folder / f"b{ending}"
@@ -221,9 +219,7 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
         ours = ours or (min(took), found["anonymous"])
         rows.append((name, f"{min(took):.1f} s", f"{min(took) / ours[0]:.1f}", f"{found['anonymous']:.0f} MiB",
                      f"{found['anonymous'] / ours[1]:.0f}", f"{found['total']:.0f} MiB"))  # fmt: skip
-    table(
-        "way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows
-    )
+    table("way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows)
     if "torch.onnx, dynamo=True" not in runs:
         print("\ntorch.onnx with dynamo=True needs onnxscript, which is not installed here: not measured.")
 
@@ -245,12 +241,7 @@ def start(folder: Path, rounds: int) -> None:
     cases = (
         ("40 KB .pt to .safetensors", command(folder / "small.pt", ".safetensors"), needed, 2.0),
         ("40 KB .pt to .keras", command(folder / "small.pt", ".keras"), needed, 3.0),
-        (
-            "`rnnconvert --help`",
-            [ours, "--help"],
-            ("an empty click program", [str(folder / "empty.py"), "--help"]),
-            1.5,
-        ),
+        ("`rnnconvert --help`", [ours, "--help"], ("an empty click program", [str(folder / "empty.py"), "--help"]), 1.5),
         ("1 MB .pt to .onnx", command(folder / "a.pt", ".onnx"), torch, 1 / 3),
         ("1 MB .safetensors to .bin", command(safetensors, ".bin"), torch, 1 / 3),
         ("1 MB .pt to .weights.h5", command(folder / "a.pt", ".weights.h5"), torch, 1 / 3),
@@ -327,25 +318,12 @@ torch.manual_seed(0)
 layers = torch.nn.ModuleDict({{f"layer{{n}}": torch.nn.GRU(16, 16) for n in range(100)}})
 torch.save(layers.state_dict(), {str(folder / "many.pt")!r})""")  # fmt: skip
     times = []
-    for more in (
-        [],
-        [
-            "--report",
-            str(folder / "many.html"),
-            "--report",
-            str(folder / "many.xml"),
-            "--report",
-            str(folder / "many.md"),
-        ],
-    ):
+    for more in ([], ["--report", str(folder / "many.html"), "--report", str(folder / "many.xml"), "--report", str(folder / "many.md")]):
         begin = time.perf_counter()
         child("-c", MAIN, "verify", str(folder / "many.pt"), "--on", "torch-cpu", "--quiet", *more)
         times.append(time.perf_counter() - begin)
     size = (folder / "many.html").stat().st_size / 1e6
-    table(
-        "100 layers | all | with three reports | the page",
-        [("GRU 16 to 16, torch", *(f"{t:.1f} s" for t in times), f"{size:.1f} MB")],
-    )
+    table("100 layers | all | with three reports | the page", [("GRU 16 to 16, torch", *(f"{t:.1f} s" for t in times), f"{size:.1f} MB")])
 
 
 PROOFS = {"small": ((2, 512, 512),), "full": ((2, 512, 512), (4, 1024, 1024))}
@@ -438,9 +416,7 @@ def versions() -> str:
 def main() -> None:
     """Run what is asked for, in a folder of its own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "prove", "transplant"]
-    )
+    parser.add_argument("what", nargs="?", choices=["speed", "memory", "start", "export", "reference", "verify", "prove", "transplant"])
     parser.add_argument("--size", choices=list(SIZES), default="small")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--folder", help="a folder on the disk to measure; by default that of temporary files")

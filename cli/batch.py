@@ -72,18 +72,11 @@ class BatchOptions(NamedTuple):
 @format_option("--to", "target_format", "Format of the targets, or FORMAT.ENDING, as in pytorch.safetensors.")
 @click.option("--out", "folder", required=True, metavar="FOLDER", help="Folder or URL for the converted files.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes; by default, one per core.")
-@click.option(
-    "--on",
-    default="",
-    metavar="URL",
-    help="Run on a cluster: dask://HOST:PORT, ray://... or spark://...",
-)
+@click.option("--on", default="", metavar="URL", help="Run on a cluster: dask://HOST:PORT, ray://... or spark://...")
 @click.option("--journal", type=FilePath(path_type=Path), help="File that records progress; by default, in FOLDER.")
 @click.option("--verify", "verified", is_flag=True, help="Keep each file only if it is equal to its source.")
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
-@click.option(
-    "--assume-defaults", is_flag=True, help="Take the framework's default functions where a file states none."
-)
+@click.option("--assume-defaults", is_flag=True, help="Take the framework's default functions where a file states none.")
 @setting
 @click.option("--force", is_flag=True, help="Replace files that exist before the first run.")
 @click.option("--report", type=FilePath(path_type=Path), metavar="FILE.json", help="Write the outcome of each file.")
@@ -115,15 +108,11 @@ def batch(asked: BatchOptions) -> None:
             raise UsageError("the journal is kept on this disk. Where --out is a URL, choose a file with --journal")
         journal = Path(asked.folder) / "rnnconvert-batch.jsonl"
     workers = Workers(asked.jobs or min(len(items), os.cpu_count() or 1), asked.on)
-    if (
-        not asked.force and not journal.exists()
-    ):  # once there is a journal, what is there may be what an interrupted run had written
+    if not asked.force and not journal.exists():  # once there is a journal, what is there may be what an interrupted run had written
         manifest.check_targets(items)
     with Journal(journal) as kept, watching(asked.quiet or asked.as_json) as watch:
         if not asked.force:
-            manifest.check_others(
-                items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code}
-            )
+            manifest.check_others(items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code})
 
         progress = 0
 
@@ -138,9 +127,7 @@ def batch(asked: BatchOptions) -> None:
         try:
             done = run(items, kept, workers, proofs, seen)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"{progress:,} of {len(items):,} files are done. The same command goes on with the others"
-            ) from None
+            raise KeyboardInterrupt(f"{progress:,} of {len(items):,} files are done. The same command goes on with the others") from None
     if asked.report is not None:
         with replacing(asked.report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())

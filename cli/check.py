@@ -60,24 +60,10 @@ class CheckOptions(NamedTuple):
 @click.command(epilog=_EPILOG)
 @click.argument("files", nargs=-1, type=FilePath(path_type=Path))
 @click.option(
-    "--config",
-    type=FilePath(path_type=Path),
-    default=Path("rnnconvert.toml"),
-    show_default=True,
-    help="The file that lists the pairs.",
+    "--config", type=FilePath(path_type=Path), default=Path("rnnconvert.toml"), show_default=True, help="The file that lists the pairs."
 )
-@click.option(
-    "--reports",
-    "folder",
-    type=FilePath(path_type=Path),
-    help="Folder for the reports: .json, .xml, .md and .html.",
-)
-@click.option(
-    "--sarif",
-    metavar="FILE",
-    type=FilePath(path_type=Path),
-    help="Write what is not equal as SARIF, for code scanning.",
-)
+@click.option("--reports", "folder", type=FilePath(path_type=Path), help="Folder for the reports: .json, .xml, .md and .html.")
+@click.option("--sarif", metavar="FILE", type=FilePath(path_type=Path), help="Write what is not equal as SARIF, for code scanning.")
 @proving
 @click.option("--json", "as_json", is_flag=True, help="Print all reports as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what is not equal.")
@@ -89,11 +75,7 @@ def check(asked: CheckOptions) -> None:
     from rnnconvert.reports.sarif import merged
     from rnnconvert.verification import config_file
 
-    chosen = [
-        (name, one)
-        for name, one in config_file.named(config_file.read(asked.config))
-        if not asked.files or one.names(asked.files)
-    ]
+    chosen = [(name, one) for name, one in config_file.named(config_file.read(asked.config)) if not asked.files or one.names(asked.files)]
     _make(asked.folder)
     if asked.sarif is not None:
         reports.check(asked.sarif)
@@ -102,9 +84,7 @@ def check(asked: CheckOptions) -> None:
         try:
             with watching(asked.quiet or asked.as_json) as watch:
                 told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
-                report = claim.check(
-                    told, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict
-                )
+                report = claim.check(told, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict)
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
             failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})

@@ -78,12 +78,7 @@ class ConvertOptions(NamedTuple):
 
 @click.command(epilog=_EPILOG)
 @click.argument("paths", metavar="SOURCE... TARGET", nargs=-1, required=True, type=FilePath(allow_dash=True))
-@click.option(
-    "--out-dir",
-    metavar="FOLDER",
-    type=FilePath(),
-    help="Write each SOURCE into this folder, under its own name.",
-)
+@click.option("--out-dir", metavar="FOLDER", type=FilePath(), help="Write each SOURCE into this folder, under its own name.")
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
 @format_option(
     "--to",
@@ -108,9 +103,7 @@ class ConvertOptions(NamedTuple):
 @click.option("--stateful", is_flag=True, help="Write ONNX for streaming: states as inputs and outputs.")
 @click.option("--whole", is_flag=True, hidden=True)
 @click.option("--strict", is_flag=True, help="Refuse what is not bit-exact.")
-@click.option(
-    "--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none."
-)
+@click.option("--assume-defaults", is_flag=True, help="Take the framework's default functions where SOURCE states none.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--verify", "verified", is_flag=True, help="Run both, and keep TARGET only if they are equal.")
@@ -121,12 +114,7 @@ class ConvertOptions(NamedTuple):
     shell_complete=completion.executors,
     help="With --verify: also run on this executor. Repeatable.",
 )
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="With --verify: time limit of an executor.",
-)
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="With --verify: time limit of an executor.")
 @click.option("--sync", is_flag=True, help="Flush TARGET to the disk before ending.")
 @click.option(
     "--report",
@@ -242,18 +230,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         return tell(summary, source, target, asked.quiet, asked.verbose)
 
 
-_OF_EXPORT = {
-    "paths",
-    "whole",
-    "verified",
-    "force",
-    "dry_run",
-    "sync",
-    "as_json",
-    "quiet",
-    "assume_defaults",
-    "verbose",
-}
+_OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json", "quiet", "assume_defaults", "verbose"}
 """What the old --whole went with."""
 
 
@@ -341,9 +318,7 @@ def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: Wish, force: bool)
     for source in paths:
         target = _named(source, out_dir, wish)
         if target in found:
-            raise UsageError(
-                f"{found[target]} and {source} would both be written to {target}. Rename one, or convert it by itself"
-            )
+            raise UsageError(f"{found[target]} and {source} would both be written to {target}. Rename one, or convert it by itself")
         found[target] = source
     return [(source, target) for target, source in found.items()]
 

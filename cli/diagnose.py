@@ -59,16 +59,10 @@ class DiagnoseOptions(NamedTuple):
     metavar="SECONDS",
     help="With --io: time limit of the search for each layer.",
 )
-@click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), metavar="N", help="Seed of the random inputs."
-)
-@click.option(
-    "--batch", default=4, show_default=True, type=click.IntRange(1), metavar="N", help="Sequences in a batch."
-)
+@click.option("--seed", default=0, show_default=True, type=click.IntRange(0), metavar="N", help="Seed of the random inputs.")
+@click.option("--batch", default=4, show_default=True, type=click.IntRange(1), metavar="N", help="Sequences in a batch.")
 @click.option("--time", default=12, show_default=True, type=click.IntRange(3), metavar="N", help="Steps of a sequence.")
-@click.option(
-    "--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random."
-)
+@click.option("--lengths", metavar="N,N,...", callback=whole_numbers, help="Lengths of the sequences; by default, random.")
 @in_one(DiagnoseOptions)
 def diagnose(asked: DiagnoseOptions) -> None:
     """Find out why the layers of B do not compute what those of A do.

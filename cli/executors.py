@@ -61,9 +61,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @executors.command()
 @click.argument("name")
-@click.option(
-    "--python", required=True, metavar="PATH", help="The Python (3.8 or newer) that has the framework and numpy."
-)
+@click.option("--python", required=True, metavar="PATH", help="The Python (3.8 or newer) that has the framework and numpy.")
 @click.option("--like", default="", metavar="EXECUTOR", help="The built-in executor to run there; by default, NAME.")
 @click.option("--module", default="", metavar="FILE", help="Your own executor instead (docs/equivalence.md).")
 @_json

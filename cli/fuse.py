@@ -20,9 +20,7 @@ printed. If nothing can be replaced, nothing is written (exit code 4).
 
 @click.command(epilog=_EPILOG)
 @click.argument("model", type=FilePath())
-@click.option(
-    "-o", "--output", "target", required=True, type=FilePath(), metavar="FAST.onnx", help="The model to write."
-)
+@click.option("-o", "--output", "target", required=True, type=FilePath(), metavar="FAST.onnx", help="The model to write.")
 @click.option("--force", is_flag=True, help="Replace FAST.onnx if it exists.")
 @click.option("--dry-run", is_flag=True, help="Recognize and prove; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")

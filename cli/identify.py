@@ -49,27 +49,13 @@ class IdentifyOptions(NamedTuple):
     "sample",
     metavar="SAMPLE.npz",
     type=FilePath(),
-    help="An input of the layer and its output: arrays x and y, optionally h_0, c_0, h_n, c_n, lengths (or input, output, "
-    "hidden ...).",
+    help="An input of the layer and its output: arrays x and y, optionally h_0, c_0, h_n, c_n, lengths (or input, output, hidden ...).",
 )
 @click.option("-o", "--output", type=FilePath(), metavar="FILE.toml", help="Save the layout found, for --layout.")
-@click.option(
-    "--convert",
-    "target",
-    type=FilePath(),
-    metavar="TARGET",
-    help="Write the layer found, and prove it on the sample.",
-)
+@click.option("--convert", "target", type=FilePath(), metavar="TARGET", help="Write the layer found, and prove it on the sample.")
 @format_option("--to", "target_format", "With --convert: format of TARGET; by default, its ending decides.")
 @click.option("--force", is_flag=True, help="Replace TARGET if it exists.")
-@click.option(
-    "--seconds",
-    default=60.0,
-    show_default=True,
-    type=click.FloatRange(1),
-    metavar="SECONDS",
-    help="Time limit of the search.",
-)
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(1), metavar="SECONDS", help="Time limit of the search.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @in_one(IdentifyOptions)
 def identify(asked: IdentifyOptions) -> None:
@@ -110,9 +96,7 @@ def identify(asked: IdentifyOptions) -> None:
         code = 0 if found.verdict in ("identified", "candidates") else 1
         if asked.target is not None and identified:
             assert asked.sample is not None
-            proof, code = _converted(
-                path, found, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json
-            )
+            proof, code = _converted(path, found, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json)
         elif asked.target is not None:
             say(f"{asked.target} was not written: the weights are not identified")
     if asked.as_json:

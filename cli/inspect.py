@@ -9,17 +9,7 @@ import click
 
 from rnnconvert.cli import completion
 from rnnconvert.cli.streams import incoming
-from rnnconvert.cli.terminal import (
-    FilePath,
-    as_document,
-    complain,
-    emit,
-    format_option,
-    put,
-    setting,
-    styled,
-    usual_first,
-)
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, format_option, put, setting, styled, usual_first
 from rnnconvert.core.errors import RnnConvertError
 
 _EPILOG = """\b
@@ -73,12 +63,7 @@ def _formats(word: str) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("-v", "--verbose", is_flag=True, help="List the other tensors by name, too.")
 def inspect(
-    paths: tuple[str, ...],
-    format: str | None,
-    settings: tuple[str, ...],
-    targets: str | None,
-    as_json: bool,
-    verbose: bool,
+    paths: tuple[str, ...], format: str | None, settings: tuple[str, ...], targets: str | None, as_json: bool, verbose: bool
 ) -> None:
     """Show what each PATH holds: its format, its recurrent layers, and what it leaves open. `-` is stdin."""
     from dataclasses import replace

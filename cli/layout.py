@@ -39,19 +39,11 @@ class LayoutOptions(NamedTuple):
 @click.command(epilog=_EPILOG)
 @click.argument("format", shell_complete=completion.formats)
 @click.option("--cell", type=click.Choice(["rnn", "gru", "lstm"]), required=True, help="The cell.")
-@click.option(
-    "--input-size", default=3, show_default=True, type=click.IntRange(1), metavar="N", help="Size of the input."
-)
-@click.option(
-    "--hidden-size", default=5, show_default=True, type=click.IntRange(1), metavar="N", help="Number of units."
-)
-@click.option(
-    "--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), metavar="N", help="Number of layers."
-)
+@click.option("--input-size", default=3, show_default=True, type=click.IntRange(1), metavar="N", help="Size of the input.")
+@click.option("--hidden-size", default=5, show_default=True, type=click.IntRange(1), metavar="N", help="Number of units.")
+@click.option("--num-layers", default=1, show_default=True, type=click.IntRange(1, 4096), metavar="N", help="Number of layers.")
 @click.option("--bidirectional", is_flag=True, help="Both directions.")
-@click.option(
-    "--projection-size", default=0, type=click.IntRange(0), metavar="N", help="Size of the projection; 0 for none."
-)
+@click.option("--projection-size", default=0, type=click.IntRange(0), metavar="N", help="Size of the projection; 0 for none.")
 @click.option(
     "--biases",
     metavar="WHICH",
@@ -71,9 +63,7 @@ def layout(asked: LayoutOptions) -> None:
     from rnnconvert.language.layout import Sizes
     from rnnconvert.language.places import offsets, shapes
 
-    chosen = registry.layout(
-        asked.format, asked.cell, asked.reset_after if asked.cell == "gru" else None, asked.variant
-    )
+    chosen = registry.layout(asked.format, asked.cell, asked.reset_after if asked.cell == "gru" else None, asked.variant)
     mode = asked.biases or chosen.holds.biases[0]
     parts = {"input", "recurrent"} | ({"projection"} if asked.projection_size else set())
     parts |= {"both": {"input_bias", "recurrent_bias"}, "none": set()}.get(mode, {f"{mode}_bias"})
@@ -82,13 +72,9 @@ def layout(asked: LayoutOptions) -> None:
     if absent:
         raise UsageError(f"{chosen.name} has no {absent[0]}")
     if asked.skip_input and (not chosen.holds.skip_input or asked.input_size != asked.hidden_size):
-        raise UsageError(
-            "skip input exists only in cuDNN, and needs an input as wide as the cell. Set --input-size to --hidden-size"
-        )
+        raise UsageError("skip input exists only in cuDNN, and needs an input as wide as the cell. Set --input-size to --hidden-size")
     if asked.projection_size > asked.hidden_size:
-        raise UsageError(
-            f"a projection of {asked.projection_size} is wider than the {asked.hidden_size} units. Choose a smaller one"
-        )
+        raise UsageError(f"a projection of {asked.projection_size} is wider than the {asked.hidden_size} units. Choose a smaller one")
     directions = 2 if asked.bidirectional else 1
     form = Sizes(
         asked.cell,
@@ -105,21 +91,11 @@ def layout(asked: LayoutOptions) -> None:
     except ValueError as error:
         raise UsageError(f"{error}; it holds one layer of one direction") from None
     if asked.as_json:
-        emit(
-            {
-                "layout": chosen.name,
-                "source": chosen.source,
-                "arrays": arrays,
-                "offsets": [row._asdict() for row in table],
-            }
-        )
+        emit({"layout": chosen.name, "source": chosen.source, "arrays": arrays, "offsets": [row._asdict() for row in table]})
         return
     put(f"{chosen.name}: {chosen.class_name}, gates {chosen.gates}  (source: {chosen.source})")
     for name, shape in arrays.items():
         put(f"  {name}  {shape}")
     put(f"{'array':20} {'layer':>5} {'direction':>9} {'part':15} {'gate':4} {'offset':>10}  {'shape':14} strides")
     for row in table:
-        put(
-            f"{row.array:20} {row.layer:5d} {row.direction:9d} {row.part:15} {row.gate:4} {row.offset:10d}  "
-            f"{row.shape!s:14} {row.strides}"
-        )
+        put(f"{row.array:20} {row.layer:5d} {row.direction:9d} {row.part:15} {row.gate:4} {row.offset:10d}  {row.shape!s:14} {row.strides}")

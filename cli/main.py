@@ -116,9 +116,7 @@ class _Group(click.Group):
             self.add_command(with_switches(command_of(_offered()[cmd_name])), cmd_name)
         return self.commands.get(cmd_name)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is meant. Raises click.UsageError for any other word, with the command most like it."""
         if args[0] not in _COMMANDS and args[0] not in _offered():
             if os.path.exists(args[0]):  # noqa: PTH110  # pathlib takes longer to import than this command line may
@@ -151,9 +149,7 @@ class _Group(click.Group):
             return super().make_context(*args, **extra)
         except click.ClickException as error:
             failed = error
-            raise click.exceptions.Exit(
-                _told(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)
-            ) from None
+            raise click.exceptions.Exit(_told(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)) from None
         except click.exceptions.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -315,12 +311,7 @@ def _ended_like_interrupted() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-@click.group(
-    "rnnconvert",
-    cls=_Group,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+@click.group("rnnconvert", cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:

@@ -57,12 +57,7 @@ def map_layers(asked: MapOptions) -> None:
     with incoming(asked.source, asked.target) as (giving, taking), watching(asked.as_json) as watch:
         watch("reading both models")
         found = proposal(
-            taking,
-            giving,
-            mapping=known,
-            source_format=asked.source_format,
-            target_format=asked.target_format,
-            settings=asked.settings,
+            taking, giving, mapping=known, source_format=asked.source_format, target_format=asked.target_format, settings=asked.settings
         )
         text = str(found)
     if path is None and not asked.as_json:

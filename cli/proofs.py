@@ -14,7 +14,7 @@ _OPTIONS = (
     click.option("--no-explain", is_flag=True, help="Do not search for the cause of a difference."),
     click.option("--strict", is_flag=True, help="Also fail if something was left out (exit code 6) or not run whole (7)."),
     click.option("--cache", metavar="FOLDER", envvar="RNNCONVERT_CACHE", help="Keep proofs here; run only what has changed."),
-)  # fmt: skip
+)
 
 
 def proving(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,9 +18,14 @@ Examples:
 @click.command(epilog=_EPILOG)
 @click.argument("document", type=FilePath(), required=False)
 @click.option(
-    "-o", "--output", "outputs", multiple=True, metavar="FILE", type=FilePath(),
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="FILE",
+    type=FilePath(),
     help="File to write: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
-)  # fmt: skip
+)
 @click.option("--schema", "show_schema", is_flag=True, help="Print the JSON Schema of reports.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")

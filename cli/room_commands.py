@@ -27,16 +27,11 @@ def command(offer: RoomCommand) -> click.Command:
     source = click.Argument(["source"], metavar=offer.source, type=FilePath())
     if offer.flag:
         flags = ["-" + offer.flag.lstrip("-")[0], offer.flag, "target"]
-        target: click.Parameter = click.Option(
-            flags, required=True, type=FilePath(), metavar=offer.target, help="The model to write."
-        )
+        target: click.Parameter = click.Option(flags, required=True, type=FilePath(), metavar=offer.target, help="The model to write.")
     else:
         target = click.Argument(["target"], metavar=offer.target, type=FilePath())
     params = [source, target, *(_option(offer, name) for name in offer.options)]
-    for name, text in (
-        ("force", f"Replace {offer.target} if it exists."),
-        ("dry_run", "Show what would be done; write nothing."),
-    ):
+    for name, text in (("force", f"Replace {offer.target} if it exists."), ("dry_run", "Show what would be done; write nothing.")):
         params.append(click.Option([_flag(name)], is_flag=True, help=text))
     params.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the report as JSON."))
     params.append(click.Option(["-q", "--quiet"], is_flag=True, help="Print only errors."))

@@ -41,12 +41,7 @@ class ScaffoldOptions(NamedTuple):
 @click.argument("source", type=FilePath())
 @click.option("--to", default="pytorch", show_default=True, metavar="FRAMEWORK", help="pytorch, keras or flax.")
 @click.option("-o", "--output", type=FilePath(), metavar="MODEL.py", help="The file to write; stdout by default.")
-@click.option(
-    "--config",
-    type=FilePath(),
-    metavar="FILE.json",
-    help="If SOURCE has weights alone: its model, as model.to_json wrote it.",
-)
+@click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
@@ -57,15 +52,7 @@ def scaffold(asked: ScaffoldOptions) -> None:
     """Write Python code for SOURCE, a whole model of Keras, ONNX or PyTorch, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
-    done = write(
-        asked.source,
-        asked.to,
-        asked.output,
-        config=asked.config,
-        weights=asked.weights,
-        verify=asked.verify,
-        force=asked.force,
-    )
+    done = write(asked.source, asked.to, asked.output, config=asked.config, weights=asked.weights, verify=asked.verify, force=asked.force)
     if asked.as_json:
         emit(done.as_dict())
         return

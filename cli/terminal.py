@@ -106,10 +106,7 @@ def _columns(text: str) -> int:
     import unicodedata  # a library of its own, which most output does not need
 
     marks = {*_MARKS.values(), _END}
-    return sum(
-        0 if char in marks or unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF")
-        for char in text
-    )
+    return sum(0 if char in marks or unicodedata.combining(char) else 1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
 
 
 def _wrapped(line: str, width: int, hang: int | None) -> list[str]:
@@ -165,9 +162,7 @@ def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) 
         put(f"  {detail}", err=True)
 
 
-_FIELDS = (
-    "path", "problem", "remedy", "feature", "target", "reason", "layer", "package", "executor", "source", "problems",
-)  # fmt: skip
+_FIELDS = ("path", "problem", "remedy", "feature", "target", "reason", "layer", "package", "executor", "source", "problems")
 """What errors know besides their message (rnnconvert.core.errors)."""
 
 
@@ -196,9 +191,7 @@ def progress(quiet: bool) -> Callable[[int, int], None] | None:
         share = 100 * done // max(total, 1)
         left = "" if done >= total else f"  {duration((total - done) / max(speed, 1))} left"
         end = "\n" if done >= total else ""
-        sys.stderr.write(
-            f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed / 1e6:,.0f} MB/s{left}{end}"
-        )
+        sys.stderr.write(f"\r\x1b[K{share:3d} %  {done / 1e6:,.0f} of {total / 1e6:,.0f} MB  {speed / 1e6:,.0f} MB/s{left}{end}")
         sys.stderr.flush()
 
     return show
@@ -298,16 +291,25 @@ def _with_config(ctx: click.Context, option: click.Parameter, settings: tuple[st
 
 
 _set = click.option(
-    "--set", "settings", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="[LAYER:]KEY=VALUE",
+    shell_complete=completion.settings,
     callback=_with_config,
     help="State what the file leaves open, or accept a difference (keys: rnnconvert formats --options). Repeatable.",
-)  # fmt: skip
+)
 
 
 _config = click.option(
-    "--config", metavar="FILE", type=FilePath(), expose_value=False, callback=_keep_config, is_eager=True,
+    "--config",
+    metavar="FILE",
+    type=FilePath(),
+    expose_value=False,
+    callback=_keep_config,
+    is_eager=True,
     help="For a file of weights alone: its model, as model.to_json wrote it, or the file of the whole model.",
-)  # fmt: skip
+)
 
 
 def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) -> None:
@@ -320,9 +322,14 @@ def _add(ctx: click.Context, option: click.Parameter, paths: tuple[str, ...]) ->
 
 
 own_layouts = click.option(
-    "--layout", multiple=True, metavar="FILE.toml", expose_value=False, callback=_add, is_eager=True,
+    "--layout",
+    multiple=True,
+    metavar="FILE.toml",
+    expose_value=False,
+    callback=_add,
+    is_eager=True,
     help="Add layouts of your own (docs/layouts.md). Repeatable.",
-)  # fmt: skip
+)
 
 
 def setting(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -343,9 +350,7 @@ def whole_numbers(context: click.Context, parameter: click.Parameter, value: str
         raise click.BadParameter(f"{value}: expected integers separated by commas, as in 9,4,1") from None
 
 
-USUAL = (
-    "pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", "equinox", "haiku", "mlx", "paddle", "mxnet",
-)  # fmt: skip
+USUAL = ("pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", "equinox", "haiku", "mlx", "paddle", "mxnet")
 """The formats that most people use, in the order of the listings; the others follow by name."""
 
 

@@ -50,9 +50,7 @@ class TransplantOptions(NamedTuple):
 @click.command(epilog=_EPILOG)
 @click.argument("source", type=FilePath(allow_dash=True))
 @click.option("--into", "target", type=FilePath(), required=True, help="The model whose weights are replaced.")
-@click.option(
-    "-o", "--output", type=FilePath(allow_dash=True), required=True, help="The file to write, like the target."
-)
+@click.option("-o", "--output", type=FilePath(allow_dash=True), required=True, help="The file to write, like the target.")
 @click.option("--mapping", type=FilePath(), help="What fills what: a file that rnnconvert map wrote.")
 @format_option("--from", "source_format", "Format of SOURCE; by default, its content decides.")
 @format_option("--to", "target_format", "Format of the target; by default, its content decides.")

@@ -19,24 +19,30 @@ _OPTIONS = (
     format_option("--from-a", "from_a", "Format of A; by default, its content decides."),
     format_option("--from-b", "from_b", "Format of B; by default, its content decides."),
     click.option(
-        "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers,
-        help="Only this layer of A. Repeatable.",
+        "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers, help="Only this layer of A. Repeatable."
     ),
     click.option(
-        "--pair", "pairs", multiple=True, metavar="A=B",
-        help="Pair a layer of A with one of B, or with several: A=B1+B2. Repeatable.",
+        "--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of A with one of B, or with several: A=B1+B2. Repeatable."
     ),
     setting,
     click.option(
-        "--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+        "--set-a",
+        "settings_a",
+        multiple=True,
+        metavar="[LAYER:]KEY=VALUE",
+        shell_complete=completion.settings,
         help="Like --set, for A only.",
     ),
     click.option(
-        "--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", shell_complete=completion.settings,
+        "--set-b",
+        "settings_b",
+        multiple=True,
+        metavar="[LAYER:]KEY=VALUE",
+        shell_complete=completion.settings,
         help="Like --set, for B only.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-)  # fmt: skip
+)
 
 
 def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -21,20 +21,13 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 @click.command(epilog=_EPILOG)
 @click.argument("old", type=FilePath())
 @click.argument("new", type=FilePath())
-@click.option(
-    "--config",
-    type=FilePath(),
-    metavar="FILE.json",
-    help="If OLD has weights alone: its model, as model.to_json wrote it.",
-)
+@click.option("--config", type=FilePath(), metavar="FILE.json", help="If OLD has weights alone: its model, as model.to_json wrote it.")
 @click.option("--verify", is_flag=True, help="Run OLD in tf_keras, NEW in Keras; keep NEW only if they agree.")
 @click.option("--force", is_flag=True, help="Replace NEW if it exists.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def upgrade(
-    old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool
-) -> None:
+def upgrade(old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
     """Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
     from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 

@@ -38,20 +38,9 @@ Command = Callable[..., Any]
 
 _SHARED: list[Callable[[Command], Command]] = [
     click.option(
-        "--on",
-        multiple=True,
-        metavar="EXECUTOR",
-        shell_complete=completion.executors,
-        help="Run on this executor, or on all. Repeatable.",
+        "--on", multiple=True, metavar="EXECUTOR", shell_complete=completion.executors, help="Run on this executor, or on all. Repeatable."
     ),
-    click.option(
-        "--layer",
-        "layers",
-        multiple=True,
-        metavar="NAME",
-        shell_complete=completion.layers,
-        help="Only this layer. Repeatable.",
-    ),
+    click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers, help="Only this layer. Repeatable."),
     click.option(
         "--case",
         "cases",
@@ -60,23 +49,13 @@ _SHARED: list[Callable[[Command], Command]] = [
         shell_complete=completion.cases,
         help="Run this case, or all; by default, the usual six. Repeatable.",
     ),
-    click.option(
-        "--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."
-    ),
+    click.option("--inputs", metavar="FILE.npz", help="Your own input: x (time, batch, in), optionally h_0, c_0 and lengths."),
     click.option("--load-inputs", metavar="FILE", help="Reuse the inputs of saved results."),
     click.option("--save-inputs", metavar="FILE", help="Save the inputs, for another machine."),
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."
-    ),
-    click.option(
-        "--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."
-    ),
-    click.option(
-        "--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."
-    ),
-    click.option(
-        "--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."
-    ),
+    click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help="Seed of the random inputs."),
+    click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N", help="Sequences in a batch."),
+    click.option("--time", type=click.IntRange(1), default=12, show_default=True, metavar="N", help="Steps of a sequence."),
+    click.option("--lengths", callback=whole_numbers, metavar="N,N,...", help="Lengths of the sequences; by default, random."),
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
@@ -139,11 +118,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.argument("model", type=FilePath())
 @_shared
 @format_option("--from", "format_a", "Format of MODEL; by default, its content decides.")
-@click.option(
-    "--save",
-    metavar="FILE.safetensors",
-    help="Save inputs, outputs, gradients and versions.",
-)
+@click.option("--save", metavar="FILE.safetensors", help="Save inputs, outputs, gradients and versions.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core.")
 @click.option("--json", "as_json", is_flag=True, help="Print what ran as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
@@ -156,9 +131,7 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     from rnnconvert.verification.running import REFERENCE
 
     if not save and not given["save_inputs"]:
-        raise UsageError(
-            "nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)"
-        )
+        raise UsageError("nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)")
     equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
     with watching(quiet or as_json) as watch:
         results = equivalence.run(model, _plan(given), watch=watch, jobs=jobs)
@@ -230,27 +203,15 @@ class VerifyOptions(NamedTuple):
 @click.argument("a", type=FilePath())
 @click.argument("b", type=FilePath(), required=False)
 @_shared
-@click.option(
-    "--pair",
-    "pairs",
-    multiple=True,
-    metavar="A=B",
-    help="Pair a layer of A with one of B. Repeatable.",
-)
+@click.option("--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of A with one of B. Repeatable.")
 @format_option("--from-a", "format_a", "Format of A; by default, its content decides.")
 @format_option("--from-b", "format_b", "Format of B; by default, its content decides.")
 @click.option("--set-a", "settings_a", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for A only.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="[LAYER:]KEY=VALUE", help="Like --set, for B only.")
-@click.option(
-    "--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance; by default, what rounding explains."
-)
+@click.option("--atol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Absolute tolerance; by default, what rounding explains.")
 @click.option("--rtol", multiple=True, metavar="[OUTPUT:]NUMBER", help="Relative tolerance.")
 @click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    metavar="FILE",
-    help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable.",
+    "--report", "reports", multiple=True, metavar="FILE", help="Write a report: .html, .md, .json, .xml (JUnit) or .sarif. Repeatable."
 )
 @click.option("--sarif", metavar="FILE", help="Write what is not equal as SARIF, for code scanning.")
 @click.option("--save-outputs", metavar="FILE", help="Save what ran, to judge it again.")

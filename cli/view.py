@@ -42,26 +42,13 @@ class ViewOptions(NamedTuple):
 @click.argument("path", metavar="FILE", type=FilePath(allow_dash=True))
 @click.argument("other", metavar="[OTHER]", required=False, type=FilePath())
 @click.option(
-    "-o",
-    "--output",
-    type=FilePath(),
-    metavar="PAGE",
-    help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf.",
+    "-o", "--output", type=FilePath(), metavar="PAGE", help="File to write: .html (by default, FILE's name, here), .svg, .png or .pdf."
 )
 @format_option("--from", "format", "Format of FILE; by default, its content decides.")
 @format_option("--from-other", "other_format", "Format of OTHER; by default, its content decides.")
 @setting
-@click.option(
-    "--layer",
-    "layers",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=completion.layers,
-    help="Only this layer. Repeatable.",
-)
-@click.option(
-    "--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of FILE with one of OTHER. Repeatable."
-)
+@click.option("--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers, help="Only this layer. Repeatable.")
+@click.option("--pair", "pairs", multiple=True, metavar="A=B", help="Pair a layer of FILE with one of OTHER. Repeatable.")
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 @click.option("--json", "as_json", is_flag=True, help="Print the path of the page as JSON.")
 @in_one(ViewOptions)

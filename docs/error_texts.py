@@ -77,10 +77,7 @@ ADVICE = {
 REFUSALS = ("Obstacle", "Unconvertible")
 """Values that become the text of a RefusedError."""
 
-AREAS = {
-    "cli": "The command line",
-    "rnnconvert": "All formats",
-}
+AREAS = {"cli": "The command line", "rnnconvert": "All formats"}
 
 
 @dataclass(frozen=True)
@@ -129,18 +126,13 @@ def errors_pages() -> dict[str, str]:
 
 def classes() -> list[str]:
     """Return the names of the project's errors."""
-    return [
-        name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RnnConvertError)
-    ]
+    return [name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RnnConvertError)]
 
 
 def raised() -> Iterator[Raised]:
     """Yield every error with words of its own that the code makes, directly or by a function that returns it."""
     kept = (ast.Call, ast.FunctionDef)
-    trees = {
-        path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kept)]
-        for path in sources()
-    }
+    trees = {path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kept)] for path in sources()}
     helpers = {path: dict(makers(nodes)) for path, nodes in trees.items()}
     known = {*classes()}
     everywhere: dict[str, tuple[str, list[str]]] = {}
@@ -234,9 +226,7 @@ def remedy(node: ast.expr) -> str:
     if not (isinstance(node, ast.Call) and called(node) in REMEDIES):
         return "…"
     plain = [one.value if isinstance(one, ast.Constant) else "…" for one in node.args]
-    named = {
-        one.arg: one.value.value if isinstance(one.value, ast.Constant) else "…" for one in node.keywords if one.arg
-    }
+    named = {one.arg: one.value.value if isinstance(one.value, ast.Constant) else "…" for one in node.keywords if one.arg}
     named |= {"…": "…"} if any(one.arg is None for one in node.keywords) else {}
     return REMEDIES[called(node)](*plain, **named).flags.replace("'…'", "…")
 

@@ -102,9 +102,7 @@ def formats_pages() -> dict[str, str]:
     index, pages = [FORMATS_HEAD], {}
     for name, adapter in adapters().items():
         system, files = systems()[name], ", ".join(f"`{suffix}`" for suffix in adapter.SUFFIXES) or "only read"
-        index.append(
-            f"| [`{name}`](formats/{name}.md) | {system.title} | {files} | {system.proof.partition(':')[0]} |\n"
-        )
+        index.append(f"| [`{name}`](formats/{name}.md) | {system.title} | {files} | {system.proof.partition(':')[0]} |\n")
         pages[f"formats/{name}.md"] = format_page(name, files)
     index.append(FORMATS_TAIL)
     index += [option_row(option) for option in OPTIONS.values()]
@@ -120,9 +118,7 @@ def format_page(name: str, files: str) -> str:
     page.append("\n## Arrays\n\nWords of these tables: [formats](../formats.md#how-to-read-the-tables).\n")
     page.append("\n| layout | of | gates | array | parts | axes |\n|---|---|---|---|---|---|\n")
     page += [row for layout in layouts for row in rows(layout)]
-    page.append(
-        "\n## Cells\n\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n"
-    )
+    page.append("\n## Cells\n\n| layout | biases | candidate | gates | layers | directions joined by | also holds | source |\n")
     page.append("|---|---|---|---|---|---|---|---|\n")
     page += [holds(layout) for layout in layouts]
     if asked := asked_by(name):
@@ -261,9 +257,7 @@ def map_page() -> str:
 def _placed(reference: re.Match[str]) -> str:
     path, name = reference["path"], reference["name"]
     for node in ast.walk(ast.parse((HERE.parent / path).read_text())):
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         if name in names or (isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name):
             return f"`{path}:{node.lineno}`{reference['between']}`{name}`"

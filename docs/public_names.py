@@ -51,9 +51,7 @@ def api_pages() -> dict[str, str]:
     listed = [name for names in GROUPS.values() for name in names]
     if sorted(listed) != list(rnnconvert.__all__):
         wrong = sorted({*listed} ^ {*rnnconvert.__all__} or {name for name in listed if listed.count(name) > 1})
-        raise ValueError(
-            f"docs/public_names.py must list every name of rnnconvert.__all__ once: see {', '.join(wrong)}"
-        )
+        raise ValueError(f"docs/public_names.py must list every name of rnnconvert.__all__ once: see {', '.join(wrong)}")
     index, pages = [HEAD], {}
     for title, names in GROUPS.items():
         values = {name: getattr(rnnconvert, name) for name in names}
@@ -182,9 +180,7 @@ def items(value: Any, lines: list[str]) -> str:
         assert one is not None
         names = one[1].split(", ")
         if unknown := [name for name in names if name.lstrip("*") not in known]:
-            raise ValueError(
-                f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have"
-            )
+            raise ValueError(f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have")
         shown = ", ".join(f"`{name}`" for name in names)
         made.append(f"- {shown}: {plain(' '.join([one[3], *item[1:]]))}\n")
     return "".join(made)

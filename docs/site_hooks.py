@@ -25,9 +25,7 @@ def on_config(config: Any, **_: Any) -> Any:
         for entries in section.values() if isinstance(section, dict) else ():
             for entry in entries if isinstance(entries, list) else ():
                 for title, page in entry.items() if isinstance(entry, dict) else ():
-                    below = (
-                        sorted((Path(config.docs_dir) / Path(page).stem).glob("*.md")) if isinstance(page, str) else []
-                    )
+                    below = sorted((Path(config.docs_dir) / Path(page).stem).glob("*.md")) if isinstance(page, str) else []
                     if below:
                         entry[title] = [page, *(f"{one.parent.name}/{one.name}" for one in below)]
     return config

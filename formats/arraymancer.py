@@ -7,15 +7,21 @@ input weights are a tensor of their own.
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "arraymancer", "Arraymancer", "every revision since the GRU came, 2018",
+    "arraymancer",
+    "Arraymancer",
+    "every revision since the GRU came, 2018",
     "golden: the vectors of its own test suite, tests/nn_primitives/test_nnp_gru.nim",
-    ("GRU only, one direction; its tensors are saved one by one or with names of the user's choice: w3s0, w3sN, u3s, bW3s and "
-     "bU3s are read, as the layer's fields are called",),
+    (
+        "GRU only, one direction; its tensors are saved one by one or with names of the user's choice: w3s0, w3sN, u3s, bW3s and "
+        "bU3s are read, as the layer's fields are called",
+    ),
     (".npz", ".h5", ".hdf5"),
-)  # fmt: skip
+)
 
 GRU = Layout(
-    "arraymancer.gru", "gru", "r z n",
+    "arraymancer.gru",
+    "gru",
+    "r z n",
     (
         Tensor("w3s0", "input", "(gate hidden) in", layers="first"),
         Tensor("w3sN", "input", "layer (gate hidden) in", layers="above"),
@@ -23,6 +29,8 @@ GRU = Layout(
         Tensor("bW3s", "input_bias", "layer 1 (gate hidden)"),
         Tensor("bU3s", "recurrent_bias", "layer 1 (gate hidden)"),
     ),
-    "nn/layers/gru.nim, GRULayer", "GRULayer", reset_after=True,
+    "nn/layers/gru.nim, GRULayer",
+    "GRULayer",
+    reset_after=True,
     holds=Holds(biases=("both",), directions=1, dtypes=("float32", "float64")),
-)  # fmt: skip
+)

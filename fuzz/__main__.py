@@ -71,9 +71,7 @@ class Runner:
             done, *_ = _TICKS.unpack(self._ticks[:])
             if done != seen:
                 seen, since, spent = done, time.monotonic(), _processor_time(child)
-            elif (
-                max(_processor_time(child) - spent, (time.monotonic() - since) / WAITING) > 4 * self._limits.seconds + 5
-            ):
+            elif max(_processor_time(child) - spent, (time.monotonic() - since) / WAITING) > 4 * self._limits.seconds + 5:
                 os.kill(child, signal.SIGKILL)
             time.sleep(0.05)
         done, at, slowest = _TICKS.unpack(self._ticks[:])
@@ -139,9 +137,7 @@ class Runner:
                 if told[key] == 1 and self._kept is not None:
                     _copied(case, self._kept, chosen.kind, finding)
                 if told[key] <= 50:
-                    lines.write(
-                        json.dumps([chosen.kind, "", finding.what, finding.where, finding.trace[-4000:], 0]) + "\n"
-                    )
+                    lines.write(json.dumps([chosen.kind, "", finding.what, finding.where, finding.trace[-4000:], 0]) + "\n")
                     lines.flush()
                 if finding.what in ("MemoryError", "memory"):
                     done += 1  # the peak of the process is no measure any more
@@ -177,17 +173,13 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long")
     parser.add_argument("--executions", type=float, default=math.inf, help="at most so many")
     parser.add_argument("--kinds", nargs="*", default=[], help="only these kinds; --list lists them")
-    parser.add_argument(
-        "--no-corpus", action="store_true", help="leave out the folder of real files beside the repository"
-    )
+    parser.add_argument("--no-corpus", action="store_true", help="leave out the folder of real files beside the repository")
     parser.add_argument("--list", action="store_true", help="list the kinds, and how many seeds each has")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run; printed by each")
     parser.add_argument("--limit", type=float, default=5, help="CPU seconds of one execution")
     parser.add_argument("--memory", type=int, default=512, help="MiB that one execution may add")
     parser.add_argument("--keep", type=Path, default=None, help="a folder for the cases that were found")
-    parser.add_argument(
-        "--figures", type=Path, default=None, help="a JSON file to which the figures of this run are added"
-    )
+    parser.add_argument("--figures", type=Path, default=None, help="a JSON file to which the figures of this run are added")
     parser.add_argument("--atheris", action="store_true", help="let coverage guide the changes (pip install atheris)")
     given = parser.parse_args(words)
     first = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed

@@ -349,9 +349,7 @@ def main(words: Sequence[str] | None = None) -> int:
     from rnnconvert.containers import apart
 
     parser = argparse.ArgumentParser(prog="python -m fuzz.doubling", description=__doc__)
-    parser.add_argument(
-        "--target", type=float, default=0.5, help="seconds that the largest n takes; 0 counts lines alone"
-    )
+    parser.add_argument("--target", type=float, default=0.5, help="seconds that the largest n takes; 0 counts lines alone")
     parser.add_argument("--places", type=int, default=2, help="how many places of each file are grown")
     parser.add_argument("--seed", type=int, default=0, help="draws the places")
     parser.add_argument("--only", nargs="*", default=(), help="parts of the names of cases")

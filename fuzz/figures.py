@@ -47,9 +47,7 @@ def _attacks(kept: Figures) -> list[str]:
         "|---|---|",
         *(f"| {kind} | {count:,} |" for kind, count in kinds.most_common()),
         "",
-        "What these runs found, all mended since:"
-        if any(run["findings"] for run in runs)
-        else "These runs found nothing.",
+        "What these runs found, all mended since:" if any(run["findings"] for run in runs) else "These runs found nothing.",
         "",
     ]
     found: Counter[tuple[str, str]] = Counter()
@@ -115,9 +113,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.figures", description=__doc__)
     parser.add_argument("--seconds", type=int, default=0, help="attack the readers for so long")
     parser.add_argument("--kills", type=int, default=0, help="attack the writers, with so many kills at random times")
-    parser.add_argument(
-        "--doubling", type=float, help="double what files hold until it takes so many seconds; 0 counts lines alone"
-    )
+    parser.add_argument("--doubling", type=float, help="double what files hold until it takes so many seconds; 0 counts lines alone")
     parser.add_argument("--only", nargs="*", default=(), help="parts of the names of what is doubled")
     given = parser.parse_args(words)
     kept: Figures = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"reads": [], "writes": []}

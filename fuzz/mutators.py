@@ -40,17 +40,7 @@ def number(data: bytes, rng: Random, at: int | None = None) -> bytes:
         at = rng.randrange(len(data) - width + 1)
         at -= at % rng.choice((1, width))
     old = int.from_bytes(data[at : at + width], "little")
-    new = rng.choice(
-        (
-            rng.choice(INTEGERS),
-            old + 1,
-            old - 1,
-            len(data) - at,
-            len(data),
-            old * 2,
-            old ^ 1 << rng.randrange(8 * width),
-        )
-    )
+    new = rng.choice((rng.choice(INTEGERS), old + 1, old - 1, len(data) - at, len(data), old * 2, old ^ 1 << rng.randrange(8 * width)))
     order = "little" if rng.random() < 0.8 else "big"
     return data[:at] + (new & (1 << 8 * width) - 1).to_bytes(width, order) + data[at + width :]  # type: ignore[arg-type]
 
@@ -132,9 +122,7 @@ def text(data: bytes, rng: Random) -> bytes:
     except (ValueError, RecursionError):
         words = data.split(b" ")
         at = rng.randrange(len(words))
-        words[at] = rng.choice(
-            (b"", words[rng.randrange(len(words))], str(rng.choice(INTEGERS)).encode(), plain(words[at] or b"0", rng))
-        )
+        words[at] = rng.choice((b"", words[rng.randrange(len(words))], str(rng.choice(INTEGERS)).encode(), plain(words[at] or b"0", rng)))
         return b" ".join(words) if rng.random() < 0.8 else plain(data, rng)
     return plain(data, rng) if rng.random() < 0.1 else json.dumps(value(tree, rng)).encode()
 
@@ -152,29 +140,11 @@ def npy(data: bytes, rng: Random) -> bytes:
     head = data[start : start + length]
     if rng.random() < 0.5:
         old = rng.choice((b"<f4", b"False", b"(", b",", b"'shape'", b"'descr'", b")"))
-        new = rng.choice(
-            (
-                b"<f8",
-                b"|O",
-                b">f4",
-                b"True",
-                b"((",
-                b",,",
-                b"<f2",
-                b"|V2",
-                b"<U9",
-                b"-1",
-                str(rng.choice(INTEGERS)).encode(),
-            )
-        )
+        new = rng.choice((b"<f8", b"|O", b">f4", b"True", b"((", b",,", b"<f2", b"|V2", b"<U9", b"-1", str(rng.choice(INTEGERS)).encode()))
         head = head.replace(old, new, 1)
     else:
         head = plain(head, rng)
-    return (
-        data[:8] + len(head).to_bytes(start - 8, "little", signed=False) + head + data[start + length :]
-        if len(head) < 65536
-        else data
-    )
+    return data[:8] + len(head).to_bytes(start - 8, "little", signed=False) + head + data[start + length :] if len(head) < 65536 else data
 
 
 def pickle(data: bytes, rng: Random) -> bytes:
@@ -229,9 +199,7 @@ def zipped(data: bytes, rng: Random) -> bytes:
         content = BY_SUFFIX.get(suffix(name, content), plain)(content, rng)
     elif how < 0.8:
         name = (
-            plain(name.encode(), rng).decode("utf-8", "replace")
-            if rng.random() < 0.7
-            else entries[rng.randrange(len(entries))][0].filename
+            plain(name.encode(), rng).decode("utf-8", "replace") if rng.random() < 0.7 else entries[rng.randrange(len(entries))][0].filename
         )
     elif how < 0.85:
         entries.append((info, content))
@@ -336,10 +304,7 @@ def protobuf(data: bytes, rng: Random, depth: int = 0) -> bytes:
         fields[at:at] = [fields[at]] * rng.choice((1, 1, 40))
     elif how < 0.24:
         other = rng.randrange(len(fields))
-        fields[at], fields[other] = (
-            (tag, fields[other][1]) if type(fields[other][1]) is type(one) else fields[other],
-            fields[at],
-        )
+        fields[at], fields[other] = ((tag, fields[other][1]) if type(fields[other][1]) is type(one) else fields[other], fields[at])
     elif how < 0.28:
         fields[at] = (tag & 7 | rng.randrange(1, 32) << 3, one)
     elif how < 0.31 and isinstance(one, bytes) and tag & 7 == 2:
@@ -349,10 +314,7 @@ def protobuf(data: bytes, rng: Random, depth: int = 0) -> bytes:
     elif isinstance(one, int):
         fields[at] = (tag, rng.choice((rng.choice(INTEGERS), one + 1, -1, one ^ 1 << rng.randrange(64))))
     else:
-        fields[at] = (
-            tag,
-            protobuf(one, rng, depth + 1) if tag & 7 == 2 else plain(one, rng)[: len(one)].ljust(len(one), b"\0"),
-        )
+        fields[at] = (tag, protobuf(one, rng, depth + 1) if tag & 7 == 2 else plain(one, rng)[: len(one)].ljust(len(one), b"\0"))
     return _message(fields)
 
 
@@ -380,14 +342,7 @@ def hdf5(data: bytes, rng: Random) -> bytes:
         old = int.from_bytes(data[at : at + 8], "little")
         if 0 < old < 1 << 20:
             new = rng.choice(
-                (
-                    rng.choice(INTEGERS),
-                    rng.randrange(len(data)) & ~7,
-                    old + 8,
-                    old - 8,
-                    len(data),
-                    old ^ 1 << rng.randrange(24),
-                )
+                (rng.choice(INTEGERS), rng.randrange(len(data)) & ~7, old + 8, old - 8, len(data), old ^ 1 << rng.randrange(24))
             )
             return data[:at] + (new & (1 << 64) - 1).to_bytes(8, "little") + data[at + 8 :]
     return number(data, rng)

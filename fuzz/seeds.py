@@ -59,11 +59,7 @@ def made(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[S
         inside = folder / str(number)
         inside.mkdir()
         found += make(inside, kinds)
-    return [
-        seed
-        for seed in found
-        if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST
-    ]
+    return [seed for seed in found if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST]
 
 
 def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
@@ -169,11 +165,7 @@ def _shards(folder: Path) -> Iterator[Path]:
 def _jld2(folder: Path) -> Iterator[Path]:
     from tests import julia_files
 
-    tree = {
-        "weight_i": np.ones((12, 2), np.float32),
-        "weight_h": np.ones((12, 3), np.float32),
-        "bias": np.ones(12, np.float32),
-    }
+    tree = {"weight_i": np.ones((12, 2), np.float32), "weight_h": np.ones((12, 3), np.float32), "bias": np.ones(12, np.float32)}
     yield julia_files.jld2(folder / "m.jld2", model_state={"rnn": tree})
 
 
@@ -248,9 +240,7 @@ def _dense_hdf5(folder: Path) -> Iterator[Path]:
             group.attrs[f"text{number}"] = f"some text {number}"
         group.attrs["names"] = np.array(["a", "b"], h5py.string_dtype())
         for name, shape in (("kernel:0", (2, 12)), ("recurrent_kernel:0", (3, 12)), ("bias:0", (12,))):
-            group.create_dataset(
-                name, data=np.ones(shape, np.float32), chunks=shape, compression="gzip", shuffle=True, fletcher32=True
-            )
+            group.create_dataset(name, data=np.ones(shape, np.float32), chunks=shape, compression="gzip", shuffle=True, fletcher32=True)
     yield folder / "new" / "m.h5"
     (folder / "old").mkdir()
     with h5py.File(folder / "old" / "m.h5", "w", libver="earliest") as file:
@@ -328,13 +318,7 @@ def _architecture(folder: Path) -> Iterator[Path]:
     layers = [{"class_name": "LSTM", "config": {**config, "batch_input_shape": [None, 4, 2]}}]
     model = {"class_name": "Sequential", "config": {"name": "m", "layers": layers}, "keras_version": "2.4.0"}
     # YAML holds JSON, but for how its lines begin.
-    lines = (
-        "class_name: Sequential",
-        "config:",
-        "  name: m",
-        f"  layers: {json.dumps(layers)}",
-        "keras_version: 2.4.0",
-    )
+    lines = ("class_name: Sequential", "config:", "  name: m", f"  layers: {json.dumps(layers)}", "keras_version: 2.4.0")
     for end, text in (("json", json.dumps(model)), ("yaml", "\n".join(lines))):
         (folder / end).mkdir()
         (folder / end / f"model.{end}").write_text(text)
@@ -349,14 +333,8 @@ def _architecture(folder: Path) -> Iterator[Path]:
 
 def _tutorials(folder: Path) -> Iterator[Path]:
     """Yield cells under the names that tutorials give."""
-    gates = {f"W{gate}": np.ones((3, 5), np.float32) for gate in "ifco"} | {
-        f"b{gate}": np.ones((3, 1), np.float32) for gate in "ifco"
-    }
-    theano = {
-        "lstm_W": np.ones((2, 12), np.float32),
-        "lstm_U": np.ones((3, 12), np.float32),
-        "lstm_b": np.ones(12, np.float32),
-    }
+    gates = {f"W{gate}": np.ones((3, 5), np.float32) for gate in "ifco"} | {f"b{gate}": np.ones((3, 1), np.float32) for gate in "ifco"}
+    theano = {"lstm_W": np.ones((2, 12), np.float32), "lstm_U": np.ones((3, 12), np.float32), "lstm_b": np.ones(12, np.float32)}
     karpathy = {"Wxh": np.ones((3, 2)), "Whh": np.ones((3, 3)), "bh": np.ones((3, 1))}
     for number, arrays in enumerate((gates, theano, karpathy)):
         np.savez(folder / f"m{number}.npz", **arrays)  # type: ignore[arg-type]  # a name could be allow_pickle
@@ -403,50 +381,24 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
         if (
             path.is_file()
             and path.suffix
-            in (
-                ".h5",
-                ".keras",
-                ".params",
-                ".pb",
-                ".npz",
-                ".safetensors",
-                ".index",
-                ".mlmodel",
-                ".pkl",
-                ".pdmodel",
-                ".pdiparams",
-            )
+            in (".h5", ".keras", ".params", ".pb", ".npz", ".safetensors", ".index", ".mlmodel", ".pkl", ".pdmodel", ".pdiparams")
             and "Data" not in path.parts
         ):
             name = path.name
-            beside = [
-                one for one in path.parent.iterdir() if one.is_file() and one.name.startswith(path.stem) and one != path
-            ]
-            files = {name: path.read_bytes()} | (
-                {one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {}
-            )
+            beside = [one for one in path.parent.iterdir() if one.is_file() and one.name.startswith(path.stem) and one != path]
+            files = {name: path.read_bytes()} | ({one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {})
             yield Seed(kind_of(name), name, files)
         elif path.suffix == ".mlpackage":
-            files = {
-                str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()
-            }
+            files = {str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
             yield Seed("mlpackage", path.name, files)
         elif path.is_dir() and any(one.name.endswith(("w_0", "__params__")) for one in path.iterdir()):
-            yield Seed(
-                "fluid",
-                path.name,
-                {f"{path.name}/{one.name}": one.read_bytes() for one in path.iterdir() if one.is_file()},
-            )
+            yield Seed("fluid", path.name, {f"{path.name}/{one.name}": one.read_bytes() for one in path.iterdir() if one.is_file()})
 
 
 def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the smallest real files of every kind, where there are any."""
     kept: dict[str, int] = {}
-    paths = (
-        [path for path in FOLDER.rglob("*") if path.is_file() and path.stat().st_size <= LARGEST]
-        if FOLDER.is_dir()
-        else []
-    )
+    paths = [path for path in FOLDER.rglob("*") if path.is_file() and path.stat().st_size <= LARGEST] if FOLDER.is_dir() else []
     for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
         kind = kind_of(path.name)
         if kind not in REAL or (kinds and kind not in kinds) or kept.get(kind, 0) >= 12:

@@ -45,26 +45,7 @@ LISTS = (
     7,
 )
 """What may stand in place of a shape."""
-TYPES = (
-    "float31",
-    "O",
-    "|O",
-    "V8",
-    "<U4",
-    "f16",
-    "complex64",
-    "bool",
-    "datetime64",
-    "",
-    "F8_E4M3",
-    "I4",
-    "object",
-    "str",
-    5,
-    None,
-    [],
-    {},
-)
+TYPES = ("float31", "O", "|O", "V8", "<U4", "f16", "complex64", "bool", "datetime64", "", "F8_E4M3", "I4", "object", "str", 5, None, [], {})
 """What may stand in place of the name of a type, or of any word."""
 LONGEST = 40
 """Of a longer list only the first and the last element are exchanged."""
@@ -124,11 +105,7 @@ def npy(data: bytes) -> Iterator[bytes]:
 def protobuf(data: bytes) -> Iterator[bytes]:
     """Exchange the numbers of a message and of those inside it, and let a field be there a hundred times."""
     fields = _fields(data) or []
-    places = (
-        range(len(fields))
-        if len(fields) <= LONGEST
-        else (*range(LONGEST // 2), *range(len(fields) - LONGEST // 2, len(fields)))
-    )
+    places = range(len(fields)) if len(fields) <= LONGEST else (*range(LONGEST // 2), *range(len(fields) - LONGEST // 2, len(fields)))
     for at in places:
         tag, content = fields[at]
         if isinstance(content, int):
@@ -189,9 +166,7 @@ def pickle(data: bytes) -> Iterator[bytes]:
         ones: Sequence[bytes] = ()
         if op.name in ("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG"):
             ones = PICKLED
-        elif op.name in ("BINUNICODE", "SHORT_BINUNICODE", "SHORT_BINSTRING") and re.fullmatch(
-            r"[<>|=]?[a-zA-Z]?\d?", str(argument)
-        ):
+        elif op.name in ("BINUNICODE", "SHORT_BINUNICODE", "SHORT_BINSTRING") and re.fullmatch(r"[<>|=]?[a-zA-Z]?\d?", str(argument)):
             texts = [one.encode() for one in TYPES if isinstance(one, str)]
             ones = [b"X" + len(one).to_bytes(4, "little") + one for one in texts] + [b"N", b"K\5", b"]"]
         yield from (data[:at] + one + data[end:] for one in ones)
@@ -212,14 +187,7 @@ def hdf5(data: bytes) -> Iterator[bytes]:
     import numpy as np
 
     kinds: list[Any] = [np.zeros(shape, np.float32) for shape in ((), (0,), (0, 5), (2,) * 10, (1,) * 32, (7,))]
-    kinds += [
-        h5py.Empty("f4"),
-        "text",
-        np.zeros(3, "S5"),
-        np.zeros(3, bool),
-        np.zeros(3, np.complex64),
-        np.zeros(3, "V8"),
-    ]
+    kinds += [h5py.Empty("f4"), "text", np.zeros(3, "S5"), np.zeros(3, bool), np.zeros(3, np.complex64), np.zeros(3, "V8")]
     kinds += [np.zeros(3, [("a", "f4"), ("b", "i4")]), np.zeros((3, 3), np.longdouble), np.zeros((3, 3), ">f2")]
 
     def paths(file: Any) -> list[tuple[str, str]]:

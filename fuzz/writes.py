@@ -54,9 +54,7 @@ class Target(NamedTuple):
 @functools.cache
 def targets() -> dict[str, Target]:
     """Return every format and ending that holds the layer which is written, and from which it is read without a question, by a name."""
-    tried = {
-        f"{card.name} {end}": Target(f"m{end}", card.name) for card in registry.cards().values() for end in card.written
-    }
+    tried = {f"{card.name} {end}": Target(f"m{end}", card.name) for card in registry.cards().values() for end in card.written}
     tried["onnx external"] = Target("m.onnx", "onnx", ("external_data=true",))
     return {name: target for name, target in tried.items() if _is_written(target)}
 
@@ -225,9 +223,7 @@ def fail_at(name: str, folder: Path, number: int, code: int) -> str:
             write(name, folder, 2)
     except RnnConvertError as error:
         if contents(folder) != old or (left(folder) and done <= number + 1):
-            raise Problem(
-                f"{name}, call {number}: {error}; there are {list(contents(folder))} {left(folder)}"
-            ) from None
+            raise Problem(f"{name}, call {number}: {error}; there are {list(contents(folder))} {left(folder)}") from None
         return "refused"
     if numbers(name, folder) != _recurrent(2):
         raise Problem(f"{name}, call {number}: it was called done")
@@ -268,15 +264,7 @@ def kill_at(name: str, folder: Path, number: int) -> str:
 def after(name: str, folder: Path) -> str:
     """Return which file is there after a kill, and make sure that the next write succeeds. Raises Problem."""
     found = numbers(name, folder)
-    state = (
-        "old"
-        if found == _recurrent(1)
-        else "new"
-        if found == _recurrent(2)
-        else "refused"
-        if found is None
-        else "WRONG"
-    )
+    state = "old" if found == _recurrent(1) else "new" if found == _recurrent(2) else "refused" if found is None else "WRONG"
     if state == "WRONG" or (state == "refused" and not is_noticed(name)):
         raise Problem(f"{name}: {state}, {sorted(contents(folder))}")
     temporary._swept.clear()
@@ -322,9 +310,7 @@ def two_writers(name: str, folder: Path, rounds: int) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fuzz.writes", description=__doc__)
-    parser.add_argument(
-        "--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call"
-    )
+    parser.add_argument("--kills", type=int, default=500, help="how many processes to kill at random times, besides one at every call")
     parser.add_argument("--kinds", nargs="*", default=list(targets()), help="only these kinds")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")

@@ -150,12 +150,7 @@ class Job:
                 python += repr(self._looked_up(token))
             else:
                 python += words.get(token, token)
-        names = {
-            "always": lambda: True,
-            "success": lambda: not failed,
-            "failure": lambda: failed,
-            "cancelled": lambda: False,
-        }
+        names = {"always": lambda: True, "success": lambda: not failed, "failure": lambda: failed, "cancelled": lambda: False}
         return eval(python, {"__builtins__": {}}, {**names, "true": True, "false": False})  # of our own action.yml
 
     def _looked_up(self, name: str) -> str:

@@ -23,21 +23,7 @@ Step = tuple[Any, ...]
 Chain = tuple[Step, ...]
 
 COMPUTING = frozenset({"relu", "add"})
-NAMES = (
-    "encoder's",
-    'a "b"',
-    "back\\slash",
-    "x/y",
-    "a.b",
-    "a,b",
-    "line\nbreak",
-    "größe",
-    "std::low",
-    "plain",
-    "[0]",
-    "a b",
-    "%s{0}",
-)
+NAMES = ("encoder's", 'a "b"', "back\\slash", "x/y", "a.b", "a,b", "line\nbreak", "größe", "std::low", "plain", "[0]", "a b", "%s{0}")
 TIME, BATCH, UNITS, WIDTH = 4, 4, 4, 3
 """Lengths of what is run: square, so that an exchange of axes keeps every shape."""
 
@@ -78,11 +64,7 @@ def link(draw: random.Random, shape: Sequence[int], words: Collection[str], resh
     axis = draw.randrange(rank)
     orders = [list(range(rank)), draw.sample(range(rank), rank)]
     orders += [order for _ in range(3) if _kept(shape, order := draw.sample(range(rank), rank))]
-    places = [
-        list(range(shape[axis])),
-        list(range(shape[axis])),
-        [draw.randrange(shape[axis]) for _ in range(shape[axis])],
-    ]
+    places = [list(range(shape[axis])), list(range(shape[axis])), [draw.randrange(shape[axis]) for _ in range(shape[axis])]]
     first, second = draw.choice(orders), draw.choice(orders)
     back = [first.index(place) for place in range(rank)] if draw.random() < 0.5 else second
     if [shape[first[place]] for place in back] != list(shape):

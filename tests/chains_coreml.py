@@ -86,9 +86,7 @@ def _sliced(mb: Any, value: Any, axis: int, start: int | None, end: int | None, 
     begin[axis], ends[axis], steps[axis] = start or 0, end or 0, step
     masks = [[*open_ends], [*open_ends]]
     masks[0][axis], masks[1][axis] = start is None, end is None
-    return mb.slice_by_index(
-        x=value, begin=begin, end=ends, stride=steps, begin_mask=masks[0], end_mask=masks[1], squeeze_mask=[False] * 3
-    )
+    return mb.slice_by_index(x=value, begin=begin, end=ends, stride=steps, begin_mask=masks[0], end_mask=masks[1], squeeze_mask=[False] * 3)
 
 
 def run(path: Path, case: Case, x: Array) -> Array:
@@ -98,11 +96,7 @@ def run(path: Path, case: Case, x: Array) -> Array:
     return np.asarray(reference.run(high, y).y)
 
 
-_SLICES = [
-    (("slice", 2, None, None, 1),),
-    (("slice", 0, None, None, -1),),
-    (("slice", 2, 4, None, 1), ("joined", 2, 1, (0, 0))),
-]
+_SLICES = [(("slice", 2, None, None, 1),), (("slice", 0, None, None, -1),), (("slice", 2, 4, None, 1), ("joined", 2, 1, (0, 0)))]
 ROOM = Room(
     ("transpose", "reshape", "unsqueeze", "squeeze", "gather", "reverse", "joined", "half", "int", "relu", "add", "identity"),
     lambda y: y.reshape(*y.shape[:2], -1), lambda x: x, ([(), *_SLICES[:2]], [(), *_SLICES, (("joined", 2, 2, (1, 0)),)]),

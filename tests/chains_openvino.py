@@ -52,12 +52,8 @@ def _step(op: Any, value: Any, word: str, *given: Any) -> Any:
         "unsqueeze": lambda: op.unsqueeze(value, op.constant([given[0]])),
         "squeeze": lambda: op.squeeze(value, op.constant([given[0]])),
         "gather": lambda: op.gather(value, op.constant(list(given[1])), op.constant(given[0])),
-        "reverse": lambda: op.slice(
-            value, op.constant([-1]), op.constant([-(2**31)]), op.constant([-1]), op.constant([given[0]])
-        ),
-        "joined": lambda: op.concat(
-            [op.split(value, op.constant(given[0]), given[1]).output(place) for place in given[2]], given[0]
-        ),
+        "reverse": lambda: op.slice(value, op.constant([-1]), op.constant([-(2**31)]), op.constant([-1]), op.constant([given[0]])),
+        "joined": lambda: op.concat([op.split(value, op.constant(given[0]), given[1]).output(place) for place in given[2]], given[0]),
         "half": lambda: op.convert(op.convert(value, "f16"), "f32"),
         "double": lambda: op.convert(op.convert(value, "f64"), "f32"),
         "int": lambda: op.convert(op.convert(value, "i32"), "f32"),

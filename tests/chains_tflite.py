@@ -103,15 +103,11 @@ class _Writer:
             axis, parts, order = given
             outputs = [result()[0] for _ in range(parts)]
             self.operator("SPLIT", [self.whole(axis), value], outputs, "SplitOptions", numSplits=parts)
-            return self.operator(
-                "CONCATENATION", [outputs[n] for n in order], result(), "ConcatenationOptions", axis=axis
-            )
+            return self.operator("CONCATENATION", [outputs[n] for n in order], result(), "ConcatenationOptions", axis=axis)
         if word == "squeeze":
             return self.operator("SQUEEZE", [value], result(), "SqueezeOptions", squeezeDims=[given[0]])
         if word == "reshape":
-            return self.operator(
-                "RESHAPE", [value, self.whole(*given[0])], result(), "ReshapeOptions", newShape=list(given[0])
-            )
+            return self.operator("RESHAPE", [value, self.whole(*given[0])], result(), "ReshapeOptions", newShape=list(given[0]))
         if word == "gather":
             return self.operator("GATHER", [value, self.whole(*given[1])], result(), "GatherOptions", axis=given[0])
         if word == "add":

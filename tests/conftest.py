@@ -35,9 +35,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
-    parser.addoption(
-        "--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)"
-    )
+    parser.addoption("--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)")
 
 
 _SEED = "rnnconvert_seed"
@@ -58,9 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
-    config.addinivalue_line(
-        "markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do"
-    )
+    config.addinivalue_line("markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
     told = getattr(config, "workerinput", {}).get(_SEED)
     if config.option.seed is None:
@@ -189,11 +185,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return (
-        "every case: --long"
-        if drawn.LONG
-        else f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all"
-    )
+    return "every case: --long" if drawn.LONG else f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all"
 
 
 def peak() -> float:
@@ -203,9 +195,7 @@ def peak() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    terminalreporter.write_line(
-        f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process"
-    )
+    terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
 
 
 _IN_PYTHON = ("test_python", "test_transplant", "test_training", "test_docs")

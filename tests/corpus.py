@@ -96,9 +96,7 @@ class Probe:
         return np.asarray(np.load(path))
 
 
-def _npz(
-    path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: object
-) -> list[Probe]:
+def _npz(path: str, layers: dict[str, str], reference: str, axes: tuple[str, str] = ("btf", "btf"), **more: object) -> list[Probe]:
     return [
         Probe(path, (name,), f"{reference}:{key}__x", f"{reference}:{key}__y", axes, **more)  # type: ignore[arg-type]
         for name, key in layers.items()
@@ -200,9 +198,7 @@ def _glow(name: str, layer: str, refused: tuple[str, ...] = (), settings: tuple[
     kinds = {"lstm": ("initial_h", "initial_c"), "gru": ("initial_h",), "rnn": ("initial_h",)}[layer]
     states = () if "NoState" in name else tuple(f"{file}:{kind}" for kind in kinds)
     said = ("initial_state=call", *settings) if states else settings
-    return Probe(
-        f"glow-onnxtxt/{file}", (layer,), f"{file}:X", f"{file}:Y_ref", ("tbf", "tdbf"), states, said, refused=refused
-    )
+    return Probe(f"glow-onnxtxt/{file}", (layer,), f"{file}:X", f"{file}:Y_ref", ("tbf", "tdbf"), states, said, refused=refused)
 
 
 _BEFORE = _BACK = ("pytorch", "cudnn")
@@ -234,14 +230,7 @@ _CUT = ("pytorch", "keras", "cudnn")
 
 def _kws(name: str, layer: str, x: str, y: str, refused: tuple[str, ...] = ("pytorch", "cudnn")) -> Probe:
     reference = f"{name}.ref.npz"
-    return Probe(
-        f"kws-arm-small/{name}.pb",
-        (layer,),
-        f"{reference}:out__{x}",
-        f"{reference}:out__{y}",
-        ("tbf", "bf"),
-        refused=refused,
-    )
+    return Probe(f"kws-arm-small/{name}.pb", (layer,), f"{reference}:out__{x}", f"{reference}:out__{y}", ("tbf", "bf"), refused=refused)
 
 
 TENSORFLOW_1 = [

@@ -24,9 +24,7 @@ KINDS = {"rnn_relu": "rnn", "rnn_tanh": "rnn", "lstm": "lstm", "gru": "gru"}
 
 def cases() -> Iterator[dict[str, Any]]:
     """Descriptions that cuDNN accepts."""
-    for cell, layers, directions, biases, dtype, (width, hidden) in itertools.product(
-        KINDS, (1, 2, 3), (1, 2), BIASES, FLOATS, SIZES
-    ):
+    for cell, layers, directions, biases, dtype, (width, hidden) in itertools.product(KINDS, (1, 2, 3), (1, 2), BIASES, FLOATS, SIZES):
         for projection in {0, 1, hidden // 2} - ({1} if hidden == 1 else set()) if cell == "lstm" else {0}:
             for skip in (False, True) if width == hidden else (False,):
                 yield {

@@ -158,9 +158,7 @@ class StandIn(cudnn_library.Library):
         """A stack's numbers in the buffer's places."""
         if self.description["cell"] == "gru" and self.description.get("bias_mode") == "single_rec":
             names = {"recurrent_bias": "input_bias"}  # a single bias has one place, whatever it means
-            stack = each(
-                stack, lambda d: d.replace(arrays={(names.get(p, p), g): array for (p, g), array in d.arrays.items()})
-            )
+            stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): array for (p, g), array in d.arrays.items()}))
         return np.asarray(pack(files.layout_of(self.description["cell"]), stack)["params"])
 
     def _limits(self, of_x: Any, device: Any) -> Array | None:
@@ -197,13 +195,9 @@ class StandIn(cudnn_library.Library):
         self._is(y, of_y, reference.run(*self.ran).y)
         is_lstm = stack.cell.kind == "lstm"
         weighed = Outputs(
-            self._sequence(dy, of_y),
-            tuple(self._at(dhy, self._state(of_h))),
-            tuple(self._at(dcy, self._state(of_c))) if is_lstm else (),
+            self._sequence(dy, of_y), tuple(self._at(dhy, self._state(of_h))), tuple(self._at(dcy, self._state(of_c))) if is_lstm else ()
         )
-        weighed = Outputs(
-            *(np.asarray(value).astype(np.float64) for value in (weighed.y, weighed.hidden, weighed.cell))
-        )  # type: ignore[arg-type]
+        weighed = Outputs(*(np.asarray(value).astype(np.float64) for value in (weighed.y, weighed.hidden, weighed.cell)))  # type: ignore[arg-type]
         self.slopes = reference.Reference(stack).gradients(x, h, c if is_lstm else (), lengths, weighed)
         self._put_sequence(dx, of_x, self.slopes.x)
         self._put(dhx, self._state(of_h), np.stack(self.slopes.hidden))

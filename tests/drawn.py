@@ -55,9 +55,7 @@ def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str]
     if failed:
         whole = "".join(traceback.format_exception(failed[0][1]))
         lines = [f"{case}: {type(error).__name__}: {error}".strip() for case, error in failed]
-        pytest.fail(
-            f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{whole}", pytrace=False
-        )
+        pytest.fail(f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{whole}", pytrace=False)
     if len(skipped) == number:
         raise skipped[0]
 

@@ -124,9 +124,7 @@ def _pythons(wanted: tuple[tuple[int, int], ...]) -> Iterator[str]:
         yield from (str(version / "bin" / "python") for version in sorted(versions))
 
 
-def _venv(
-    folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "", alone: bool = True
-) -> None:
+def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], what: str, built: str = "", alone: bool = True) -> None:
     """A virtual environment with the packages of tests/pins, under the first interpreter of these versions.
 
     built  the packages that have no wheels
@@ -183,10 +181,7 @@ def _make_cudnn(folder: pathlib.Path) -> None:
         (wheel,) = pathlib.Path(wheels).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             for library in CUDNN_LIBRARIES:
-                with (
-                    archive.open(f"nvidia/cudnn/lib/{library}") as source,
-                    (folder / library).open("wb") as target,
-                ):
+                with archive.open(f"nvidia/cudnn/lib/{library}") as source, (folder / library).open("wb") as target:
                     shutil.copyfileobj(source, target, 1 << 20)
 
 
@@ -196,9 +191,7 @@ def _make_tfjs(folder: pathlib.Path) -> None:
         raise CannotMakeError("TensorFlow.js needs node and npm, which are not on PATH")
     pins = _pins("tfjs").read_text(encoding="utf-8").split()
     tries = ("--fetch-retries", "1", "--fetch-timeout", "60000")
-    _run(
-        npm, "install", *tries, "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *pins
-    )
+    _run(npm, "install", *tries, "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *pins)
 
 
 MAKERS: dict[str, Callable[[pathlib.Path], None]] = {

@@ -123,9 +123,7 @@ def open_safetensors(path: Path) -> Any:
 
 
 def save_safetensors(path: Path, tree: Any) -> None:
-    about = {
-        str(key): value if isinstance(value, str) else json.dumps(value) for key, value in tree["metadata"].items()
-    }
+    about = {str(key): value if isinstance(value, str) else json.dumps(value) for key, value in tree["metadata"].items()}
     safetensors.write(path, tree["arrays"], about)
 
 

@@ -67,9 +67,7 @@ class Maker:
             cell = cell.replace(constants={self.one_of(*cell.gates): 0.75})
         if kind == "lstm":
             coupled = self.one_of("f", "i") if not self.onnx else "f"
-            cell = cell.replace(
-                output_activation=self.function(TANH, *names), coupled=coupled if self.sometimes() else ""
-            )
+            cell = cell.replace(output_activation=self.function(TANH, *names), coupled=coupled if self.sometimes() else "")
         return cell
 
     def direction(self, cell: Cell, reads: int, hidden: int, reverse: bool, skip: bool) -> Direction:
@@ -93,9 +91,7 @@ class Maker:
     def stack(self, kind: str = "", plain: bool = False) -> Recurrent:
         """A stack of one kind, or of any; a plain one has forward and backward directions of one cell and one size."""
         count, ways = self.one_of(1, 1, 2, 3), self.one_of(1, 2)
-        kinds = (
-            [kind] if kind else ["rnn", "gru", "lstm"] if self.sometimes(0.2) else [self.one_of("rnn", "gru", "lstm")]
-        )
+        kinds = [kind] if kind else ["rnn", "gru", "lstm"] if self.sometimes(0.2) else [self.one_of("rnn", "gru", "lstm")]
         join = self.one_of("layer", "layer", "end")
         shared = self.cell(kinds[0])
         layers: list[Layer] = []
@@ -121,9 +117,7 @@ def problem(stack: Recurrent, seed: int, states: bool, lengths: bool = False) ->
     """What a layer is given: random input, and random states or its own."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(-1, 1, (TIME, BATCH, stack.input_size)).astype(stack.dtype)
-    hidden, cell = (
-        tuple(rng.uniform(-1, 1, (BATCH, width)).astype(stack.dtype) for width in widths) for widths in _widths(stack)
-    )
+    hidden, cell = (tuple(rng.uniform(-1, 1, (BATCH, width)).astype(stack.dtype) for width in widths) for widths in _widths(stack))
     long = np.array([3, TIME, 1]) if lengths else None
     return Problem(stack, x, hidden if states else None, cell if states else None, long)
 
@@ -159,8 +153,6 @@ def swapped(stack: Recurrent) -> Recurrent:
     """The stack with the first two gates of its first direction in each other's place."""
     first = stack.first
     a, b = first.cell.gates[:2]
-    arrays = {
-        key: first.arrays.get((key[0], {a: b, b: a}.get(key[1], key[1])), value) for key, value in first.arrays.items()
-    }
+    arrays = {key: first.arrays.get((key[0], {a: b, b: a}.get(key[1], key[1])), value) for key, value in first.arrays.items()}
     directions = (first.replace(arrays=arrays), *stack.layers[0].directions[1:])
     return stack.replace(layers=(Layer(directions, stack.layers[0].merge), *stack.layers[1:]))

@@ -157,9 +157,7 @@ def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -
         direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
         mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
         attributes = {"direction": direction, **mode, **options}
-        return outputs(
-            onnxruntime.run(packed(layout, one.stack), one.x, layout.kind.upper(), attributes, **_states(one))
-        )
+        return outputs(onnxruntime.run(packed(layout, one.stack), one.x, layout.kind.upper(), attributes, **_states(one)))
 
     return by_layer(solve, problem)
 

@@ -45,15 +45,7 @@ def cases(work: Work) -> list[Case]:
     def absent() -> Found:
         raise Absence("a package is missing")
 
-    made = {
-        "hang": hang,
-        "crash": killed,
-        "exit": left,
-        "CUDA": failing,
-        "mistake": wrong,
-        "no": refused,
-        "gone": absent,
-    }
+    made = {"hang": hang, "crash": killed, "exit": left, "CUDA": failing, "mistake": wrong, "no": refused, "gone": absent}
     found = [Case("first", good)]
     for name, run in made.items():
         found += [Case(name, run), Case(f"after {name}", good)]

@@ -59,9 +59,7 @@ def hidden(seed: int, layout: Layout | None = None, mixed: bool = True) -> Hidde
         draw.shuffle(named)
         words.append("in any order")
     io, said = _sample(truth, draw, seed)
-    return Hidden(
-        ", ".join([*words, truth.describe(), *said]), {f"a{n}": one for n, one in enumerate(named)}, io, truth
-    )
+    return Hidden(", ".join([*words, truth.describe(), *said]), {f"a{n}": one for n, one in enumerate(named)}, io, truth)
 
 
 def shuffled(layout: Layout, draw: random.Random, kept: bool | None = None) -> Layout:
@@ -98,9 +96,7 @@ def _sample(truth: Recurrent, draw: random.Random, seed: int) -> tuple[dict[str,
         said.append("final states alone")
     else:
         io["output"] = out.y.swapaxes(0, 1) if batch_first else out.y
-    io = {
-        name: np.stack(value) if isinstance(value, tuple) else value for name, value in io.items() if value is not None
-    }
+    io = {name: np.stack(value) if isinstance(value, tuple) else value for name, value in io.items() if value is not None}
     return io, said
 
 
@@ -147,9 +143,7 @@ def main(words: Sequence[str] | None = None) -> None:
         own = [one for one in made if kind in ("", registry.layouts()[one["layout"]].kind)]
         print(f"{kind or 'all':5}", dict(Counter(one["outcome"] for one in own).most_common()))
     taken = sorted(one["seconds"] for one in made)
-    print(
-        f"seconds of the processor: median {taken[len(taken) // 2]}, 95 % {taken[len(taken) * 95 // 100]}, all {sum(taken):.0f}"
-    )
+    print(f"seconds of the processor: median {taken[len(taken) // 2]}, 95 % {taken[len(taken) * 95 // 100]}, all {sum(taken):.0f}")
     for one in made:
         if one["outcome"] == "wrong":
             print(f"wrong: seed {one['seed']}: {one['what']}")

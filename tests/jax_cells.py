@@ -69,9 +69,7 @@ def haiku(name: str, arrays: Mapping[str, Array], width: int, hidden: int, optio
     import haiku as hk
     import jax
 
-    model = hk.without_apply_rng(
-        hk.transform(lambda x, state: getattr(hk, name)(hidden, name="own", **options)(x, state))
-    )
+    model = hk.without_apply_rng(hk.transform(lambda x, state: getattr(hk, name)(hidden, name="own", **options)(x, state)))
     parameters: dict[str, dict[str, Any]] = {}
     for path, array in arrays.items():
         head, _, last = path.rpartition("/")
@@ -93,9 +91,7 @@ def equinox(name: str, arrays: Mapping[str, Array], width: int, hidden: int, opt
     import jax
 
     cell = getattr(eqx.nn, name)(width, hidden, use_bias="bias" in arrays, key=jax.random.key(0))
-    assert {
-        field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(cell, field, None) is not None
-    } == (set(arrays))
+    assert {field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(cell, field, None) is not None} == (set(arrays))
     for field, array in arrays.items():
         assert getattr(cell, field).shape == array.shape
         cell = eqx.tree_at(lambda one, field=field: getattr(one, field), cell, jax.numpy.asarray(array))
@@ -108,9 +104,7 @@ def equinox(name: str, arrays: Mapping[str, Array], width: int, hidden: int, opt
     return step
 
 
-def run(
-    make: Any, name: str, arrays: Mapping[str, Array], x: Array, states: Sequence[Array], options: Mapping[str, Any]
-) -> Outputs:
+def run(make: Any, name: str, arrays: Mapping[str, Array], x: Array, states: Sequence[Array], options: Mapping[str, Any]) -> Outputs:
     """A sequence through one cell, a step at a time, in the element type of its arrays.
 
     states  the initial hidden state, and of an LSTM the cell state

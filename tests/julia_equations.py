@@ -207,9 +207,7 @@ def knet(w: Array, x: Array, rnn: Knet) -> Array:
     return np.stack(below)
 
 
-def _knet_step(
-    kind: str, ws: list[Array | None], bs: list[Array | None], x: Array, h: Array, c: Array
-) -> tuple[Array, Array]:
+def _knet_step(kind: str, ws: list[Array | None], bs: list[Array | None], x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     half = len(ws) // 2
     wx = [x if w is None else w.T @ x for w in ws[:half]]
     wh = [w.T @ h for w in ws[half:] if w is not None]

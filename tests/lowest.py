@@ -44,9 +44,7 @@ def main(words: Sequence[str]) -> int:
         pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, *lowest(), "pytest>=8", "hypothesis>=6.100"], check=True)
     files = [f"tests/{name}.py" for name in FILES]
-    return subprocess.run(
-        [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more], cwd=ROOT, check=False
-    ).returncode
+    return subprocess.run([str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more], cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

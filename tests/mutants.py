@@ -203,9 +203,7 @@ def mutants_of(group: str, module: str) -> list[Mutant]:
             if isinstance(change, ast.expr) and not isinstance(change, ast.Constant):
                 after = f"({after})"
             line = node.lineno  # type: ignore[attr-defined]
-            found[start, end, after] = Mutant(
-                group, module, line, start, end, source[start:end], after, lines[line - 1].strip()
-            )
+            found[start, end, after] = Mutant(group, module, line, start, end, source[start:end], after, lines[line - 1].strip())
     return list(found.values())
 
 

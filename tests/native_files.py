@@ -31,9 +31,7 @@ def run(summary: Summary, x: Array, states: Sequence[Array] | None = None) -> Ar
     with warnings.catch_warnings():
         # TensorFlow, Keras, JAX and PyTorch warn of their own future, and of slower paths to the same numbers.
         warnings.simplefilter("ignore")
-        return {"pytorch": _pytorch, "keras": _keras, "onnx": _onnx, "cudnn": _cudnn}[summary.target_format](
-            summary, x, states
-        )
+        return {"pytorch": _pytorch, "keras": _keras, "onnx": _onnx, "cudnn": _cudnn}[summary.target_format](summary, x, states)
 
 
 def _pytorch(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:

@@ -68,9 +68,7 @@ def row(model: Model, folder: Path) -> tuple[str, bool]:
     found = rc.load(path)
     format = "pytorch" if model.target == ".safetensors" else None
     try:
-        report: Any = rc.convert(
-            path, folder / f"converted{model.target}", target_format=format, force=True, verify=True
-        ).report
+        report: Any = rc.convert(path, folder / f"converted{model.target}", target_format=format, force=True, verify=True).report
     except rc.NotEqualError as error:
         report = error.report
     kinds = sorted({layer.cell.kind.upper() for layer in found.layers.values()})
@@ -79,10 +77,7 @@ def row(model: Model, folder: Path) -> tuple[str, bool]:
     runs = [run for layer in report.document["layers"] for run in layer["runs"]]
     ran = sorted({run["executor"] for run in runs if run["status"] == "ran"} - {"reference"})
     words = f"| [{model.package}](https://pypi.org/project/{model.package}/{model.version}/) {model.version} | `{model.file}` "
-    return (
-        f"{words}| {found.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |",
-        report.equal,
-    )
+    return (f"{words}| {found.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |", report.equal)
 
 
 def main() -> int:

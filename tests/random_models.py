@@ -28,9 +28,7 @@ class _Drawn:
         kind = self.random.choice(["LSTM", "GRU", "SimpleRNN"])
         settings: dict[str, Any] = {"use_bias": self.flip(0.85)}
         if self.flip(0.3):
-            settings["activation"] = self.random.choice(
-                ["relu", "sigmoid"] if kind == "SimpleRNN" else ["relu", "softsign", "linear"]
-            )
+            settings["activation"] = self.random.choice(["relu", "sigmoid"] if kind == "SimpleRNN" else ["relu", "softsign", "linear"])
         if kind != "SimpleRNN" and self.flip(0.25):
             settings["recurrent_activation"] = self.random.choice(["hard_sigmoid", "sigmoid"])
         if kind == "GRU":
@@ -71,24 +69,18 @@ def _attended(d: _Drawn, x: Any) -> Any:
 
 def _twice(d: _Drawn, x: Any) -> Any:
     """One layer called on two tensors."""
-    shared = (
-        d.layers.LSTM(d.size(), return_sequences=True) if d.flip(0.5) else d.layers.Dense(d.size(), activation="tanh")
-    )
+    shared = d.layers.LSTM(d.size(), return_sequences=True) if d.flip(0.5) else d.layers.Dense(d.size(), activation="tanh")
     return d.layers.Concatenate()([shared(x), shared(d.layers.Dense(x.shape[-1])(x))])
 
 
 def _convolved(d: _Drawn, x: Any) -> Any:
     padding, function = d.random.choice(["same", "causal"]), d.random.choice([None, "relu"])
     width = d.random.randint(1, 4)
-    return d.layers.Conv1D(
-        d.size(), width, padding=padding, dilation_rate=d.random.choice([1, 1, 2]), activation=function
-    )(x)
+    return d.layers.Conv1D(d.size(), width, padding=padding, dilation_rate=d.random.choice([1, 1, 2]), activation=function)(x)
 
 
 def _dense(d: _Drawn, x: Any) -> Any:
-    return d.layers.Dense(
-        d.size(), activation=d.random.choice([None, "tanh", "relu", "gelu", "softmax", "hard_sigmoid"])
-    )(x)
+    return d.layers.Dense(d.size(), activation=d.random.choice([None, "tanh", "relu", "gelu", "softmax", "hard_sigmoid"]))(x)
 
 
 def _pooled(d: _Drawn, x: Any) -> Any:

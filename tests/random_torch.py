@@ -50,9 +50,7 @@ class Draw:
             self.lines.append(f"s = {zeros}.contiguous()")
             more = ", (s, s)" if kind == "LSTM" else ", s"
         self.lines.append(
-            f"x, {state} = {part}({x}{more})"
-            if ends in ("steps", "last step", "given state")
-            else f"_, {state} = {part}({x})"
+            f"x, {state} = {part}({x}{more})" if ends in ("steps", "last step", "given state") else f"_, {state} = {part}({x})"
         )
         self.width = size * (1 + both)
         if ends in ("steps", "given state"):
@@ -87,9 +85,7 @@ class Draw:
         kind = self.choose("Max", "Avg")
         ceil = kind == "Max" and padding == 0 and self.choose(True, False)
         counted = f", count_include_pad={self.choose(True, False)}" if kind == "Avg" else ""
-        part = self.part(
-            f"nn.{kind}Pool1d({kernel}, stride={self.choose(1, 2)}, padding={padding}, ceil_mode={ceil}{counted})"
-        )
+        part = self.part(f"nn.{kind}Pool1d({kernel}, stride={self.choose(1, 2)}, padding={padding}, ceil_mode={ceil}{counted})")
         self.shortened = True
         self.lines.append(f"x = {part}(x.transpose(1, 2)).transpose(1, 2)")
 
@@ -111,15 +107,9 @@ class Draw:
             self.lines.append(f"x = {self.part(f'nn.LayerNorm({self.width}, eps={eps})')}(x)")
             return
         groups = 2 if self.width % 2 == 0 else 1
-        constructor = (
-            f"nn.BatchNorm1d({self.width}, eps={eps})"
-            if kind == "batch"
-            else f"nn.GroupNorm({groups}, {self.width}, eps={eps})"
-        )
+        constructor = f"nn.BatchNorm1d({self.width}, eps={eps})" if kind == "batch" else f"nn.GroupNorm({groups}, {self.width}, eps={eps})"
         x = f"{self.part(constructor)}({{}})"
-        self.lines.append(
-            "x = " + (x.format("x.transpose(1, 2)") + ".transpose(1, 2)" if self.sequence else x.format("x"))
-        )
+        self.lines.append("x = " + (x.format("x.transpose(1, 2)") + ".transpose(1, 2)" if self.sequence else x.format("x")))
 
     def gate(self) -> None:
         if self.width % 2:
@@ -156,9 +146,7 @@ class Draw:
         self.lines.append(f"x = F.pad(x, (0, 0, {self.choose(0, 2)}, {self.choose(1, 2)}))")
 
     def joined(self) -> None:
-        self.lines.append(
-            self.choose("x = x.mean(1)", "x = x.max(1)[0]", "x = x[:, -1]", "x = x[:, 0, :]", "x = x.sum(dim=1)")
-        )
+        self.lines.append(self.choose("x = x.mean(1)", "x = x.max(1)[0]", "x = x[:, -1]", "x = x[:, 0, :]", "x = x.sum(dim=1)"))
         self.sequence = False
 
     def spread(self) -> None:
@@ -190,9 +178,7 @@ def text(seed: int) -> tuple[str, bool]:
     made = [f"        {line}" for line in draw.made]
     body = ["class Drawn(nn.Module):", "    def __init__(self) -> None:", "        super().__init__()", *made,
             "", "    def forward(self, x):", *(f"        {line}" for line in draw.lines), "        return x"]  # fmt: skip
-    return "\n".join(
-        ["import torch", "import torch.nn.functional as F", "from torch import nn", "", "", *body, ""]
-    ), draw.embeds
+    return "\n".join(["import torch", "import torch.nn.functional as F", "from torch import nn", "", "", *body, ""]), draw.embeds
 
 
 def module(seed: int, folder: Path) -> tuple[Any, bool]:

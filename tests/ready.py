@@ -88,9 +88,7 @@ def _text(path: str) -> str:
 def _server(key: tuple[Any, ...], environment: Mapping[str, str]) -> subprocess.Popen[str]:
     if key not in _READY or _READY[key].poll() is not None:
         command = [key[0], "-W", "ignore", str(Path(__file__).absolute()), *key[1].split()]
-        _READY[key] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), text=True
-        )
+        _READY[key] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=dict(environment), text=True)
     return _READY[key]
 
 

@@ -9,10 +9,7 @@ from typing import Any
 
 Document = dict[str, Any]
 NASTY = 'enc <script>alert("1")</script> & |`*_x_*`| \x1b[31m\x00 @all #1 http://example.org\nsecond line'
-DIAGNOSIS = (
-    "equal to 1.1e-7 if the peepholes are dropped",
-    "the difference begins at layer 0, backward, time step 3",
-)
+DIAGNOSIS = ("equal to 1.1e-7 if the peepholes are dropped", "the difference begins at layer 0, backward, time step 3")
 _AXES = {"y": ("time", "batch", "unit"), "h_n": ("layer", "batch", "unit"), "c_n": ("layer", "batch", "unit")}
 _OUTPUTS = ("y", "y, padded steps", "h_n", "c_n", "gradient of x", "gradient of weights")
 _VERSIONS = {
@@ -23,9 +20,7 @@ _VERSIONS = {
 }
 
 
-def comparison(
-    case: str = "states", output: str = "y", share: float = 0.13, time: int = 12, seed: int = 0, late: int = 3
-) -> Document:
+def comparison(case: str = "states", output: str = "y", share: float = 0.13, time: int = 12, seed: int = 0, late: int = 3) -> Document:
     """One comparison, which uses a share of what is allowed, from one time step on."""
     numbers = random.Random(f"{case} {output} {share} {seed}")
     floor = [1e-8 * (1 + step / 4) * numbers.uniform(0.7, 1.3) for step in range(time)]
@@ -66,9 +61,7 @@ def run(
     pairs = [(case, output) for case in cases for output in outputs]
     each = [shares * (0.5 + 0.5 / (1 + n)) if shares <= 1 else shares for n in range(len(pairs))] \
         if isinstance(shares, (int, float)) else [*shares]  # fmt: skip
-    found = [
-        comparison(case, output, share, seed=len(executor)) for (case, output), share in zip(pairs, each, strict=True)
-    ]
+    found = [comparison(case, output, share, seed=len(executor)) for (case, output), share in zip(pairs, each, strict=True)]
     return {
         "model": model, "executor": executor, "own_file": model == "A", "status": "ran", "reason": "",
         "verdict": "equal" if all(one["passed"] for one in found) else "not equal",
@@ -225,14 +218,7 @@ def nasty(text: str = NASTY) -> Document:
 def uncompared() -> Document:
     """One model, on one executor."""
     return document(
-        [
-            layer(
-                "",
-                [run("A", "torch-cpu", cases=(), verdict="")],
-                mutations={"caught": [], "missed": [], "inapplicable": []},
-            )
-        ],
-        models=1,
+        [layer("", [run("A", "torch-cpu", cases=(), verdict="")], mutations={"caught": [], "missed": [], "inapplicable": []})], models=1
     )
 
 
@@ -240,12 +226,7 @@ def large(layers: int = 100, bad: int = 3) -> Document:
     """Many layers, some of them wrong."""
     found = []
     for number in range(layers):
-        runs = [
-            run("A", "reference", 0.1),
-            run("A", "torch-cpu"),
-            run("A", "torch-cuda", 0.4),
-            run("B", "reference", 0.1),
-        ]
+        runs = [run("A", "reference", 0.1), run("A", "torch-cpu"), run("A", "torch-cuda", 0.4), run("B", "reference", 0.1)]
         runs.append(run("B", "onnxruntime-cpu", 0.7 if number % (layers // bad) else 2e4))
         diagnosis = {"model": "B", "executor": "onnxruntime-cpu", "sentences": [*DIAGNOSIS]}
         wrong = runs[-1]["verdict"] == "not equal"

@@ -51,19 +51,11 @@ def sequential(*layers: tuple[str, Mapping[str, Any]]) -> dict[str, Any]:
     """A model configuration: class and configuration of each layer."""
     return {
         "class_name": "Sequential",
-        "config": {
-            "name": "model",
-            "layers": [{"class_name": name, "config": dict(config)} for name, config in layers],
-        },
+        "config": {"name": "model", "layers": [{"class_name": name, "config": dict(config)} for name, config in layers]},
     }
 
 
-def legacy_h5(
-    path: Path,
-    arrays: Mapping[str, Sequence[tuple[str, Array]]],
-    config: object | None,
-    version: str | None = "2.2.4",
-) -> Path:
+def legacy_h5(path: Path, arrays: Mapping[str, Sequence[tuple[str, Array]]], config: object | None, version: str | None = "2.2.4") -> Path:
     """A model as Keras 2's model.save wrote it: for each layer its arrays by their full names, in order."""
     with h5py.File(path, "w") as file:
         if version is not None:
@@ -85,11 +77,7 @@ def legacy_h5(
 
 def keras_lstm_h5(path: Path, version: str = "2.2.4", **config: Any) -> Path:
     """An LSTM of Keras 2, 3 inputs and 4 units, as a whole model."""
-    arrays = [
-        ("lstm/kernel:0", uniform(1, 3, 16)),
-        ("lstm/recurrent_kernel:0", uniform(2, 4, 16)),
-        ("lstm/bias:0", uniform(3, 16)),
-    ]
+    arrays = [("lstm/kernel:0", uniform(1, 3, 16)), ("lstm/recurrent_kernel:0", uniform(2, 4, 16)), ("lstm/bias:0", uniform(3, 16))]
     return legacy_h5(path, {"lstm": arrays}, sequential(("LSTM", {"name": "lstm", "units": 4, **config})), version)
 
 
@@ -97,13 +85,7 @@ def keras_lstm_h5(path: Path, version: str = "2.2.4", **config: Any) -> Path:
 
 
 def onnx_node(
-    path: Path,
-    operator: str,
-    arrays: Mapping[str, Array],
-    opset: int = 14,
-    *,
-    batch_first: bool = False,
-    **attributes: Any,
+    path: Path, operator: str, arrays: Mapping[str, Array], opset: int = 14, *, batch_first: bool = False, **attributes: Any
 ) -> Path:
     """A model of one recurrent node: arrays by the node's own names for its inputs, W, R, B, P and so on."""
     slots = ["X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", *(["P"] if operator == "LSTM" else [])]
@@ -131,9 +113,7 @@ def onnx_node(
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def onnx_arrays(
-    operator: str, directions: int = 1, peepholes: bool = False, dtype: Any = np.float32
-) -> dict[str, Array]:
+def onnx_arrays(operator: str, directions: int = 1, peepholes: bool = False, dtype: Any = np.float32) -> dict[str, Array]:
     """Random arrays of a node with 3 inputs and 4 units."""
     gates = GATES[operator]
     arrays = {

@@ -13,17 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import (
-    HARD_SIGMOID_KERAS_2,
-    HARD_SIGMOID_KERAS_3,
-    PEEPHOLE_GATES,
-    RELU,
-    SIGMOID,
-    TANH,
-    Activation,
-    Cell,
-    Clip,
-)
+from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, PEEPHOLE_GATES, RELU, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, Source, gates_of
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble
@@ -189,12 +179,8 @@ class Draw:
 
     def _sizes(self, layout: Layout) -> Sizes:
         mode = self.one(layout.holds.biases)
-        biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[
-            mode
-        ]
-        optional = {
-            part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names
-        }
+        biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[mode]
+        optional = {part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names}
         if self.often(0.5):
             optional -= {"initial_hidden", "initial_cell"}
         if self.often(0.5) or not any(t.part_names & {"peephole"} == t.part_names for t in layout.tensors):
@@ -299,11 +285,7 @@ class Draw:
             if self.often(plan.parts[part]) and (part == "initial_hidden" or is_lstm):
                 made[part, ""] = self.array(size)
         gone = [(part, gate) for part, gate in made if part in zero]
-        gone += (
-            [("recurrent_bias", "n")]
-            if "candidate's recurrent_bias" in zero and ("recurrent_bias", "n") in made
-            else []
-        )
+        gone += [("recurrent_bias", "n")] if "candidate's recurrent_bias" in zero and ("recurrent_bias", "n") in made else []
         return {**made, **{key: np.zeros_like(made[key]) for key in gone}}
 
 
@@ -324,16 +306,12 @@ def _in_place(layout: Layout, direction: Direction) -> Direction:
     return direction.with_arrays(arrays)
 
 
-def random_stack(
-    form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1
-) -> Recurrent:
+def random_stack(form: Sizes, seed: int, dtype: Any = np.float64, cell: Cell | None = None, scale: float = 1) -> Recurrent:
     """A stack of that form with random numbers, biases and all, small enough not to saturate."""
     return Draw(seed, dtype, scale).filled(form, cell)
 
 
-def random_states(
-    form: Sizes, batch: int, seed: int, dtype: Any = np.float64
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def random_states(form: Sizes, batch: int, seed: int, dtype: Any = np.float64) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     """Random initial states of such a stack: hidden, and cell."""
     rng = np.random.default_rng(seed)
     count = form.num_layers * form.num_directions

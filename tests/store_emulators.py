@@ -171,9 +171,7 @@ def ssh(folder: Path) -> Iterator[Emulator]:
         wire = Wire(("127.0.0.1", port))
         try:
             near, dead = (f"sftp://user:word@127.0.0.1:{one}/home" for one in (wire.port, _free()))
-            yield Emulator(
-                near, dead, wire, {}, {}, LocalFileSystem(), str(folder / "root" / "home"), takes_requests=False
-            )
+            yield Emulator(near, dead, wire, {}, {}, LocalFileSystem(), str(folder / "root" / "home"), takes_requests=False)
         finally:
             wire.end()
 

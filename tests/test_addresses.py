@@ -92,9 +92,7 @@ def test_a_copy_that_was_cut_is_fetched_again_and_never_kept(fault: str, server:
     server.always = ""
     server.faults = [fault]
     kernel = rc.load(url).layers["encoder"][0, 0].gates["r"].recurrent
-    np.testing.assert_array_equal(
-        kernel, rc.load("examples/encoder.keras").layers["encoder"][0, 0].gates["r"].recurrent
-    )
+    np.testing.assert_array_equal(kernel, rc.load("examples/encoder.keras").layers["encoder"][0, 0].gates["r"].recurrent)
 
 
 @pytest.mark.parametrize("changes", [1, 9])
@@ -168,9 +166,7 @@ def test_without_fsspec_the_error_says_how_to_install_it(server: Server, monkeyp
         rc.load(server.url("encoder.keras"))
 
 
-def test_a_host_that_cannot_be_reached_is_not_called_a_missing_file(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_cannot_be_reached_is_not_called_a_missing_file(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "_PAUSES", ())
     for url in ("http://127.0.0.1:9/encoder.keras", "http://absent.invalid/encoder.keras"):
         with pytest.raises(rc.UnreadableError, match=r"the store says: Client\w*Error: Cannot connect to host"):

@@ -60,10 +60,7 @@ def test_amplified_rounding_is_no_difference(gain: float, size: float, tmp_path:
     # Without the error of functions, what rounds in sums and in weights is far from what a right program gives.
     error = np.abs(found.y - truths[0].y).max()
     assert error > 8 * np.abs(worse(truths[0], single[0], moved[0]).y - truths[0].y).max()
-    assert (
-        error
-        < 8 * np.abs(rounding.floors(model, [case], np.float32, truths, off, single, moved)[0].y - truths[0].y).max()
-    )
+    assert error < 8 * np.abs(rounding.floors(model, [case], np.float32, truths, off, single, moved)[0].y - truths[0].y).max()
     for part in ("input", "recurrent"):  # a difference that is larger than rounding becomes remains one
         assert not measure.explains(run(scaled(model, part, 1.01), case, tmp_path / "b.onnx"))
 

@@ -18,10 +18,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.core.errors import UnreadableError
 
-pytestmark = [
-    pytest.mark.skipif(not apart.is_possible(), reason="processes are not copied on this system"),
-    pytest.mark.reads_apart,
-]
+pytestmark = [pytest.mark.skipif(not apart.is_possible(), reason="processes are not copied on this system"), pytest.mark.reads_apart]
 DATA = np.arange(4096, dtype=np.uint8)
 
 
@@ -72,9 +69,7 @@ def ends(by: int) -> Callable[[], Stored]:
     (loops, "processor time"), (allocates, "memory"), (ends(signal.SIGSEGV), r"crashes .*SIGSEGV"), (ends(signal.SIGKILL), "too much"),
     (lambda: os._exit(3), "ended with 3"), (lambda: os._exit(0), "broke"), (lambda: 1 // 0, "ended with 70"),
 ])  # fmt: skip
-def test_whatever_a_library_does_its_file_is_unreadable(
-    read: Callable[[], Stored], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_library_does_its_file_is_unreadable(read: Callable[[], Stored], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     before = open_files()
     with pytest.raises(UnreadableError, match=said):
@@ -95,9 +90,7 @@ def test_a_child_that_only_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> No
     {"offset": -4}, {"offset": 4090}, {"shape": [1 << 40]}, {"strides": [-4]}, {"shape": [4, 4]}, {"kind": "O"}, {"kind": "<U9999"},
     {"shape": ["x"]}, {"shape": [0, -1], "strides": [4, 4]}, {"shape": [0, 1 << 62], "strides": [4, 4]},
 ], ids=str)  # fmt: skip
-def test_a_child_that_was_taken_over_can_point_nowhere_else(
-    lie: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_was_taken_over_can_point_nowhere_else(lie: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     place = {"offset": 0, "shape": [4], "strides": [4], "kind": "<f4", **lie}
     answer = {"arrays": [["x", "file", *place.values()]], "metadata": {"{}": []}}
     monkeypatch.setattr(apart, "_sent", lambda *_: answer)

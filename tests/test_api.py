@@ -50,9 +50,7 @@ def test_errors_are_value_errors_with_exit_codes() -> None:
 
 def test_reprs_say_what_a_thing_is(tmp_path: Path) -> None:
     made = stack("gru", num_layers=2, num_directions=2, name="encoder")
-    assert repr(made) == (
-        "<Recurrent 'encoder': GRU (reset after), 2 layers, bidirectional, 3 -> 4, two biases, float32>"
-    )
+    assert repr(made) == ("<Recurrent 'encoder': GRU (reset after), 2 layers, bidirectional, 3 -> 4, two biases, float32>")
     assert repr(made[1, 0]) == "<Direction GRU (reset after), 8 -> 4, two biases, float32>"
     assert repr(made[0, 1].gates["z"]) == ("<Gate z: input(4, 3), recurrent(4, 4), input_bias(4,), recurrent_bias(4,)>")
     checkpoint = rc.load(write(tmp_path / "a.safetensors", made))
@@ -76,18 +74,9 @@ def test_a_conversion_is_summed_up_as_a_document(tmp_path: Path) -> None:
     source = write(tmp_path / "a.safetensors", stack("rnn", name="encoder"), stack("gru", name="other"))
     seen: list[tuple[int, int]] = []
     summary = rc.convert(
-        source,
-        tmp_path / "b.onnx",
-        layers=["encoder"],
-        assume_defaults=True,
-        progress=lambda done, total: seen.append((done, total)),
+        source, tmp_path / "b.onnx", layers=["encoder"], assume_defaults=True, progress=lambda done, total: seen.append((done, total))
     )
-    assert (summary.source_format, summary.target_format, summary.written, summary.exact) == (
-        "pytorch",
-        "onnx",
-        True,
-        True,
-    )
+    assert (summary.source_format, summary.target_format, summary.written, summary.exact) == ("pytorch", "onnx", True, True)
     assert list(summary.layers) == ["encoder"]
     assert [question.option for question in summary.questions] == ["nonlinearity"]
     assert seen[-1][0] == seen[-1][1] == (4 * 3 + 4 * 4 + 8) * 4
@@ -163,9 +152,7 @@ def test_verdicts_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 @pytest.mark.parametrize("name", ["pytorch", "keras", "onnx", "cudnn"])
 def test_what_is_packed_is_unpacked(name: str, kind: str) -> None:
-    parts = (
-        BOTH if (name, kind) != ("keras", "lstm") and (name, kind) != ("keras", "rnn") else BOTH - {"recurrent_bias"}
-    )
+    parts = BOTH if (name, kind) != ("keras", "lstm") and (name, kind) != ("keras", "rnn") else BOTH - {"recurrent_bias"}
     made = stack(kind, parts=parts, name="a")
     arrays = rc.pack(made, name)
     if name == "cudnn":
@@ -293,9 +280,7 @@ def test_onnx_models_come_and_go(tmp_path: Path) -> None:
     (found,) = rc.from_onnx(model).values()
     assert bits(found) == bits(made)
     onnx.save(model, tmp_path / "a.onnx")
-    np.testing.assert_allclose(
-        onnx_run(tmp_path / "a.onnx", {"x": x()})["y"], reference.run(made, x()).y, rtol=0, atol=3e-6
-    )
+    np.testing.assert_allclose(onnx_run(tmp_path / "a.onnx", {"x": x()})["y"], reference.run(made, x()).y, rtol=0, atol=3e-6)
     (widened,) = rc.from_onnx(rc.to_onnx(made, "float64")).values()
     assert widened.dtype == np.float64
 
@@ -367,10 +352,7 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"
     folder.mkdir()
     source = MADE[kind](folder) if kind in MADE else torch_files(folder)[kind]
-    targets = [
-        tmp_path / name
-        for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack", "out.params")
-    ]
+    targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack", "out.params")]
     found = subprocess.run(
         [sys.executable, "-c", CONVERT, str(source), *map(str, targets)],
         capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -35,22 +35,8 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], list[Any], dict[s
     rc.save(given, folder / "m.pt", force=True)
     path, out = str(folder / "m.onnx"), str(folder / "out.onnx")
     reading: dict[str, Any] = {"source_format": None, "settings": []}
-    writing: dict[str, Any] = {
-        "layers": [],
-        "dtype": None,
-        "strict": False,
-        "force": True,
-        "dry_run": True,
-        "progress": None,
-    }
-    filling: dict[str, Any] = {
-        "mapping": None,
-        "strict": True,
-        "accept": [],
-        "flatten": None,
-        "trust_order": False,
-        "dry_run": True,
-    }
+    writing: dict[str, Any] = {"layers": [], "dtype": None, "strict": False, "force": True, "dry_run": True, "progress": None}
+    filling: dict[str, Any] = {"mapping": None, "strict": True, "accept": [], "flatten": None, "trust_order": False, "dry_run": True}
     sizes: dict[str, Any] = {
         "name": "", "input_size": 3, "hidden_size": 4, "num_layers": 1, "bidirectional": False, "projection_size": 0,
         "bias_mode": "double", "input_mode": "linear",
@@ -147,17 +133,11 @@ def test_a_word_that_nearly_fits_is_shown() -> None:
         (lambda: rc.unpack({"W": vector}, "ONNX"), "Unknown format 'ONNX'. Did you mean 'onnx'?"),
         (lambda: rc.pack(layer, "cudnn", dtpe="float16"), "Unknown option 'dtpe'. Did you mean 'dtype'?"),  # type: ignore[call-overload]
         (lambda: rc.unpack(vector, "cudnn", "LSTM", **sizes), "Unknown cuDNN cell 'LSTM'. Did you mean 'lstm'?"),
-        (
-            lambda: rc.unpack(vector, "cudnn", "lstm", input_sise=3),
-            "Unknown option 'input_sise'. Did you mean 'input_size'?",
-        ),
+        (lambda: rc.unpack(vector, "cudnn", "lstm", input_sise=3), "Unknown option 'input_sise'. Did you mean 'input_size'?"),
         (lambda: rc.unpack(vector, "cudnn", "lstm", input_size=3), "hidden_size is missing: expected an integer"),
         (lambda: rc.unpack({"a": vector}, "pytorch", "LSTM"), "option cell cannot be 'LSTM'. Did you mean 'lstm'?"),
         (lambda: rc.Cell("LSTM"), "Unknown cell 'LSTM'. Did you mean 'lstm'?"),  # type: ignore[arg-type]
-        (
-            lambda: rc.verify("a.pt", on=["onnxruntime"]),
-            "Unknown executor 'onnxruntime'. Did you mean 'onnxruntime-cpu'?",
-        ),
+        (lambda: rc.verify("a.pt", on=["onnxruntime"]), "Unknown executor 'onnxruntime'. Did you mean 'onnxruntime-cpu'?"),
         (lambda: rc.verify("a.pt", seeds=1), "Unknown keyword 'seeds'. Did you mean 'seed'?"),
     ):
         with pytest.raises(rc.UsageError, match=re.escape(words)):
@@ -199,9 +179,7 @@ def test_every_public_function_checks_its_arguments() -> None:
 
 def test_unions_iterables_and_paths_are_told_apart() -> None:
     @checked
-    def call(
-        path: str | os.PathLike[str], words: typing.Sequence[str] = (), count: int = 0, ratio: float | None = None
-    ) -> str:
+    def call(path: str | os.PathLike[str], words: typing.Sequence[str] = (), count: int = 0, ratio: float | None = None) -> str:
         return f"{path} {list(words)} {count} {ratio}"
 
     assert call(Path("a"), (w for w in "xy"), 3, 2) == "a ['x', 'y'] 3 2"

@@ -71,11 +71,7 @@ def under(name: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[i
 
 
 def numbered(widths: list[int], hidden: int = 4) -> dict[str, tuple[int, ...]]:
-    return {
-        f"{index}/w{gate}": (hidden, width if gate < 4 else hidden)
-        for index, width in enumerate(widths)
-        for gate in range(8)
-    }
+    return {f"{index}/w{gate}": (hidden, width if gate < 4 else hidden) for index, width in enumerate(widths) for gate in range(8)}
 
 
 @pytest.mark.parametrize("suffix", archives.SUFFIXES)
@@ -105,19 +101,13 @@ def test_a_function_that_arrays_do_not_say_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path: Path) -> None:
-    several = Holds(
-        ("none",), ("tanh", "relu"), ("sigmoid", Activation("hard_sigmoid", 0.2, 0.5)), layers=False, directions=1
-    )
+    several = Holds(("none",), ("tanh", "relu"), ("sigmoid", Activation("hard_sigmoid", 0.2, 0.5)), layers=False, directions=1)
     parts = (Tensor("P", "input", "(gate hidden) in"), Tensor("Q", "recurrent", "(gate hidden) in"))
     registry.add([Layout("several.lstm", "lstm", "i f g o", parts, "of no framework", holds=several)])
     path = saved(tmp_path, {"P": (8, 3), "Q": (8, 2)})
     assert [one.option for one in rc.load(path).questions] == ["nonlinearity", "recurrent_activation"]
     cell = rc.load(path, activation="relu", recurrent_activation="hard_sigmoid(0.2, 0.5)").layers[""].cell
-    assert (str(cell.activation), str(cell.output_activation), cell.gate_activation.name) == (
-        "relu",
-        "relu",
-        "hard_sigmoid",
-    )
+    assert (str(cell.activation), str(cell.output_activation), cell.gate_activation.name) == ("relu", "relu", "hard_sigmoid")
     with pytest.raises(UsageError, match=r"cannot be 'elu' here\. Choose one of: sigmoid, hard_sigmoid"):
         rc.load(path, recurrent_activation="elu")
 
@@ -200,9 +190,7 @@ def test_names_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["activation", "nonlinearity"])
 @pytest.mark.parametrize(("framework", "functions"), [("onednn", 3), ("lux", 10), ("flux", 10)])
-def test_every_function_that_a_cell_may_have_can_be_said(
-    framework: str, functions: int, option: str, tmp_path: Path
-) -> None:
+def test_every_function_that_a_cell_may_have_can_be_said(framework: str, functions: int, option: str, tmp_path: Path) -> None:
     stack = random_stack(Sizes("rnn", 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32)
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"rnn": stack}), path := tmp_path / "a.npz", framework)
     (question,) = rc.load(path, framework).questions

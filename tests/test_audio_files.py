@@ -258,11 +258,7 @@ def test_keras_and_torch_give_what_a_real_file_is_read_as(kind: str) -> None:
     x = X[..., :1]
     assert off(only(path), x, keras_runs(document, x)) <= 1
     path = real(f"rtneural-models/{kind}_torch.json")
-    own = {
-        name.partition(".")[2]: value
-        for name, value in json.loads(path.read_text()).items()
-        if name.startswith(f"{kind}2.")
-    }
+    own = {name.partition(".")[2]: value for name, value in json.loads(path.read_text()).items() if name.startswith(f"{kind}2.")}
     stack = rc.load(path).layers[f"{kind}2"]
     x = np.random.default_rng(2).uniform(-1, 1, (5, 2, 8)).astype(np.float32)
     assert off(stack, x, torch_runs(own, stack, x)) <= 1
@@ -383,9 +379,7 @@ def aida_x(tmp_path: Path, **more: Any) -> Path:
     tree = json.loads((tmp_path / "plain.json").read_text())
     dense = {"type": "dense", "activation": "", "shape": [None, None, 1], "weights": [[[0.5]] * 4, [0.25]]}
     tree["layers"].append(dense)
-    return edited(
-        tmp_path / "plain.json", {"in_skip": 1, "metadata": {"name": "Crunch", "samplerate": 48000}, **more, **tree}
-    )
+    return edited(tmp_path / "plain.json", {"in_skip": 1, "metadata": {"name": "Crunch", "samplerate": 48000}, **more, **tree})
 
 
 def test_what_aida_x_does_around_its_layers_is_named_and_kept(tmp_path: Path) -> None:
@@ -498,9 +492,7 @@ def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> N
     ):
         with pytest.raises(rc.UnreadableError, match=said):
             rc.load(edited(tmp_path / "a.nam", {**tree, **change}, "b.nam"))
-    refused(
-        edited(tmp_path / "a.nam", {**tree, "config": {**tree["config"], "out_channels": 2}}, "c.nam"), "out_channels"
-    )
+    refused(edited(tmp_path / "a.nam", {**tree, "config": {**tree["config"], "out_channels": 2}}, "c.nam"), "out_channels")
     wavenet = rc.load(edited(tmp_path / "a.nam", {**tree, "architecture": "WaveNet"}, "d.nam"))
     assert not wavenet.layers and not wavenet.unread
     refused(edited(tmp_path / "a.nam", {**tree, "architecture": "CatLSTM"}, "e.nam"), "CatLSTM")
@@ -516,11 +508,7 @@ def test_what_these_formats_cannot_hold_is_refused(tmp_path: Path) -> None:
         (of("lstm", both | {"peephole"}), ("a.json", "a.nam", "guitarml"), "peephole"),
         (of("rnn"), ("a.json", "a.nam"), ""),
         (of("gru"), ("a.nam",), ""),
-        (
-            random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=both | {"projection"}), 1, np.float32),
-            ("guitarml",),
-            "",
-        ),
+        (random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=both | {"projection"}), 1, np.float32), ("guitarml",), ""),
         (of("lstm", both | {"initial_hidden", "initial_cell"}), ("a.json", "guitarml"), "initial"),
     ):
         for target in targets:
@@ -543,8 +531,7 @@ def test_layers_that_may_not_read_one_another_are_refused_in_a_row(tmp_path: Pat
     for target in ("a.json", "a.nam"):
         with pytest.raises(rc.RnnConvertError, match="left"):
             rc.save(
-                two if target == "a.json" else memory(*(of("lstm").replace(name=name) for name in ("left", "right"))),
-                tmp_path / target,
+                two if target == "a.json" else memory(*(of("lstm").replace(name=name) for name in ("left", "right"))), tmp_path / target
             )
         assert not (tmp_path / target).exists()
 
@@ -593,9 +580,7 @@ def test_a_hostile_file_is_unreadable(kind: str, tmp_path: Path) -> None:
             continue
         assert not found.layers, (kind, format)
     result = call("convert", path, tmp_path / "out.onnx")
-    assert result.exit_code == (3 if kind != "numbers alone" else result.exit_code) and result.exit_code in (2, 3), (
-        result.output
-    )
+    assert result.exit_code == (3 if kind != "numbers alone" else result.exit_code) and result.exit_code in (2, 3), result.output
     assert "Traceback" not in result.stderr and not (tmp_path / "out.onnx").exists()
 
 
@@ -631,14 +616,7 @@ def test_load_into_fills_the_layers_around_too(tmp_path: Path) -> None:
 
     source, filled = Model(), Model()
     state = {name: value.tolist() for name, value in source.state_dict().items()}
-    about = {
-        "model": "SimpleRNN",
-        "input_size": 1,
-        "hidden_size": 4,
-        "num_layers": 1,
-        "unit_type": "LSTM",
-        "output_size": 1,
-    }
+    about = {"model": "SimpleRNN", "input_size": 1, "hidden_size": 4, "num_layers": 1, "unit_type": "LSTM", "output_size": 1}
     path = edited(tmp_path / "amp.json", {"model_data": about, "state_dict": state}, "amp.json")
     rc.load_into(filled, path)
     for name, value in source.state_dict().items():
@@ -648,12 +626,7 @@ def test_load_into_fills_the_layers_around_too(tmp_path: Path) -> None:
 def test_load_into_fills_a_whole_row_of_rtneural(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     keras = needed("keras", "keras")
-    row = [
-        keras.layers.Dense(4),
-        keras.layers.Conv1D(3, 2),
-        keras.layers.GRU(5, return_sequences=True),
-        keras.layers.Dense(2),
-    ]
+    row = [keras.layers.Dense(4), keras.layers.Conv1D(3, 2), keras.layers.GRU(5, return_sequences=True), keras.layers.Dense(2)]
     model = keras.Sequential([keras.Input((6, 1)), *row])
     shapes = [{"type": type(one).__name__.lower(), "activation": "", "shape": [None, None, one.output.shape[-1]],
                "weights": [array.tolist() for array in one.get_weights()]} for one in row]  # fmt: skip

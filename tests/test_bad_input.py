@@ -70,18 +70,7 @@ def sources(folder: Path) -> dict[str, Path]:
     return {**found, "external": external}
 
 
-KINDS = [
-    "zip checkpoint",
-    "safetensors",
-    "onnx",
-    "onnx by hand",
-    "legacy keras",
-    "cudnn",
-    "flax",
-    "haiku",
-    "mxnet",
-    "external",
-]
+KINDS = ["zip checkpoint", "safetensors", "onnx", "onnx by hand", "legacy keras", "cudnn", "flax", "haiku", "mxnet", "external"]
 TREES = {"flax", "nnx", "haiku", "equinox"}
 """Formats of the same files: as another one of them, a file is read, and has none of its cells."""
 
@@ -127,9 +116,7 @@ def test_external_data_that_are_cut_or_gone_are_unreadable(every: dict[str, Path
 
 @pytest.mark.parametrize("suffix", [".pt", ".onnx", ".h5", ".keras", ".bin", ".safetensors", ".txt", ""])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("cudnn", "external")])
-def test_a_wrong_ending_is_looked_through_or_said(
-    kind: str, suffix: str, every: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_wrong_ending_is_looked_through_or_said(kind: str, suffix: str, every: dict[str, Path], tmp_path: Path) -> None:
     """What a file is, its first bytes say; only a raw buffer has none."""
     path = tmp_path / f"renamed{suffix}"
     shutil.copy(every[kind], path)
@@ -379,9 +366,7 @@ def test_a_zip_bomb_is_unreadable(tmp_path: Path) -> None:
     fails(path)
 
 
-@pytest.mark.parametrize(
-    "config", [b"[]", b"null", b'"LSTM"', b"{" * 10_000, b"\xff", b'{"config": 3, "class_name": 4}']
-)
+@pytest.mark.parametrize("config", [b"[]", b"null", b'"LSTM"', b"{" * 10_000, b"\xff", b'{"config": 3, "class_name": 4}'])
 def test_a_configuration_that_is_none_is_an_error_or_not_used(config: bytes, tmp_path: Path) -> None:
     path = keras_archive(tmp_path / "model.keras", {"config.json": config})
     try:
@@ -548,9 +533,7 @@ def test_a_read_only_folder_cannot_be_written(tmp_path: Path) -> None:
     assert result.exit_code == 74 and "cannot write" in result.stderr
 
 
-@pytest.mark.parametrize(
-    "make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to(path)], ids=["pipe", "loop"]
-)
+@pytest.mark.parametrize("make", [lambda path: os.mkfifo(path), lambda path: path.symlink_to(path)], ids=["pipe", "loop"])
 def test_what_is_no_file_is_unreadable_at_once(make: Callable[[Path], None], tmp_path: Path) -> None:
     path = tmp_path / "source.pt"
     make(path)
@@ -558,15 +541,10 @@ def test_what_is_no_file_is_unreadable_at_once(make: Callable[[Path], None], tmp
 
 
 @pytest.mark.parametrize(
-    "shape",
-    [(1,) * 100, (0,) * 100, (0, 1 << 62), (0, 1 << 70), (1 << 40, 0, 1 << 40)],
-    ids=lambda one: f"{len(one)} axes, {one[-1]}",
+    "shape", [(1,) * 100, (0,) * 100, (0, 1 << 62), (0, 1 << 70), (1 << 40, 0, 1 << 40)], ids=lambda one: f"{len(one)} axes, {one[-1]}"
 )
 def test_a_shape_that_numpy_does_not_have_is_unreadable(shape: tuple[int, ...]) -> None:
     numbers = np.zeros(0 if 0 in shape else 1, np.float32)
-    for make in (
-        lambda: shaped(numbers, shape, "m", "w"),
-        lambda: view(numbers.view(np.uint8), 0, shape, numbers.dtype, "m", "w"),
-    ):
+    for make in (lambda: shaped(numbers, shape, "m", "w"), lambda: view(numbers.view(np.uint8), 0, shape, numbers.dtype, "m", "w")):
         with pytest.raises(rc.UnreadableError, match="shape"):
             make()

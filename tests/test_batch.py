@@ -66,9 +66,7 @@ def call(*words: object) -> tuple[int, str]:
 
 def test_one_bad_file_never_stops_the_others(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said = call(
-        models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json"
-    )
+    code, said = call(models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json")
     assert code == 3 and "6  converted" in said and "1  unreadable" in said
     assert sorted(one.name for one in out.glob("*.onnx")) == [f"m{number}.onnx" for number in range(6)]
     report = json.loads((tmp_path / "r.json").read_text())
@@ -96,9 +94,7 @@ def test_a_file_without_a_recurrent_layer_is_counted_and_not_a_failure(
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_errors_name_the_file_once_and_flags(
-    jobs: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_name_the_file_once_and_flags(jobs: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(models / "own.npz", a=np.zeros((3, 4), np.float32))
     monkeypatch.chdir(models.parent)
     code, said = call("models/own.npz", "models/bad.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs)
@@ -191,9 +187,7 @@ def test_no_source_is_written_over(models: Path, tmp_path: Path) -> None:
     code, said = call(source, "--to", "pytorch.safetensors", "--out", models, "--jobs", 1)
     assert code == 2 and "written over the source" in said and source.read_bytes() == before
     (tmp_path / "linked").symlink_to(models)
-    code, said = call(
-        models / "m*.safetensors", "--to", "pytorch.safetensors", "--out", tmp_path / "linked", "--jobs", 1
-    )
+    code, said = call(models / "m*.safetensors", "--to", "pytorch.safetensors", "--out", tmp_path / "linked", "--jobs", 1)
     assert code == 2 and "written over the source" in said and source.read_bytes() == before
 
 
@@ -203,10 +197,7 @@ def test_one_target_has_one_item(models: Path, tmp_path: Path) -> None:
     listed.write_text("\n".join(map(json.dumps, lines)))
     code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 2 and "twice, with different settings" in said
-    lines = [
-        {"source": str(source), "target": "x.onnx"},
-        {"source": str(models / "m2.safetensors"), "target": "../out/x.onnx"},
-    ]
+    lines = [{"source": str(source), "target": "x.onnx"}, {"source": str(models / "m2.safetensors"), "target": "../out/x.onnx"}]
     listed.write_text("\n".join(map(json.dumps, lines)))
     code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 2 and "would both be written" in said
@@ -256,9 +247,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     for number in range(400):
         safetensors.write(folder / f"m{number}.safetensors", arrays(number, 64))
     words = ["batch", str(folder / "*.safetensors"), "--to", "onnx", "--out", str(out), "--jobs", "2"]
-    parent = subprocess.Popen(
-        [sys.executable, "-m", "rnnconvert", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    parent = subprocess.Popen([sys.executable, "-m", "rnnconvert", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     while not any(out.glob("*.onnx")) and parent.poll() is None:
         time.sleep(0.01)
     parent.kill()
@@ -307,18 +296,7 @@ def test_urls_are_read_and_written(models: Path, tmp_path: Path, memory: Any) ->
     for number in range(3):
         memory.pipe_file(f"/in/m{number}.safetensors", (models / f"m{number}.safetensors").read_bytes())
     memory.pipe_file("/in/bad.safetensors", b"\x10")
-    words = (
-        "memory://in/*.safetensors",
-        "--to",
-        "onnx",
-        "--out",
-        "memory://out",
-        "--jobs",
-        1,
-        "--journal",
-        tmp_path / "j",
-        "--json",
-    )
+    words = ("memory://in/*.safetensors", "--to", "onnx", "--out", "memory://out", "--jobs", 1, "--journal", tmp_path / "j", "--json")
     document = json.loads(call(*words)[1])
     assert document["counts"] == {"0": 3, "3": 1}, [one["message"] for one in document["files"]]
     assert sorted(memory.ls("/out", detail=False)) == [f"/out/m{number}.onnx" for number in range(3)]
@@ -353,9 +331,7 @@ class Counting:
         return bytes(self.store.cat_file(path, start, end))
 
 
-def test_only_the_recurrent_arrays_of_a_large_file_travel(
-    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_recurrent_arrays_of_a_large_file_travel(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     around = {"embedding.weight": np.ones((1000, 500), np.float32), "head.weight": np.ones((700, 4), np.float32)}
     safetensors.write(tmp_path / "big.safetensors", {**around, **arrays(3)})
     memory.pipe_file("/big.safetensors", (tmp_path / "big.safetensors").read_bytes())
@@ -376,9 +352,7 @@ def test_only_the_recurrent_arrays_of_a_large_file_travel(
         pass
 
 
-def test_a_store_that_says_no_keeps_what_was_there(
-    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_says_no_keeps_what_was_there(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe_file("/out/a.onnx", b"old")
     (tmp_path / "a").write_bytes(b"new")
 

@@ -32,18 +32,7 @@ T, N, H = 4, 3, 4
 """Steps, features and units: as many units as steps, so that exchanging them keeps the shape."""
 X = np.random.default_rng(0).normal(size=(3, T, N)).astype(np.float32)
 STATES = [np.random.default_rng(seed).normal(size=(3, H)).astype(np.float32) for seed in (1, 2, 3, 4)]
-NAMES = (
-    "low",
-    "encoder's",
-    'a"b',
-    "back\\slash",
-    "com,ma",
-    "sl'ash', 0, 0",
-    "dots.and::more",
-    "line\nbreak",
-    "größe",
-    "['x', 0, 0]",
-)
+NAMES = ("low", "encoder's", 'a"b', "back\\slash", "com,ma", "sl'ash', 0, 0", "dots.and::more", "line\nbreak", "größe", "['x', 0, 0]")
 
 MASKED = {"Identity", "Dropout", "SpatialDropout1D", "GaussianNoise", "Activation linear", "ActivityRegularization",
           "Dropout 0 that is on"}  # fmt: skip
@@ -174,9 +163,7 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
             rate = {"dropout": 0.4} if case.training and which == "b" else {}
             handed = {"return_state": True} if case.states == "handed" and which == "a" else {}
             name = case.names["ab".index(which)]
-            cell = getattr(layers, case.kind)(
-                H, return_sequences=True, name=None if case.both else name, **rate, **handed
-            )
+            cell = getattr(layers, case.kind)(H, return_sequences=True, name=None if case.both else name, **rate, **handed)
             made[which] = layers.Bidirectional(cell, name=name) if case.both else cell
         return made[which]
 
@@ -288,9 +275,7 @@ def test_models_drawn_at_random(tmp_path: Path) -> None:
         seen[result] = seen.get(result, 0) + 1
 
     each(range(first, first + (2000 if drawn.LONG else 24)), one, lambda seed: str(draw(seed, keras)))
-    print(
-        f"{sum(seen.values())} models drawn: {', '.join(f'{number} {word}' for word, number in sorted(seen.items()))}"
-    )
+    print(f"{sum(seen.values())} models drawn: {', '.join(f'{number} {word}' for word, number in sorted(seen.items()))}")
     assert {"joined", "refused"} <= set(seen)
 
 
@@ -364,16 +349,12 @@ def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
         ([["a", 0, 0, {"initial_state": [{"class_name": "__tensor__", "config": {}}]}]], True),
     ):
         shape = {"batch_input_shape": [None, T, N]}
-        layers: list[dict[str, Any]] = [
-            {"class_name": "InputLayer", "name": "x", "inbound_nodes": [], "config": {"name": "x", **shape}}
-        ]
+        layers: list[dict[str, Any]] = [{"class_name": "InputLayer", "name": "x", "inbound_nodes": [], "config": {"name": "x", **shape}}]
         for name, kind, config in (
             ("a", "LSTM", {}), ("z", "TFOpLambda", {"function": "zeros"}), ("o", "TFOpLambda", {"function": "ones"}), ("b", "LSTM", {}),
         ):  # fmt: skip
             nodes = [wires] if name == "b" else [[["x", 0, 0, {}]]]
-            layers.append(
-                {"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}}
-            )
+            layers.append({"class_name": kind, "name": name, "inbound_nodes": nodes, "config": {"name": name, **config}})
         config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
         entry = layer_config.entry({"class_name": "Functional", "config": config})
         (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
@@ -396,9 +377,7 @@ def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path)
             found = reference.run(rc.join_stack(layers), X.swapaxes(0, 1)).y.swapaxes(0, 1)
             assert np.abs(found - np.asarray(model(X))).max() < 1e-5
             return
-        with pytest.raises(
-            ValueError, match="Add" if join == "sum" else "the directions, or the halves of the units, are exchanged"
-        ):
+        with pytest.raises(ValueError, match="Add" if join == "sum" else "the directions, or the halves of the units, are exchanged"):
             rc.join_stack(layers)
 
     each(("concat", "turned", "sum"), one)
@@ -424,9 +403,7 @@ def _configured(path: Path, change: Callable[[list[Any]], None]) -> Path:
     keras = needed("keras", "keras")
     k = keras.layers
     x = keras.Input((T, N))
-    y = k.LSTM(H, return_sequences=True, name="b")(
-        k.Dropout(0.5, name="d")(k.LSTM(H, return_sequences=True, name="a")(x))
-    )
+    y = k.LSTM(H, return_sequences=True, name="b")(k.Dropout(0.5, name="d")(k.LSTM(H, return_sequences=True, name="a")(x)))
     keras.Model(x, y).save(path)
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
@@ -492,12 +469,7 @@ def _nested(inner: dict[str, Any], depth: int) -> dict[str, Any]:
         def history(*listed: object, ref: dict[str, Any] = ref) -> dict[str, Any]:
             return {**ref, "config": {**ref["config"], "keras_history": list(listed)}}
 
-        start = {
-            "class_name": "InputLayer",
-            "name": "x",
-            "inbound_nodes": [],
-            "config": {"name": "x", "batch_shape": [None, T, N]},
-        }
+        start = {"class_name": "InputLayer", "name": "x", "inbound_nodes": [], "config": {"name": "x", "batch_shape": [None, T, N]}}
         calls = [{"args": [history("x", 0, 0)], "kwargs": {}}, {"args": [history(inner["name"], 0, 0)], "kwargs": {}}]
         inside = {**inner, "inbound_nodes": calls}
         config = {
@@ -544,10 +516,7 @@ def test_states_of_inputs_and_calls_are_told(tmp_path: Path) -> None:
     keras.Model([x, h, c], layer(layer(x, initial_state=[h, c]))).save(tmp_path / "m.keras")
     read = rc.load(tmp_path / "m.keras")
     first, second = read.layers["a"].calls
-    assert (first.sequence, first.states) == (Input(), INPUT) and (second.sequence, second.states) == (
-        Directly(("a",)),
-        "",
-    )
+    assert (first.sequence, first.states) == (Input(), INPUT) and (second.sequence, second.states) == (Directly(("a",)), "")
     assert any("the model calls it 2 times" in warning for warning in read.warnings)
 
 
@@ -562,9 +531,7 @@ def test_a_sequential_model_that_is_joined_is_its_own(tmp_path: Path) -> None:
     assert found.own == ("lstm", "lstm_1") and found.counterpart.num_layers == 2
 
 
-@pytest.mark.parametrize(
-    ("between", "direct"), [("Dropout", True), ("Activation", True), ("Dense", False), ("RepeatVector", False)]
-)
+@pytest.mark.parametrize(("between", "direct"), [("Dropout", True), ("Activation", True), ("Dense", False), ("RepeatVector", False)])
 def test_a_model_of_tensorflow_js_states_what_stands_between(between: str, direct: bool, tmp_path: Path) -> None:
     stack = random_stack(Sizes("lstm", N, H, 2), 3, np.float32).replace(name="deep")
     path = tmp_path / "model.json"
@@ -597,19 +564,12 @@ def test_the_model_of_a_saved_models_metadata_is_followed(tmp_path: Path) -> Non
     root = {"class_name": "Functional", "config": {
         "name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}}  # fmt: skip
     objects = [("root", root), *((f"root.layer-{number}", one) for number, one in enumerate(layers))]
-    content = b"".join(
-        wire.field(1, wire.field(3, path.encode()) + wire.field(5, json.dumps(one).encode())) for path, one in objects
-    )
+    content = b"".join(wire.field(1, wire.field(3, path.encode()) + wire.field(5, json.dumps(one).encode())) for path, one in objects)
     (tmp_path / "m" / "keras_metadata.pb").write_bytes(content)
     read = rc.load(tmp_path / "m").layers
     assert read["a"].reads == Input() and read["b"].reads == Through(("a",), ("Dense",))
 
 
 def test_a_layer_is_called_as_its_model_calls_it() -> None:
-    operator = {
-        "class_name": "TensorFlowOpLayer",
-        "config": {"name": "AddV2"},
-        "name": "tf_op_layer_AddV2",
-        "inbound_nodes": [],
-    }
+    operator = {"class_name": "TensorFlowOpLayer", "config": {"name": "AddV2"}, "name": "tf_op_layer_AddV2", "inbound_nodes": []}
     assert layer_config.entry(operator).name == "tf_op_layer_AddV2"

@@ -86,10 +86,7 @@ def test_the_graph_beside_says_what_stands_between(tmp_path: Path) -> None:
 
 def onnx_model(path: Path, between: str) -> Path:
     """Two LSTMs of four units, one after the other, with an operator between them."""
-    made = [
-        onnx.numpy_helper.from_array(uniform(seed, 1, 16, 4), name)
-        for seed, name in enumerate(("W0", "R0", "W1", "R1"))
-    ]
+    made = [onnx.numpy_helper.from_array(uniform(seed, 1, 16, 4), name) for seed, name in enumerate(("W0", "R0", "W1", "R1"))]
     made.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axis"))
     inputs = {"Add": ["s", "x"], "Concat": ["s"]}.get(between, ["s"])
     more: dict[str, Any] = {"axis": 2} if between == "Concat" else {}
@@ -156,19 +153,13 @@ def test_what_stands_between_two_keras_layers(between: str, functional: bool, tm
         return
     start = k.Input((5, 4))
     low = k.LSTM(4, return_sequences=True, name="low")(start)
-    made = {
-        "Dense": lambda: k.Dense(4),
-        "Dropout": lambda: k.Dropout(0.5),
-        "SpatialDropout1D": lambda: k.SpatialDropout1D(0.5),
-    }
+    made = {"Dense": lambda: k.Dense(4), "Dropout": lambda: k.Dropout(0.5), "SpatialDropout1D": lambda: k.SpatialDropout1D(0.5)}
     layer = k.LayerNormalization() if between == "LayerNormalization" else made.get(between, k.Add)()
     if functional:
         middle = k.Add()([low, start]) if between == "Add" else layer(low)
         model = keras.Model(start, k.LSTM(4, name="high")(middle))
     else:
-        model = keras.Sequential(
-            [k.Input((5, 4)), k.LSTM(4, return_sequences=True, name="low"), layer, k.LSTM(4, name="high")]
-        )
+        model = keras.Sequential([k.Input((5, 4)), k.LSTM(4, return_sequences=True, name="low"), layer, k.LSTM(4, name="high")])
     for ending in (".keras", ".h5"):
         path = tmp_path / f"model{ending}"
         model.save(path)

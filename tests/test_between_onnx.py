@@ -50,8 +50,7 @@ class Model:
     def lstm(self, name: str, width: int, directions: int = 1, **inputs: str) -> None:
         """Add an LSTM; the next value is its whole output, (time, directions, batch, units)."""
         weights = [
-            self.constant((self.rng.normal(size=(directions, 4 * HIDDEN, columns)) * 0.7).astype(np.float32))
-            for columns in (width, HIDDEN)
+            self.constant((self.rng.normal(size=(directions, 4 * HIDDEN, columns)) * 0.7).astype(np.float32)) for columns in (width, HIDDEN)
         ]
         optional = ["", inputs.get("lengths", ""), inputs.get("h", ""), inputs.get("c", "")]
         way = "bidirectional" if directions == 2 else "forward"
@@ -125,9 +124,7 @@ def own(kind: str) -> Callable[[Model, int, bool], None]:
     def add(model: Model, width: int, fixed: bool) -> None:
         if not any(function.name == kind for function in model.functions):
             node = helper.make_node("Neg", ["p"], ["q"])
-            model.functions.append(
-                helper.make_function("com.mine", kind, ["p"], ["q"], [node], [helper.make_opsetid("", 17)])
-            )
+            model.functions.append(helper.make_function("com.mine", kind, ["p"], ["q"], [node], [helper.make_opsetid("", 17)]))
         model.add(kind, domain="com.mine")
 
     return add
@@ -194,9 +191,7 @@ FIXED: dict[str, Callable[[Model, int, bool], None]] = {
     "Reshape that mixes": lambda model, width, fixed: chain(
         ("Reshape", {"read": [i64(BATCH, STEPS, width)]}), ("Transpose", {"perm": [1, 0, 2]})
     )(model, width, fixed),
-    "Reshape to the same": lambda model, width, fixed: chain(("Reshape", {"read": [i64(STEPS, BATCH, width)]}))(
-        model, width, fixed
-    ),
+    "Reshape to the same": lambda model, width, fixed: chain(("Reshape", {"read": [i64(STEPS, BATCH, width)]}))(model, width, fixed),
 }
 """What is between two layers: what changes nothing, what does, and what needs fixed lengths."""
 ODD = (str, "{}/it's".format, '{}\\n"q"'.format, "{}::.,;".format, "{} é 中\n".format)
@@ -267,23 +262,13 @@ def test_what_changes_nothing_is_joined(kind: str, tmp_path: Path) -> None:
     ("below", "above", "what"),
     [
         ({}, {"h": "v0h", "c": "v0c"}, "the initial states of 'b' are given: they are the final state of 'a'"),
-        (
-            {},
-            {"h": "h"},
-            "the initial states of 'a' and 'b' are not the same: none for 'a', an input of the model for 'b'",
-        ),
-        (
-            {},
-            {"lengths": "n"},
-            "the lengths of the sequences of 'a' and 'b' are not the same: none for 'a', 'n' for 'b'",
-        ),
+        ({}, {"h": "h"}, "the initial states of 'a' and 'b' are not the same: none for 'a', an input of the model for 'b'"),
+        ({}, {"lengths": "n"}, "the lengths of the sequences of 'a' and 'b' are not the same: none for 'a', 'n' for 'b'"),
         ({"h": "h", "c": "c"}, {"h": "h", "c": "c"}, ""),
         ({"lengths": "n"}, {"lengths": "n"}, ""),
     ],
 )
-def test_what_layers_receive_besides_their_sequences(
-    below: dict[str, str], above: dict[str, str], what: str, tmp_path: Path
-) -> None:
+def test_what_layers_receive_besides_their_sequences(below: dict[str, str], above: dict[str, str], what: str, tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))
     model.lstm("a", 3, **below)
     squeezed(model)

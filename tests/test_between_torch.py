@@ -138,14 +138,7 @@ def case(seed: int) -> Case:
     )  # fmt: skip
     form = draw.choice([*FORMS, "trace", "frozen trace"])
     harmless = harmless and how in ("plain", "zeros") and (fits or turned)
-    return Case(
-        f"{seed} {form} {'/'.join(kinds)} {firsts} {how}: {'; '.join(body)}",
-        source,
-        form,
-        firsts[0],
-        firsts[1],
-        harmless,
-    )
+    return Case(f"{seed} {form} {'/'.join(kinds)} {firsts} {how}: {'; '.join(body)}", source, form, firsts[0], firsts[1], harmless)
 
 
 _NUMBERS = itertools.count()
@@ -226,9 +219,7 @@ def test_drawn_models_are_joined_and_equal_or_refused(tmp_path: Path) -> None:
 # Specimens --------------------------------------------------------------------------------------------
 
 
-def of(
-    folder: Path, code: str, form: str = "export", x: torch.Tensor | None = None, **layers: str
-) -> tuple[nn.Module, Path]:
+def of(folder: Path, code: str, form: str = "export", x: torch.Tensor | None = None, **layers: str) -> tuple[nn.Module, Path]:
     """Return a model of layers, and the file that it was saved as.
 
     code  the lines of its forward(self, x), and of its __init__ before a line of dashes
@@ -237,9 +228,7 @@ def of(
     lines = [f"        self.{name} = nn.{kind}" for name, kind in layers.items()]
     lines += [f"        {line}" for line in before.splitlines()]
     source = "import torch\nfrom typing import List\nimport torch.nn.functional as F\nfrom torch import nn\n\nclass Model(nn.Module):\n"
-    source += (
-        "    def __init__(self):\n        super().__init__()\n" + "\n".join(lines) + "\n\n    def forward(self, x):\n"
-    )
+    source += "    def __init__(self):\n        super().__init__()\n" + "\n".join(lines) + "\n\n    def forward(self, x):\n"
     source += "\n".join(f"        {line}" for line in after.splitlines()) + "\n"
     model = module(source, folder)
     return model, saved(model, torch.randn(2, 6, 3) if x is None else x, form, folder / "model.pt")
@@ -395,9 +384,7 @@ return torch.stack(o, 1)
 )
 def test_a_loop_over_all_that_a_layer_gives_reads_it(over: str, step: str, joins: bool, tmp_path: Path) -> None:
     x = torch.randn(2, 6, 3)
-    model, path = of(
-        tmp_path, ROUND.format(over, step), "script", x, a="LSTM(3, 4, batch_first=True)", b="LSTMCell(4, 4)"
-    )
+    model, path = of(tmp_path, ROUND.format(over, step), "script", x, a="LSTM(3, 4, batch_first=True)", b="LSTMCell(4, 4)")
     out = tmp_path / "out.safetensors"
     if not joins:
         with pytest.raises(rc.RefusedError, match=r"directly|not known"):
@@ -461,9 +448,7 @@ def test_states_that_a_model_keeps_are_not_learned(tmp_path: Path) -> None:
 
 
 def test_packed_sequences_share_their_lengths(tmp_path: Path) -> None:
-    source = SOURCE.format(
-        kind="LSTM", kind_b="LSTM", width=4, width_b=4, a="batch_first=True", b="batch_first=True", body="", last="y"
-    )
+    source = SOURCE.format(kind="LSTM", kind_b="LSTM", width=4, width_b=4, a="batch_first=True", b="batch_first=True", body="", last="y")
     pack = "        p = nn.utils.rnn.pack_padded_sequence(x, n, batch_first=True)\n"
     both = "        return nn.utils.rnn.pad_packed_sequence(self.b(self.a(p)[0])[0], batch_first=True)[0]\n"
     alone = "        return self.b(nn.utils.rnn.pad_packed_sequence(self.a(p)[0], batch_first=True)[0])[0]\n"
@@ -471,9 +456,7 @@ def test_packed_sequences_share_their_lengths(tmp_path: Path) -> None:
     for form, last in itertools.product(some("script", "trace"), (both, alone)):
         model: Any = module(head + pack + last, tmp_path)
         arguments = (torch.randn(2, 6, 3), torch.tensor([6, 4]))
-        kept: Any = (
-            torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
-        )
+        kept: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
         kept.save(str(tmp_path / "m.pt"))
         layers = list(rc.load(tmp_path / "m.pt").layers.values())
         if last is both:
@@ -537,9 +520,7 @@ def test_many_choices_one_behind_the_other(tmp_path: Path) -> None:
     _, path = of(tmp_path, "return self.b(self.a(x)[0])[0]", "trace", **LSTMS)
     lines = ["    y0 = x"]
     for number in range(300):
-        lines.append(
-            f"    if torch.gt(torch.sum(x), {number}):\n      y = torch.squeeze(y{number}, 0)\n    else:\n      y = y{number}"
-        )
+        lines.append(f"    if torch.gt(torch.sum(x), {number}):\n      y = torch.squeeze(y{number}, 0)\n    else:\n      y = y{number}")
         lines.append(f"    y{number + 1} = y")
     changed = rewritten(path, "\n".join([*lines, "    x = y300"]))
     assert all(layer.calls for layer in rc.load(changed).layers.values())
@@ -550,10 +531,7 @@ def test_a_program_of_another_form_is_not_joined(tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as source:
         entries = {name: source.read(name) for name in source.namelist()}
     (graph,) = (name for name in entries if name.endswith("models/model.json"))
-    for old, new in {
-        b'"tensor_values"': b'"other_values"',
-        b'"target": "torch.ops.aten.lstm.input"': b'"target": 3',
-    }.items():
+    for old, new in {b'"tensor_values"': b'"other_values"', b'"target": "torch.ops.aten.lstm.input"': b'"target": 3'}.items():
         assert old in entries[graph]
         with zipfile.ZipFile(tmp_path / "changed.pt2", "w") as target:
             for name, text in entries.items():

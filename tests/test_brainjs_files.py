@@ -87,9 +87,7 @@ def test_numbers_may_be_a_list_and_an_input_may_be_a_table(tmp_path: Path) -> No
     (path := tmp_path / "net.json").write_text(json.dumps(document))
     assert rc.diff(GOLDEN / "GRU.json", path).equal
     assert found.tensors["input"].shape == (document["input"]["rows"], document["input"]["columns"])
-    assert (
-        found.layers["hiddenLayers/0"].describe() == "GRU (reset before), 1 layer, forward, 7 -> 3, one bias, float32"
-    )
+    assert found.layers["hiddenLayers/0"].describe() == "GRU (reset before), 1 layer, forward, 7 -> 3, one bias, float32"
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,7 @@ def view_of_two() -> str:
 
 def report(folder: Path) -> str:
     one, other = (
-        rc.save(
-            Checkpoint("memory", "canonical", {"encoder": stack("encoder", seed)}), folder / f"{seed}.pt", "pytorch"
-        ).target
+        rc.save(Checkpoint("memory", "canonical", {"encoder": stack("encoder", seed)}), folder / f"{seed}.pt", "pytorch").target
         for seed in (1, 2)
     )
     needed("torch", "torch")
@@ -114,9 +112,7 @@ def wrong_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_a_report_on_a_wrong_layer_is_short_and_begins_with_the_cause(
-    width: int, browser: Any, wrong_layer: Path
-) -> None:
+def test_a_report_on_a_wrong_layer_is_short_and_begins_with_the_cause(width: int, browser: Any, wrong_layer: Path) -> None:
     tab = browser.new_page(viewport={"width": width, "height": 800})
     tab.goto(wrong_layer.as_uri())
     assert tab.evaluate("document.documentElement.scrollHeight") < 2000
@@ -180,8 +176,7 @@ def test_a_keyboard_reaches_and_opens_everything(browser: Any, page: Path) -> No
     for _ in range(400):
         tab.keyboard.press("Tab")
         at = tab.evaluate(
-            "[document.activeElement.tagName, "
-            "[...document.querySelectorAll('summary, a[href]')].indexOf(document.activeElement)]"
+            "[document.activeElement.tagName, [...document.querySelectorAll('summary, a[href]')].indexOf(document.activeElement)]"
         )
         if at[0] == "BODY" or at[1] in reached:
             break

@@ -99,13 +99,7 @@ def tree(arrays: Mapping[str, Array], raw: Any) -> dict[str, Any]:
 
 
 def record(arrays: Mapping[str, Array], raw: Any, version: str = "0.18.0") -> dict[str, Any]:
-    said = {
-        "float": "f32",
-        "int": "i32",
-        "format": "burn_core::record::file::Recorder",
-        "version": version,
-        "settings": "Full",
-    }
+    said = {"float": "f32", "int": "i32", "format": "burn_core::record::file::Recorder", "version": version, "settings": "Full"}
     return {"metadata": said, "item": tree(arrays, raw), "_b": None}
 
 
@@ -200,18 +194,11 @@ def test_burns_small_cells(tmp_path: Path) -> None:
 
 
 def test_settings_that_files_do_not_hold_are_the_callers(tmp_path: Path) -> None:
-    path = archive(
-        tmp_path / "m.safetensors", arrays_of({gate[8:]: one for gate, one in BILSTM.items() if "forward" in gate})
-    )
+    path = archive(tmp_path / "m.safetensors", arrays_of({gate[8:]: one for gate, one in BILSTM.items() if "forward" in gate}))
     settings = ["activation=relu", "recurrent_activation=sigmoid", "output_activation=tanh", "cell_clip=0.5", "input_forget=f",
                 "go_backwards=true"]  # fmt: skip
     layer = rc.load(path, "burn", settings=settings).layers[""]
-    assert (
-        layer.cell.activation.name == "relu"
-        and layer.cell.clips[0].high == 0.5
-        and layer.cell.coupled == "f"
-        and layer.first.reverse
-    )
+    assert layer.cell.activation.name == "relu" and layer.cell.clips[0].high == 0.5 and layer.cell.coupled == "f" and layer.first.reverse
 
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:

@@ -85,10 +85,7 @@ def test_it_gives_what_the_reference_gives_with_states_and_lengths(process: Proc
                 )  # fmt: skip
                 truth = reference.run(stack, x.astype(np.float64), *states, some)
                 assert np.abs(found["y"] - truth.y).max() < 1e-5
-                for given, true in (
-                    *zip(found["hidden"], truth.hidden, strict=True),
-                    *zip(found["cell"], truth.cell, strict=True),
-                ):
+                for given, true in (*zip(found["hidden"], truth.hidden, strict=True), *zip(found["cell"], truth.cell, strict=True)):
                     assert np.abs(given - true).max() < 1e-5
         exact = process.ask(file=str(path), layers=[], how={}, x=x)
         problem = Problem(stack, x)
@@ -189,9 +186,7 @@ def test_code_that_was_changed_is_never_compiled(tmp_path: Path, monkeypatch: py
         mark.unlink()
 
 
-@pytest.mark.parametrize(
-    "prefix", ["rnn_W[1]={0};int q", "a b", "1a", "a\\n#include", "\u00e9", "a" * 200, ""], ids=ascii
-)
+@pytest.mark.parametrize("prefix", ["rnn_W[1]={0};int q", "a b", "1a", "a\\n#include", "\u00e9", "a" * 200, ""], ids=ascii)
 def test_a_name_in_the_description_is_a_name(prefix: str, tmp_path: Path) -> None:
     text = saved(tmp_path / "m.h", of(Cell("rnn"))).read_text()
     old = '"prefix": "rnn"'

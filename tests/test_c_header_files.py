@@ -79,9 +79,7 @@ int main(void) {{
     words = f"{gcc()} -std=c99 -Wall -Wextra -Werror -pedantic -o main main.c -lm".split()
     subprocess.run(words, cwd=path.parent, check=True, timeout=60)
     given = " ".join(map(repr, x.swapaxes(0, 1).reshape(-1).tolist()))
-    done = subprocess.run(
-        ["./main"], cwd=path.parent, input=given, capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run(["./main"], cwd=path.parent, input=given, capture_output=True, text=True, check=True, timeout=60)
     return np.array(done.stdout.split(), np.float64).reshape(x.shape[1], x.shape[0], -1).swapaxes(0, 1)
 
 
@@ -126,9 +124,7 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of(LSTM)
     made(tmp_path / "m.h", stack)
     first = stack.first
-    swapped = first.with_arrays(
-        {("input", "o"): first.arrays["input", "i"], ("input", "i"): first.arrays["input", "o"]}
-    )
+    swapped = first.with_arrays({("input", "o"): first.arrays["input", "i"], ("input", "i"): first.arrays["input", "o"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert off(wrong, ran(tmp_path / "m.h", ["rnn"])) > WRONG
 
@@ -139,10 +135,7 @@ def test_int8_says_what_it_loses(ending: str, tmp_path: Path) -> None:
     summary = made(tmp_path / "m.h", stack, storage="int8", layout=f"lstm{ending}")
     said = next(one for one in summary.notes if "int8" in one)
     (read,) = rc.load(tmp_path / "m.h").layers.values()
-    most = max(
-        float(np.abs(np.asarray(read.first.arrays[key]) - np.asarray(one)).max())
-        for key, one in stack.first.arrays.items()
-    )
+    most = max(float(np.abs(np.asarray(read.first.arrays[key]) - np.asarray(one)).max()) for key, one in stack.first.arrays.items())
     assert f"changes by up to {most:.3g}" in said and 0.0005 < most < 0.005
     y = ran(tmp_path / "m.h", ["rnn"])
     assert off(read, y) <= 1 and np.abs(y - reference.run(stack, X).y).max() < 0.01
@@ -188,9 +181,7 @@ def test_cmsis_nn_gives_what_its_unit_tests_expect(name: str) -> None:
     steps, batch = number["TIME_STEPS"], number["BATCH_SIZE"]
     x, expected = x.reshape(-1, stack.input_size), expected.reshape(-1, stack.hidden_size)
     shape = (steps, batch, -1) if defined["TIME_MAJOR"] == "true" else (batch, steps, -1)
-    x, expected = (
-        (one.reshape(shape) if shape[0] == steps else one.reshape(shape).swapaxes(0, 1)) for one in (x, expected)
-    )
+    x, expected = ((one.reshape(shape) if shape[0] == steps else one.reshape(shape).swapaxes(0, 1)) for one in (x, expected))
     step = 2.0**-30 / (number["OUTPUT_MULTIPLIER"] / 2**31 * 2.0 ** number["OUTPUT_SHIFT"])
     zero, (clip,) = number["OUTPUT_ZERO_POINT"], stack.cell.clips
     hidden, cell = np.zeros((batch, stack.hidden_size)), np.zeros((batch, stack.hidden_size))
@@ -248,9 +239,7 @@ def test_rnnoise_sizes_that_python_3_wrote_as_fractions_are_read(tmp_path: Path)
     (tmp_path / "a.c").write_text(_C)
     (tmp_path / "b.c").write_text(_C.replace("2, 1, ACTIVATION_TANH", "2, 1.0, ACTIVATION_TANH"))
     one, two = (rc.load(tmp_path / name).layers["a"] for name in ("a.c", "b.c"))
-    assert all(
-        np.array_equal(np.asarray(one.first.arrays[key]), np.asarray(two.first.arrays[key])) for key in one.first.arrays
-    )
+    assert all(np.array_equal(np.asarray(one.first.arrays[key]), np.asarray(two.first.arrays[key])) for key in one.first.arrays)
 
 
 @pytest.mark.parametrize(
@@ -315,12 +304,7 @@ def test_two_layers_of_one_name_are_unreadable(same: str, tmp_path: Path) -> Non
     if same == "name":
         text = text.replace('"name": "bb"', '"name": "q"')
     else:
-        text = (
-            text.replace('"prefix": "bb"', '"prefix": "Q"')
-            .replace("bb_", "Q_")
-            .replace("BB_", "Q_")
-            .replace("bb:", "Q:")
-        )
+        text = text.replace('"prefix": "bb"', '"prefix": "Q"').replace("bb_", "Q_").replace("BB_", "Q_").replace("bb:", "Q:")
     (tmp_path / "m.h").write_text(text)
     with pytest.raises(UnreadableError, match=f"gives two layers the {same}"):
         rc.load(tmp_path / "m.h")
@@ -377,9 +361,7 @@ def test_tables_of_a_program_of_ones_own_are_listed_with_a_draft(form: str, tmp_
     assert '{ name = "lstm_kernel", parts = "input", axes = "in (gate hidden)" }' in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["float a[2] = {{1, 2}, {3}};", "vector<float> a = {b, 2};", "int a[1] = " + "{" * 50 + "1"]
-)
+@pytest.mark.parametrize("text", ["float a[2] = {{1, 2}, {3}};", "vector<float> a = {b, 2};", "int a[1] = " + "{" * 50 + "1"])
 def test_braces_that_hold_no_array_are_passed_over(text: str, tmp_path: Path) -> None:
     (path := tmp_path / "model.h").write_text(f"{text}\nconst std::vector<float> w{{1.5f, -2}};\n")
     assert {name: array.tolist() for name, array in rc.load(path).tensors.items()} == {"w": [1.5, -2.0]}

@@ -49,14 +49,10 @@ SAVED = {
 def test_chainers_files_give_what_chainer_gave(way: str, suffix: str, tmp_path: Path) -> None:
     made, run = SAVED[way]
     save = "npz" if suffix == "npz" else "hdf5"
-    script = (
-        f"m = filled({made})\nserializers.save_{save}('a.{suffix}', chainer.Chain(rnn=m, out=L.Linear(4, 2)))\n{run}"
-    )
+    script = f"m = filled({made})\nserializers.save_{save}('a.{suffix}', chainer.Chain(rnn=m, out=L.Linear(4, 2)))\n{run}"
     found = by_chainer(tmp_path, script)
     settings = ["nonlinearity=tanh"] if "tanh" in way else []
-    read = rc.load(
-        tmp_path / f"a.{suffix}", "chainer", settings=[*settings, *(["bidirectional=true"] if "bi" in way else [])]
-    )
+    read = rc.load(tmp_path / f"a.{suffix}", "chainer", settings=[*settings, *(["bidirectional=true"] if "bi" in way else [])])
     assert list(read.layers) == ["rnn"] and not read.questions and not read.warnings
     assert set(read.tensors) == {"out/W", "out/b"}
     np.testing.assert_allclose(batch_first(read.layers["rnn"], found["x"]), found["y"], rtol=0, atol=3e-7)
@@ -100,9 +96,7 @@ def test_diagonal_peepholes_are_read_and_others_refused(tmp_path: Path) -> None:
         ("L.NStepRNNTanh(1, 3, 4, 0.0)", "", N_STEP.format(1), {"kind": "rnn", "parts": BOTH}),
     ],
 )
-def test_chainer_reads_what_is_written(
-    made: str, layout: str, run: str, form: dict[str, object], suffix: str, tmp_path: Path
-) -> None:
+def test_chainer_reads_what_is_written(made: str, layout: str, run: str, form: dict[str, object], suffix: str, tmp_path: Path) -> None:
     layer = stack(**form)  # type: ignore[arg-type]
     asked = {"layout": layout} if layout else {}
     (note,) = rc.save(checkpoint(layer), tmp_path / f"a{suffix}", "chainer", **asked).notes

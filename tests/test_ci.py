@@ -81,12 +81,7 @@ def spoilt(model: Path) -> None:
     layers = {
         name: stack.replace(
             layers=tuple(
-                rc.Layer(
-                    tuple(
-                        d.replace(arrays={(p, other[g]): np.array(a) for (p, g), a in d.arrays.items()})
-                        for d in layer.directions
-                    )
-                )
+                rc.Layer(tuple(d.replace(arrays={(p, other[g]): np.array(a) for (p, g), a in d.arrays.items()}) for d in layer.directions))
                 for layer in stack.layers
             )
         )
@@ -145,13 +140,7 @@ def test_the_action_runs_in_each_job_of_a_matrix(exported: Path) -> None:
         report = work / "models-repository" / "build" / "reports"
         assert done.outputs["verdict"] == "equal" and done.outputs["exit-code"] == "0"
         assert Path(done.outputs["report"]) == report
-        assert {path.suffix for path in run.artifacts[done.outputs["artifact"]]} == {
-            ".json",
-            ".xml",
-            ".md",
-            ".html",
-            ".sarif",
-        }
+        assert {path.suffix for path in run.artifacts[done.outputs["artifact"]]} == {".json", ".xml", ".md", ".html", ".sarif"}
     assert sorted(run.artifacts) == ["our-reports-models-0", "our-reports-models-1"]
     assert len(run.scanned) == len(set(run.cached)) == 2
     assert all(not one["results"] for document in run.scanned.values() for one in document["runs"])

@@ -25,11 +25,7 @@ def test_nothing_is_claimed_without_evidence() -> None:
     for nothing in ([], [0.0, np.nan], [np.inf]):
         with pytest.raises(ValueError, match="nothing was compared"):
             proved(nothing)
-    assert [exactness(steps) for steps in ([], [True], [True, False])] == [
-        "bit-exact",
-        "bit-exact",
-        "exact up to rounding",
-    ]
+    assert [exactness(steps) for steps in ([], [True], [True, False])] == ["bit-exact", "bit-exact", "exact up to rounding"]
     assert filled("b", "a", ["lstm"]) == "filled b from a"
     assert filled("b", "a", []) == "nothing filled in b from a"
 
@@ -42,9 +38,7 @@ def test_models_that_show_nothing_are_not_called_equal() -> None:
 
 def _spoken(tree: ast.AST) -> list[str]:
     """The strings of a module but for docstrings."""
-    silent = {
-        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
+    silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
     return [one.value for one in ast.walk(tree)
             if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in silent]  # fmt: skip
 

@@ -183,9 +183,7 @@ def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_p
     ("name", "beside", "settings"),
     [("out.bin", "out.bin.json", []), ("out.ckpt.index", "out.ckpt.data-00000-of-00001", ["--to", "tensorflow1"])],
 )
-def test_a_file_beside_the_target_needs_force_too(
-    name: str, beside: str, settings: list[str], source: Path, tmp_path: Path
-) -> None:
+def test_a_file_beside_the_target_needs_force_too(name: str, beside: str, settings: list[str], source: Path, tmp_path: Path) -> None:
     (tmp_path / beside).write_bytes(b"precious")
     before = files(tmp_path)
     result = call("convert", source, tmp_path / name, *settings)
@@ -306,9 +304,7 @@ def test_inspect_json_has_every_layer_and_every_verdict(peepholes: Path) -> None
     assert (direction["input_size"], direction["hidden_size"]) == (3, 4)
     verdicts = {row["target"]: row["verdict"] for row in document["targets"]}
     assert list(verdicts) == [name for name, adapter in adapters().items() if adapter.layouts(Options())]
-    assert verdicts["onnx"] == "exact" and {verdicts[name] for name in ("pytorch", "keras", "cudnn", "mxnet")} == {
-        "refused"
-    }
+    assert verdicts["onnx"] == "exact" and {verdicts[name] for name in ("pytorch", "keras", "cudnn", "mxnet")} == {"refused"}
 
 
 def test_inspect_tells_people_the_same(peepholes: Path) -> None:
@@ -354,9 +350,7 @@ def test_a_closed_pipe_ends_the_program_as_sigpipe_does(source: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run(
-        [*COMMAND, "formats", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment
-    )
+    found = subprocess.run([*COMMAND, "formats", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment)
     os.close(writer)
     assert (found.returncode, found.stderr) == (141, "")
 
@@ -487,8 +481,7 @@ def test_help_fits_a_terminal_of_24_lines_with_the_prompt_below_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"),
-    [("inspct", "Did you mean 'inspect'?"), ("qqqqq", "--help lists"), (__file__, f"inspect {__file__}")],
+    ("word", "hint"), [("inspct", "Did you mean 'inspect'?"), ("qqqqq", "--help lists"), (__file__, f"inspect {__file__}")]
 )
 def test_a_mistyped_command_is_guessed(word: str, hint: str) -> None:
     result = call(word, "x")
@@ -510,9 +503,7 @@ def test_formats_lists_what_can_be_read_and_written() -> None:
     text = call("formats").stdout
     places = [text.index(f"\n{one}") for one in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]
     assert places == sorted(places) and text.index("pytorch  (") < places[0] < text.index("\nonnx")
-    assert (
-        places[0] < text.index("\ntflite") < places[1] < text.index("\nrtneural") < places[2] < text.index("\nc_header")
-    )
+    assert places[0] < text.index("\ntflite") < places[1] < text.index("\nrtneural") < places[2] < text.index("\nc_header")
     for name, adapter in adapters().items():
         assert f"{name}  (" in text
         assert all(suffix in text for suffix in adapter.SUFFIXES)
@@ -553,9 +544,7 @@ def test_layout_prints_offsets_that_hold(tmp_path: Path) -> None:
     buffer = rc.pack(random, "cudnn")
     rows = {(row["part"], row["gate"]): row for row in small["offsets"]}
     row = rows["recurrent", "g"]
-    np.testing.assert_array_equal(
-        buffer[row["offset"] : row["offset"] + 16].reshape(row["shape"]), random.first.get("recurrent", "g")
-    )
+    np.testing.assert_array_equal(buffer[row["offset"] : row["offset"] + 16].reshape(row["shape"]), random.first.get("recurrent", "g"))
     assert "recurrent" in call("layout", "cudnn", "--cell", "lstm").stdout
 
 
@@ -636,9 +625,7 @@ def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
     for words in (["inspect", source], ["inspect", source, "--json"], ["--help"], ["formats"]):
         with Path("/dev/full").open("w") as full:
             done = subprocess.run([*COMMAND, *map(str, words)], stdout=full, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 74 and done.stderr.splitlines() == [
-            "error: cannot write the output: No space left on device"
-        ]
+        assert done.returncode == 74 and done.stderr.splitlines() == ["error: cannot write the output: No space left on device"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*COMMAND, "inspect", "absent.pt"], stderr=full)
     assert done.returncode == 3

@@ -51,13 +51,7 @@ def checkpoint(tmp_path: Path) -> Path:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    kept = {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "epoch": 12,
-        "best_loss": 0.25,
-        "args": {"lr": 0.1},
-    }
+    kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 12, "best_loss": 0.25, "args": {"lr": 0.1}}
     torch.save(kept, tmp_path / "checkpoint.pt")
     return tmp_path / "checkpoint.pt"
 
@@ -138,24 +132,14 @@ def test_an_exported_program_states_its_version(tmp_path: Path) -> None:
 def test_keras_states_versions_and_classes(tmp_path: Path) -> None:
     path = keras_lstm_h5(tmp_path / "old.h5")
     assert document(path)["about"] == {"framework": "Keras 2.2.4", "backend": "tensorflow"}
-    layers = [
-        ("LSTM", {"name": "lstm", "units": 4}),
-        ("Dense", {"name": "scores", "units": 2}),
-        ("Attention", {"name": "attend"}),
-    ]
+    layers = [("LSTM", {"name": "lstm", "units": 4}), ("Dense", {"name": "scores", "units": 2}), ("Attention", {"name": "attend"})]
     arrays = {
-        "lstm": [
-            ("lstm/kernel:0", uniform(1, 3, 16)),
-            ("lstm/recurrent_kernel:0", uniform(2, 4, 16)),
-            ("lstm/bias:0", uniform(3, 16)),
-        ],
+        "lstm": [("lstm/kernel:0", uniform(1, 3, 16)), ("lstm/recurrent_kernel:0", uniform(2, 4, 16)), ("lstm/bias:0", uniform(3, 16))],
         "scores": [("scores/kernel:0", uniform(4, 4, 2)), ("scores/bias:0", uniform(5, 2))],
         "attend": [("attend/W:0", uniform(6, 4, 4)), ("attend/u:0", uniform(7, 4))],
     }
     path = legacy_h5(tmp_path / "more.h5", arrays, sequential(*layers))
-    assert (
-        left_out(path, "--set", "recurrent_activation=sigmoid!") == "scores (Dense, 4 x 2), attend (Attention, 4 x 4)"
-    )
+    assert left_out(path, "--set", "recurrent_activation=sigmoid!") == "scores (Dense, 4 x 2), attend (Attention, 4 x 4)"
     # Without a configuration, a class is what the names and shapes fit.
     bare = legacy_h5(tmp_path / "bare.h5", arrays, None)
     assert "    scores (4 x 2, by names and shapes dense)\n" in call("inspect", bare)

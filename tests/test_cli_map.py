@@ -81,11 +81,7 @@ def two_alike(folder: Path) -> tuple[Path, Path, Array, Callable[[Path], Array]]
     import torch
 
     torch.manual_seed(2)
-    parts = {
-        "left": torch.nn.GRU(6, 6, batch_first=True),
-        "right": torch.nn.GRU(6, 6, batch_first=True),
-        "head": torch.nn.Linear(6, 2),
-    }
+    parts = {"left": torch.nn.GRU(6, 6, batch_first=True), "right": torch.nn.GRU(6, 6, batch_first=True), "head": torch.nn.Linear(6, 2)}
     torch.save(torch.nn.ModuleDict(parts).state_dict(), folder / "source.pt")
     x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype(np.float32)
     with torch.no_grad():  # the right one comes first
@@ -191,9 +187,7 @@ def test_what_follows_from_a_choice_is_nobodys_choice(tmp_path: Path) -> None:
         assert re.search(r"first: encode +# recurrent: chosen by a person", text)
         assert re.search(r"second: decode +# recurrent: the only recurrent layer of these sizes left", text)
     # The evidence of a line that somebody changed by hand is not believed.
-    path.write_text(
-        text.replace("second: decode", "second: encode").replace("first: encode", "first: decode"), encoding="utf-8"
-    )
+    path.write_text(text.replace("second: decode", "second: encode").replace("first: encode", "first: decode"), encoding="utf-8")
     assert call(*words, "--force").exit_code == 0
     text = path.read_text(encoding="utf-8")
     assert re.search(r"first: decode +# recurrent: chosen by a person", text)
@@ -205,13 +199,8 @@ def test_all_lines_at_once_fill_in_order(tmp_path: Path) -> None:
     save_file(two("first", "second"), tmp_path / "target.safetensors")
     path = tmp_path / "mapping.yaml"
     assert call("map", tmp_path / "source.safetensors", tmp_path / "target.safetensors", "-o", path).exit_code == 0
-    path.write_text(
-        re.sub(r"^  # (first|second)", r"  \1", path.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8"
-    )
-    assert mapping.read(path).layers == {
-        "first": "decode",
-        "second": "encode",
-    }  # in the files' order, which is the alphabet's
+    path.write_text(re.sub(r"^  # (first|second)", r"  \1", path.read_text(encoding="utf-8"), flags=re.M), encoding="utf-8")
+    assert mapping.read(path).layers == {"first": "decode", "second": "encode"}  # in the files' order, which is the alphabet's
 
 
 def test_counterparts_that_are_taken_are_said_to_be(tmp_path: Path) -> None:
@@ -219,10 +208,7 @@ def test_counterparts_that_are_taken_are_said_to_be(tmp_path: Path) -> None:
     save_file(two("only", "more"), tmp_path / "target.safetensors")
     text = call("map", tmp_path / "source.safetensors", tmp_path / "target.safetensors").stdout
     assert "only: only" in text and "Nothing in the source fits" not in text
-    assert (
-        "What fits these layers of the target in the source is taken by others." in text
-        and "  # - more  # recurrent" in text
-    )
+    assert "What fits these layers of the target in the source is taken by others." in text and "  # - more  # recurrent" in text
 
 
 def test_the_same_for_machines(tmp_path: Path) -> None:
@@ -234,7 +220,5 @@ def test_the_same_for_machines(tmp_path: Path) -> None:
     result = call("map", tmp_path / "source.safetensors", tmp_path / "target.safetensors", "-o", path, "--json")
     assert result.exit_code == 0 and result.stderr == "" and path.is_file()
     document = json.loads(result.stdout)
-    assert document["ambiguous"] == [
-        {"targets": ["first", "second"], "sources": ["decode", "encode"], "kind": "recurrent"}
-    ]
+    assert document["ambiguous"] == [{"targets": ["first", "second"], "sources": ["decode", "encode"], "kind": "recurrent"}]
     assert document["layers"] == [] and document["without_counterpart"] == ["head"] and document["unused"] == []

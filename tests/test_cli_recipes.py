@@ -117,10 +117,7 @@ def test_a_file_without_names_taken_apart(tmp_path: Path) -> None:
 def test_two_directions_of_a_file_without_names() -> None:
     both = stack(num_directions=2, name="")
     assert [one.name for one in rc.split_directions(both)] == ["forward", "backward"]
-    assert [one.name for one in rc.split_directions(both.replace(name="encoder"))] == [
-        "encoder_forward",
-        "encoder_backward",
-    ]
+    assert [one.name for one in rc.split_directions(both.replace(name="encoder"))] == ["encoder_forward", "encoder_backward"]
 
 
 def test_numbers_of_another_size_stay(tmp_path: Path) -> None:

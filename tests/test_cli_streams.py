@@ -48,14 +48,7 @@ def same(one: Recurrent, other: Recurrent) -> bool:
 # Pipes ----------------------------------------------------------------------------------------------
 
 
-PIPED = {
-    ".safetensors": "pytorch",
-    ".pt": "pytorch",
-    ".npz": "haiku",
-    ".onnx": "onnx",
-    ".keras": "keras",
-    ".msgpack": "flax",
-}
+PIPED = {".safetensors": "pytorch", ".pt": "pytorch", ".npz": "haiku", ".onnx": "onnx", ".keras": "keras", ".msgpack": "flax"}
 
 
 @pytest.mark.parametrize("ending", PIPED)
@@ -76,15 +69,11 @@ def test_the_real_command_in_a_pipe(tmp_path: Path) -> None:
     source = write(tmp_path / "source.pt", stack())
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = f"{sys.executable} -m rnnconvert"
-    line = (
-        f"{command} convert {source} - --to onnx -q | {command} convert - - --to keras -q | {command} inspect - --json"
-    )
+    line = f"{command} convert {source} - --to onnx -q | {command} convert - - --to keras -q | {command} inspect - --json"
     done = subprocess.run(line, shell=True, capture_output=True, text=True, env=environment, check=True, timeout=120)
     document = json.loads(done.stdout)
     assert (document["path"], document["format"], done.stderr) == ("stdin", "keras", "")
-    assert [layer["description"] for layer in document["layers"]] == [
-        stack().describe().replace("two biases", "one bias")
-    ]
+    assert [layer["description"] for layer in document["layers"]] == [stack().describe().replace("two biases", "one bias")]
 
 
 def test_inspect_map_and_transplant_read_stdin(tmp_path: Path) -> None:
@@ -174,9 +163,7 @@ def test_an_ending_in_capitals_is_the_same_ending(name: str, ending: str, tmp_pa
     for path in (plain, capital):
         rc.save(checkpoint(layer), path, name)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {one.lower() for one in names if one.startswith("MODEL")} == {
-        one for one in names if one.startswith("model")
-    }
+    assert {one.lower() for one in names if one.startswith("MODEL")} == {one for one in names if one.startswith("model")}
     first, second = (rc.load(path, name) for path in (plain, capital))
     assert len(first.layers) == (name != "persistent_rnn")  # whose file does not show its sizes
     assert first.tensors.keys() == second.tensors.keys()
@@ -214,9 +201,7 @@ def test_a_framework_runs_a_file_in_capitals_itself(ending: str, tmp_path: Path)
 # Targets --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words", [("{a}", "--targets", "onnx,keras"), ("--targets", "onnx,keras", "{a}"), ("--targets=onnx,keras", "{a}")]
-)
+@pytest.mark.parametrize("words", [("{a}", "--targets", "onnx,keras"), ("--targets", "onnx,keras", "{a}"), ("--targets=onnx,keras", "{a}")])
 def test_only_the_formats_named_are_tried(words: Sequence[str], tmp_path: Path) -> None:
     path = write(tmp_path / "a.pt", stack())
     document = json.loads(call("inspect", *(word.format(a=path) for word in words), "--json").stdout)
@@ -302,19 +287,11 @@ def test_the_shells_script_is_printed_and_asks_us(shell: str, model: Path) -> No
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     program = [sys.executable, "-c", "from rnnconvert.cli.main import main; main(prog_name='rnnconvert')"]
     script = subprocess.run(
-        program,
-        capture_output=True,
-        text=True,
-        env={**environment, "_RNNCONVERT_COMPLETE": f"{shell}_source"},
-        check=False,
+        program, capture_output=True, text=True, env={**environment, "_RNNCONVERT_COMPLETE": f"{shell}_source"}, check=False
     )
     assert "_RNNCONVERT_COMPLETE" in script.stdout and script.returncode == 0
     line = f"rnnconvert convert {model} out --layer enc"
-    asked = {
-        "COMP_WORDS": line,
-        "COMP_CWORD": "enc" if shell == "fish" else "5",
-        "_RNNCONVERT_COMPLETE": f"{shell}_complete",
-    }
+    asked = {"COMP_WORDS": line, "COMP_CWORD": "enc" if shell == "fish" else "5", "_RNNCONVERT_COMPLETE": f"{shell}_complete"}
     found = subprocess.run(program, capture_output=True, text=True, env={**environment, **asked}, check=False)
     assert "encoder.lstm" in found.stdout and found.stderr == ""
 

@@ -55,12 +55,7 @@ def evil(tmp_path: Path) -> dict[str, Path]:
     files["other"] = {**weights(f"{EVIL}x"), **weights(f"{EVIL}y")}
     files["rnn"] = {
         f"{EVIL}.{local}": np.ones(shape, np.float32)
-        for local, shape in (
-            ("weight_ih_l0", (4, 3)),
-            ("weight_hh_l0", (4, 4)),
-            ("bias_ih_l0", (4,)),
-            ("bias_hh_l0", (4,)),
-        )
+        for local, shape in (("weight_ih_l0", (4, 3)), ("weight_hh_l0", (4, 4)), ("bias_ih_l0", (4,)), ("bias_hh_l0", (4,)))
     }
     for name, arrays in files.items():
         save_file(arrays, tmp_path / f"{name}.safetensors", {EVIL: EVIL, "note": EVIL})
@@ -109,9 +104,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["people", "json"])
 @pytest.mark.parametrize("words", COMMANDS, ids=[" ".join(map(printable, words)) for words in COMMANDS])
-def test_nothing_from_a_file_reaches_a_terminal_raw(
-    words: Sequence[str], as_json: bool, evil: dict[str, Path], tmp_path: Path
-) -> None:
+def test_nothing_from_a_file_reaches_a_terminal_raw(words: Sequence[str], as_json: bool, evil: dict[str, Path], tmp_path: Path) -> None:
     places = {**evil, "folder": tmp_path}
     result = call(*(word.format_map(places) for word in words), *(["--json"] if as_json else []), FORCE_COLOR="1")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -127,18 +120,11 @@ def test_names_in_an_old_keras_model_reach_no_terminal_raw(tmp_path: Path) -> No
     name = EVIL.replace("/", "").replace("\0", "")
     arrays = [(f"{name}/{local}:0", np.ones(shape, np.float32))
               for local, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,)))]  # fmt: skip
-    legacy_h5(
-        tmp_path / "old.h5", {name: arrays}, sequential(("LSTM", {"name": name, "units": 4, "implementation": 2}))
-    )
-    for words in (
-        ["upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--dry-run"],
-        ["inspect", tmp_path / "old.h5"],
-    ):
+    legacy_h5(tmp_path / "old.h5", {name: arrays}, sequential(("LSTM", {"name": name, "units": 4, "implementation": 2})))
+    for words in (["upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--dry-run"], ["inspect", tmp_path / "old.h5"]):
         result = call(*words)
         shown = result.stdout + result.stderr
-        assert (
-            shown and raw(shown) == set() and not any(line.startswith("error: forged") for line in shown.splitlines())
-        )
+        assert shown and raw(shown) == set() and not any(line.startswith("error: forged") for line in shown.splitlines())
 
 
 def test_an_example_that_shows_the_names_escaped(evil: dict[str, Path]) -> None:
@@ -168,9 +154,7 @@ def test_commands_print_through_one_place() -> None:
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
                 wrong = name in ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stderr.write")
-                assert not wrong or (path.name == "main.py" and name == "error.show"), (
-                    f"{path.name}: {ast.unparse(node)}"
-                )
+                assert not wrong or (path.name == "main.py" and name == "error.show"), f"{path.name}: {ast.unparse(node)}"
 
 
 # Widths ---------------------------------------------------------------------------------------------
@@ -348,12 +332,7 @@ def test_help_imports_nothing_heavy() -> None:
         "print({'numpy', 'json', 'dataclasses', 'difflib', 'tempfile', 'yaml'} & set(sys.modules))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [
-        sys.executable,
-        "-S",
-        "-c",
-        f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{code}",
-    ]
+    command = [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[path for path in sys.path if path]!r}\n{code}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.splitlines()[-1] == "set()", done.stdout
 

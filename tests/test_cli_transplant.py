@@ -27,12 +27,7 @@ def weights(seed: int, *names: str) -> dict[str, Any]:
     numbers = np.random.default_rng(seed)
     made = {}
     for name in names:
-        for local, shape in (
-            ("weight_ih_l0", (15, 5)),
-            ("weight_hh_l0", (15, 5)),
-            ("bias_ih_l0", (15,)),
-            ("bias_hh_l0", (15,)),
-        ):
+        for local, shape in (("weight_ih_l0", (15, 5)), ("weight_hh_l0", (15, 5)), ("bias_ih_l0", (15,)), ("bias_hh_l0", (15,))):
             made[f"{name}.{local}"] = numbers.normal(size=shape).astype(np.float32)
     made["head.weight"] = numbers.normal(size=(2, 5)).astype(np.float32)
     made["head.bias"] = numbers.normal(size=2).astype(np.float32)
@@ -130,11 +125,7 @@ def test_a_keras_file_is_filled_and_runs(ending: str, tmp_path: Path) -> None:
     [
         (("map", "absent.pt", "target"), 3, "absent.pt"),
         (("transplant", "source", "--into", "target", "-o", "out.keras"), 2, "unknown ending"),
-        (
-            ("transplant", "source", "--into", "target", "-o", "out.safetensors", "--mapping", "absent.yaml"),
-            3,
-            "absent.yaml",
-        ),
+        (("transplant", "source", "--into", "target", "-o", "out.safetensors", "--mapping", "absent.yaml"), 3, "absent.yaml"),
         (("transplant", "source", "-o", "out.pt"), 2, "--into"),
     ],
 )

@@ -51,20 +51,8 @@ def ray() -> Iterator[tuple[str, Any]]:
     script = str(Path(sys.executable).with_name("ray"))
     port = str(20000 + os.getpid() % 20000)
     environment = {**os.environ, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-    start = [
-        script,
-        "start",
-        "--head",
-        "--num-cpus",
-        "3",
-        "--port",
-        port,
-        "--ray-client-server-port",
-        str(int(port) + 1),
-    ]
-    subprocess.run(
-        [*start, "--include-dashboard=false", "--disable-usage-stats"], check=True, capture_output=True, env=environment
-    )
+    start = [script, "start", "--head", "--num-cpus", "3", "--port", port, "--ray-client-server-port", str(int(port) + 1)]
+    subprocess.run([*start, "--include-dashboard=false", "--disable-usage-stats"], check=True, capture_output=True, env=environment)
     # A client that comes before the node's agent listens is refused after half a minute.
     log, until = Path("/tmp/ray/session_latest/logs/runtime_env_agent.log"), time.monotonic() + 30
     while not (log.exists() and "Listening" in log.read_text()) and time.monotonic() < until:
@@ -135,9 +123,7 @@ def spark() -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("cluster", [dask, ray, spark], ids=["dask", "ray", "spark"])
-def test_a_killed_worker_of_a_cluster_loses_nothing(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its workers are in another folder than the command, whose paths are relative."""
     name = {"dask": "distributed", "spark": "pyspark"}.get(cluster.__name__, cluster.__name__)
     need(cluster.__name__, missing([name]))

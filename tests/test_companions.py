@@ -19,9 +19,7 @@ from rnnconvert.language.packing import pack
 from tests.stacks import BOTH, Sizes, random_stack
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/etc/passwd", "../b.bin", "a/../../b.bin", "..\\b.bin", "C:\\b.bin", "a\0b", "C:b"]
-)
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../b.bin", "a/../../b.bin", "..\\b.bin", "C:\\b.bin", "a\0b", "C:b"])
 def test_a_name_that_leads_out_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="not a file in the same folder"):
         companion(tmp_path / "model.xml", name)
@@ -47,9 +45,7 @@ def several(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     folder.mkdir()
     source = tmp_path / "source.safetensors"
     stack = random_stack(Sizes("lstm", 16, 32, 1, 1, 0, BOTH), 1, np.float32)
-    safetensors.write(
-        source, {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], stack).items()}
-    )
+    safetensors.write(source, {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], stack).items()})
     done = CliRunner().invoke(main, ["convert", str(source), str(folder / name), "--assume-defaults", *options])
     assert done.exit_code == 0, done.output
     assert len(list(folder.iterdir())) > 1

@@ -129,9 +129,7 @@ def audio(name: str, suffix: str) -> Callable[[Path], Path]:
         tree = fact_files.open_json(path)
         dense = [uniform(3, 1, 4), uniform(4, 1)]
         if name == "rtneural":
-            tree["layers"].append(
-                {"type": "dense", "activation": "", "shape": [None, None, 1], "weights": [dense[0].T, dense[1]]}
-            )
+            tree["layers"].append({"type": "dense", "activation": "", "shape": [None, None, 1], "weights": [dense[0].T, dense[1]]})
             tree |= {"in_skip": 1, "metadata": {"name": "Crunch", "samplerate": 48000}}
         elif name == "guitarml":
             about = {"model": "SimpleRNN", "input_size": 3, "skip": 1, "output_size": 1, "unit_type": "LSTM", "num_layers": 2,
@@ -284,9 +282,7 @@ _AGAIN = ("modules", "cellLayer", "hiddenLayer", "inputGate", "forgetGate", "out
 def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
     """Whether a fact is none of a layer's, or says again what another one says."""
     format = name.split()[0]
-    if case.name in before.tensors or (
-        len(case.path) == 1 and case.value is GONE and case.path[0] in ("arrays", "graph")
-    ):
+    if case.name in before.tensors or (len(case.path) == 1 and case.value is GONE and case.path[0] in ("arrays", "graph")):
         return True
     if case.path[0] == "graph":  # what is not said of an RNN operator is said of none of its numbers
         attrs = len(case.path) == 5 and case.path[3] == "attrs" and tree["graph"]["nodes"][case.path[2]]["op"] == "RNN"

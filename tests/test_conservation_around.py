@@ -142,18 +142,8 @@ def graph(tmp_path: Path, between: dict[str, Any] | None, after: dict[str, Any] 
         made = test_dl4j_files.new("LSTM", width, 2, hasBias=True, gateActivationFn=sigmoid, activationFn=tanh)
         return vertex("LayerVertex", layerConf={"layer": made})
 
-    vertices = {
-        "a": lstm(3),
-        **({"rev": between} if between else {}),
-        "b": lstm(2),
-        **({"end": after} if after else {}),
-    }
-    inputs = {
-        "a": ["in"],
-        "b": ["rev" if between else "a"],
-        **({"rev": ["a"]} if between else {}),
-        **({"end": ["b"]} if after else {}),
-    }
+    vertices = {"a": lstm(3), **({"rev": between} if between else {}), "b": lstm(2), **({"end": after} if after else {})}
+    inputs = {"a": ["in"], "b": ["rev" if between else "a"], **({"rev": ["a"]} if between else {}), **({"end": ["b"]} if after else {})}
     order = ["in", "a", *(["rev"] if between else []), "b", *(["end"] if after else [])]
     config = {"networkInputs": ["in"], "vertices": vertices, "vertexInputs": inputs, "topologicalOrderStr": order}
     size = 4 * 2 * (3 + 2 + 1) + 4 * 2 * (2 + 2 + 1)
@@ -199,8 +189,7 @@ def test_an_attribute_of_an_array_or_its_group_is_named(place: str, tmp_path: Pa
 
 def test_an_attribute_in_a_keras_file_is_named(tmp_path: Path) -> None:
     pairs = [
-        (f"lstm/{name}:0", uniform(1, *shape))
-        for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,)))
+        (f"lstm/{name}:0", uniform(1, *shape)) for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,)))
     ]
     config = sequential(("LSTM", {"name": "lstm", "units": 4, "activation": "tanh", "recurrent_activation": "sigmoid"}))
     path = legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.4.0")
@@ -209,6 +198,4 @@ def test_an_attribute_in_a_keras_file_is_named(tmp_path: Path) -> None:
         file["model_weights/lstm"].attrs["quantized"] = True
         file["model_weights/lstm/lstm/kernel:0"].attrs["scale"] = 0.5
     described = rc.load(path).layers["lstm"].describe()
-    assert (
-        "'quantized of model_weights/lstm'" in described and "'scale of model_weights/lstm/lstm/kernel:0'" in described
-    )
+    assert "'quantized of model_weights/lstm'" in described and "'scale of model_weights/lstm/lstm/kernel:0'" in described

@@ -106,13 +106,8 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
         assert all(any(np.array_equal(one, other) for other in found) for one in own), (number, value)
         for ending in ("pt", "safetensors"):
             rc.convert(path, tmp_path / f"out.{ending}", force=True)
-            again = [
-                np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()
-            ]
-            assert len(again) == len(own) and all(any(np.array_equal(a, b) for b in again) for a in own), (
-                number,
-                value,
-            )
+            again = [np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()]
+            assert len(again) == len(own) and all(any(np.array_equal(a, b) for b in again) for a in own), (number, value)
 
 
 NEIGHBOURS = [

@@ -106,9 +106,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("format", "name", "directions", "words"), REFUSED)
-def test_a_layer_that_cannot_have_them_is_wrong_usage(
-    format: str, name: str, directions: int, words: str, tmp_path: Path
-) -> None:
+def test_a_layer_that_cannot_have_them_is_wrong_usage(format: str, name: str, directions: int, words: str, tmp_path: Path) -> None:
     stack = both(directions)
     if format in ("pytorch", "mxnet"):
         stack = random_stack(Sizes("rnn", 3, 4, 1, 2, parts=BOTH), 1, np.float32, Cell("rnn")).replace(name="enc")

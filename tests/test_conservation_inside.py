@@ -19,11 +19,7 @@ from tests.stacks import random_stack
 
 OTHERS = {"arraymancer", "persistent_rnn"}
 """Without an LSTM, and with vectors whose sizes only a caller knows."""
-FORMATS = sorted(
-    name
-    for name, one in adapters().items()
-    if isinstance(one, ArrayFiles) and ".npz" in one.SUFFIXES and name not in OTHERS
-)
+FORMATS = sorted(name for name, one in adapters().items() if isinstance(one, ArrayFiles) and ".npz" in one.SUFFIXES and name not in OTHERS)
 
 
 def arrays_of(path: Path) -> Stored:
@@ -52,9 +48,7 @@ def test_what_stands_under_an_array_is_named(framework: str, name: str, tmp_path
     assert any(extra in said for said in read.unread) or any(one.unconvertible for one in read.layers.values()), read
 
 
-@pytest.mark.parametrize(
-    "extra", ["cell/norm/vars/0", "cell/vars/0.lora", "cell/inner/deep/0", "cell/seed_generator/vars/0"]
-)
+@pytest.mark.parametrize("extra", ["cell/norm/vars/0", "cell/vars/0.lora", "cell/inner/deep/0", "cell/seed_generator/vars/0"])
 def test_a_module_inside_a_keras_cell_is_refused(extra: str, tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     sizes = Sizes("lstm", 3, 4, parts=frozenset({"input", "recurrent", "input_bias"}))

@@ -91,9 +91,7 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
         ("2.4.0", "sigmoid", False), (None, "sigmoid", False),
     ],
 )  # fmt: skip
-def test_the_gates_function_is_asked_whatever_the_version(
-    version: str | None, assumed: str, stops: bool, tmp_path: Path
-) -> None:
+def test_the_gates_function_is_asked_whatever_the_version(version: str | None, assumed: str, stops: bool, tmp_path: Path) -> None:
     found = rc.load(bare(tmp_path / "weights.h5", version))
     (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
@@ -112,9 +110,7 @@ def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) 
 
 
 def test_a_function_that_a_configuration_leaves_out_is_asked(tmp_path: Path) -> None:
-    pairs = [
-        (f"lstm/{name}:0", uniform(1, *shape)) for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)))
-    ]
+    pairs = [(f"lstm/{name}:0", uniform(1, *shape)) for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)))]
     config = sequential(("LSTM", {"name": "lstm", "units": 4, "use_bias": False}))
     found = rc.load(legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.2.4-tf"))
     assert [one.option for one in found.questions] == ["activation", "recurrent_activation"]
@@ -129,9 +125,7 @@ def keras() -> Any:
 
 def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:
     layers = keras().layers
-    model = keras().Sequential(
-        [keras().Input((5, 3)), layers.GRU(4, go_backwards=True, return_sequences=True, name="gru")]
-    )
+    model = keras().Sequential([keras().Input((5, 3)), layers.GRU(4, go_backwards=True, return_sequences=True, name="gru")])
     model.save_weights(path := tmp_path / "model.weights.h5")
     (question,) = (one for one in rc.load(path).questions if one.option == "go_backwards")
     assert (question.assumed, question.choices) == ("false", ("true", "false"))
@@ -143,20 +137,7 @@ def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:
 
 # The graph of a SavedModel ----------------------------------------------------------------------------------
 
-FUNCTIONS = (
-    "tanh",
-    "sigmoid",
-    "relu",
-    "softsign",
-    "hard_sigmoid",
-    "silu",
-    "gelu",
-    "linear",
-    "exponential",
-    "elu",
-    "leaky_relu",
-    "mish",
-)
+FUNCTIONS = ("tanh", "sigmoid", "relu", "softsign", "hard_sigmoid", "silu", "gelu", "linear", "exponential", "elu", "leaky_relu", "mish")
 EXPORTED = [
     *(("LSTM", {"activation": one}) for one in FUNCTIONS), *(("GRU", {"recurrent_activation": one}) for one in FUNCTIONS),
     *(("LSTM", {"activation": one, "recurrent_activation": one}) for one in ("tanh", "sigmoid", "hard_sigmoid", "silu")),
@@ -235,16 +216,9 @@ def test_what_a_model_gives_its_layers_is_told(tmp_path: Path) -> None:
     layers = keras().layers
     source, target = keras().Input((5, 3)), keras().Input((4, 3))
     _, h, c = layers.LSTM(4, return_state=True, name="encoder")(layers.Masking(name="padding")(source))
-    model = keras().Model(
-        [source, target], layers.LSTM(4, return_sequences=True, name="decoder")(target, initial_state=[h, c])
-    )
+    model = keras().Model([source, target], layers.LSTM(4, return_sequences=True, name="decoder")(target, initial_state=[h, c]))
     model.save(tmp_path / "model.keras")
-    told(
-        tmp_path / "model.keras",
-        tmp_path,
-        "decoder: the model gives its initial state (encoder)",
-        "encoder: a mask is passed",
-    )
+    told(tmp_path / "model.keras", tmp_path, "decoder: the model gives its initial state (encoder)", "encoder: a mask is passed")
     model.save(tmp_path / "model.h5")
     told(tmp_path / "model.h5", tmp_path, "decoder: the model gives its initial state (encoder)")
 
@@ -316,10 +290,7 @@ def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
     ]  # fmt: skip
     config = {"class_name": "Model", "config": {"name": "model", "layers": made}}
     shapes = {"kernel": (3, 16), "recurrent_kernel": (4, 16)}
-    groups = {
-        name: [(f"{name}/{one}:0", uniform(1, *shape)) for one, shape in shapes.items()]
-        for name in ("first", "lstm", "third")
-    }
+    groups = {name: [(f"{name}/{one}:0", uniform(1, *shape)) for one, shape in shapes.items()] for name in ("first", "lstm", "third")}
     found = rc.load(legacy_h5(tmp_path / "model.h5", groups, config, "2.2.4-tf"))
     assert found.warnings == (
         "first: 'skip' before it masks steps of its input: pass the lengths of its sequences",
@@ -385,9 +356,7 @@ def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -
                 config["config"]["layers"][1]["config"]["layer"]["config"]["leak"] = 0.1
                 data = json.dumps(config).encode()
             new.writestr(name, data)
-    with pytest.raises(
-        rc.RefusedError, match=r"'leak' of its configuration: it is 0\.1, and its effect on the numbers is unknown"
-    ):
+    with pytest.raises(rc.RefusedError, match=r"'leak' of its configuration: it is 0\.1, and its effect on the numbers is unknown"):
         rc.convert(tmp_path / "odd.keras", tmp_path / "out.pt")
 
 

@@ -98,10 +98,7 @@ def case(seed: int) -> tuple[Layout, Sizes]:
     kind = str(rng.choice(["rnn", "gru", "lstm"]))
     usable = [parts for parts in PARTS if kind == "lstm" or ("peephole" not in parts and "initial" not in parts)]
     parts = str(rng.choice(usable))
-    gates = [
-        str(gate)
-        for gate in rng.permutation({"rnn": ["n"], "gru": ["r", "z", "n"], "lstm": ["i", "f", "g", "o"]}[kind])
-    ]
+    gates = [str(gate) for gate in rng.permutation({"rnn": ["n"], "gru": ["r", "z", "n"], "lstm": ["i", "f", "g", "o"]}[kind])]
     words = ["layer", "direction", "gate", "hidden"]
     words += ["in"] if "input " in f"{parts} " or "recurrent " in f"{parts} " else []
     words += ["section"] if "|" in parts else []
@@ -175,9 +172,7 @@ def described(tensors: list[tuple[str, str]], directions: int, path: Path) -> Pa
         ([(part, "(gate hidden direction) in") for part in PARTED] + [(BIASES, "(gate part) (hidden direction)")], 2),
     ],
 )  # fmt: skip
-def test_a_described_file_is_read_in_the_order_of_its_words(
-    tensors: list[tuple[str, str]], directions: int, tmp_path: Path
-) -> None:
+def test_a_described_file_is_read_in_the_order_of_its_words(tensors: list[tuple[str, str]], directions: int, tmp_path: Path) -> None:
     registry.add(read(described(tensors, directions, tmp_path / "drawn.toml")))
     layout = registry.layouts()["drawn.lstm"]
     form = Sizes("lstm", 2, 3, 1, directions)
@@ -233,9 +228,7 @@ def trained(tmp_path: Path, holds: str) -> tuple[Path, dict[str, Array]]:
     return tmp_path / "file.npz", arrays
 
 
-def by_hand(
-    arrays: dict[str, Array], x: Array, cell: float = np.inf, projection: float = np.inf, added: float = 0
-) -> Array:
+def by_hand(arrays: dict[str, Array], x: Array, cell: float = np.inf, projection: float = np.inf, added: float = 0) -> Array:
     """The outputs of such a layer for one sequence."""
     h, c, outputs = np.zeros(2), np.zeros(4), []
     for step in x:
@@ -266,9 +259,7 @@ def test_bounds_in_a_layout_are_computed(tmp_path: Path) -> None:
         ({"clip": "none"}, np.inf, np.inf),
     ],
 )
-def test_bounds_that_a_layout_leaves_open_must_be_said(
-    settings: dict[str, object], cell: float, projection: float, tmp_path: Path
-) -> None:
+def test_bounds_that_a_layout_leaves_open_must_be_said(settings: dict[str, object], cell: float, projection: float, tmp_path: Path) -> None:
     path, arrays = trained(tmp_path, 'clips = ["cell", "projection"]')
     silent = rc.load(path)
     assert not silent.layers and "give --set cell_clip=NUMBER, or none, or write the bounds" in silent.warnings[0]
@@ -294,9 +285,7 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
         rc.save(free, tmp_path / "other.npz", "drawn")
     (tmp_path / "drawn.toml").write_text(CLIPPED.replace("HOLDS", BOUNDED.replace("0.4", "0.5")))
     registry.add(read(tmp_path / "drawn.toml"))
-    with pytest.raises(
-        RefusedError, match=r"cell clipped to \[-0.4, 0.4\].*the target always has cell clipped to \[-0.5, 0.5\]"
-    ):
+    with pytest.raises(RefusedError, match=r"cell clipped to \[-0.4, 0.4\].*the target always has cell clipped to \[-0.5, 0.5\]"):
         rc.save(clipped, tmp_path / "other.npz", "drawn")
 
 
@@ -308,14 +297,10 @@ def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> No
         ("input_forget", "none"),
         ("go_backwards", "false"),
     ]
-    np.testing.assert_allclose(
-        run(silent.layers["encoder"], X[:, None]).y[:, 0], by_hand(arrays, X, added=1), rtol=1e-12
-    )
+    np.testing.assert_allclose(run(silent.layers["encoder"], X[:, None]).y[:, 0], by_hand(arrays, X, added=1), rtol=1e-12)
     told = rc.load(path, forget_bias=0.5, go_backwards=True, input_forget="f")
     assert not told.questions
     (direction,) = told.layers["encoder"].layers[0].directions
     assert (direction.reverse, direction.cell.coupled) == (True, "f")
     told = rc.load(path, forget_bias=0.5, go_backwards=True)
-    np.testing.assert_allclose(
-        run(told.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12
-    )
+    np.testing.assert_allclose(run(told.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12)

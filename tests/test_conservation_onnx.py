@@ -70,16 +70,11 @@ class Fact:
         names = [name if name in self.arrays or name == "X" else "" for name in INPUTS[self.kind]]
         while not names[-1] and not self.behind:
             names.pop()
-        node = helper.make_node(
-            self.kind, [*names, *self.behind], ["Y"], "layer", domain=self.domain, **self.attributes
-        )
+        node = helper.make_node(self.kind, [*names, *self.behind], ["Y"], "layer", domain=self.domain, **self.attributes)
         values = [helper.make_tensor_value_info(n, 1, shape) for n, shape in (("X", (None, None, WIDTH)), ("Y", None))]
         tensors = [numpy_helper.from_array(array, name) for name, array in self.arrays.items()]
         graph = helper.make_graph([node], "one", values[:1], values[1:], tensors)
-        domains = [
-            helper.make_opsetid("", self.opset),
-            *([helper.make_opsetid(self.domain, 1)] if "." in self.domain[3:] else []),
-        ]
+        domains = [helper.make_opsetid("", self.opset), *([helper.make_opsetid(self.domain, 1)] if "." in self.domain[3:] else [])]
         onnx.save(helper.make_model(graph, opset_imports=domains, ir_version=8), path)
         return path
 
@@ -132,10 +127,7 @@ def facts() -> Iterator[Fact]:
                     yield fact(f"{function} at {place}", {"activations": own * ways})
                     constants = {"activation_alpha": [0.3] * ways, "activation_beta": [0.4] * ways}
                     yield fact(f"{function}(0.3, 0.4) at {place}", {"activations": own * ways, **constants})
-                    yield fact(
-                        f"{function} at {place} with alpha",
-                        {"activations": own * ways, "activation_alpha": [0.3] * ways},
-                    )
+                    yield fact(f"{function} at {place} with alpha", {"activations": own * ways, "activation_alpha": [0.3] * ways})
             yield fact("a spelling of functions", {"activations": [name.lower() for name in names] * ways})
             if len(names) * ways > 1:
                 yield fact("too few functions", {"activations": (names * ways)[:-1]})

@@ -29,16 +29,8 @@ def normal(*shape: int) -> Array:
     return GENERATOR.normal(size=shape).astype(np.float32)
 
 
-def saved(
-    path: Path,
-    nodes: list[onnx.NodeProto],
-    arrays: dict[str, Array],
-    inputs: dict[str, int] | None = None,
-    opset: int = 17,
-) -> Path:
-    values = [
-        helper.make_tensor_value_info(name, 1, [None] * axes) for name, axes in ({"x": 3} | (inputs or {})).items()
-    ]
+def saved(path: Path, nodes: list[onnx.NodeProto], arrays: dict[str, Array], inputs: dict[str, int] | None = None, opset: int = 17) -> Path:
+    values = [helper.make_tensor_value_info(name, 1, [None] * axes) for name, axes in ({"x": 3} | (inputs or {})).items()]
     graph = helper.make_graph(
         nodes, "made", values, [helper.make_tensor_value_info("y", 1, None)],
         [numpy_helper.from_array(array, name) for name, array in arrays.items()],
@@ -185,9 +177,7 @@ def test_cells_that_are_written_out(tmp_path: Path, kind: Any, steps: int) -> No
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.onnx.export(
-            Cells(kind(3, 4), steps).eval(), (torch.zeros(3, 2, 3), torch.zeros(2, 4)), buffer, dynamo=False
-        )
+        torch.onnx.export(Cells(kind(3, 4), steps).eval(), (torch.zeros(3, 2, 3), torch.zeros(2, 4)), buffer, dynamo=False)
     path = tmp_path / "m.onnx"
     path.write_bytes(buffer.getvalue())
     if kind is nn.LSTMCell:
@@ -209,9 +199,7 @@ def test_loops_that_compute_a_cell(tmp_path: Path, operator: str, convolves: boo
     cell = [product, node("Add", ["p", "step"], ["a"]), node("Tanh", ["a"], ["g"]), node("Identity", ["g"], ["out"])]
     info = helper.make_tensor_value_info
     if operator == "Scan":
-        body = helper.make_graph(
-            cell, "b", [info("h", 1, None), info("step", 1, None)], [info("g", 1, None), info("out", 1, None)]
-        )
+        body = helper.make_graph(cell, "b", [info("h", 1, None), info("step", 1, None)], [info("g", 1, None), info("out", 1, None)])
         nodes = [node("Scan", ["h0", "x"], ["last", "y"], "loop", body=body, num_scan_inputs=1)]
     else:
         cell = [node("Gather", ["x", "i"], ["step"]), *cell, node("Identity", ["go"], ["on"])]

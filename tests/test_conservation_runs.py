@@ -67,9 +67,7 @@ LOADED = [
 
 
 @pytest.mark.parametrize("name", LOADED)
-def test_changed_arrays_are_read_as_the_framework_loads_them(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_arrays_are_read_as_the_framework_loads_them(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     format = name.split()[0]
     executor = frameworks.judge(format)
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), executor.name: executor})
@@ -280,17 +278,8 @@ def test_the_keys_of_an_old_keras_configuration_decide(tmp_path: Path) -> None:
     ]
     plain = {"name": "a", "units": 4, "activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False}
     met = set()
-    for change in (
-        {},
-        {"activation": "relu"},
-        {"recurrent_activation": "hard_sigmoid"},
-        {"go_backwards": True},
-        {"unknown": 0.5},
-    ):
-        config = {
-            "class_name": "Sequential",
-            "config": {"name": "m", "layers": [{"class_name": "LSTM", "config": {**plain, **change}}]},
-        }
+    for change in ({}, {"activation": "relu"}, {"recurrent_activation": "hard_sigmoid"}, {"go_backwards": True}, {"unknown": 0.5}):
+        config = {"class_name": "Sequential", "config": {"name": "m", "layers": [{"class_name": "LSTM", "config": {**plain, **change}}]}}
         (layer,) = rc.load(legacy_h5(tmp_path / "m.h5", {"a": pairs}, config, "2.4.0")).layers.values()
         met.add(layer.describe())
     assert len(met) == 5
@@ -326,14 +315,7 @@ made("lstm", rnn.LSTMCell(4, input_size=3)); made("gru", rnn.GRUCell(4, input_si
 for mode in ("lstm", "gru", "rnn_relu"):
     made("fused_" + mode, mx.rnn.FusedRNNCell(4, num_layers=1, mode=mode, bidirectional=mode == "gru", prefix="x_"))
 """
-MXNET_WORDS = {
-    "tanh": "relu",
-    "sigmoid": "tanh",
-    "lstm": "gru",
-    "rnn_relu": "rnn_tanh",
-    "True": "False",
-    "False": "True",
-}
+MXNET_WORDS = {"tanh": "relu", "sigmoid": "tanh", "lstm": "gru", "rnn_relu": "rnn_tanh", "True": "False", "False": "True"}
 
 
 def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
@@ -342,9 +324,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     np.save(tmp_path / "x.npy", X)
     found: list[tuple[str, int, str, str]] = []
-    graphs = {
-        path.name.removesuffix("-symbol.json"): json.loads(path.read_text()) for path in tmp_path.glob("*-symbol.json")
-    }
+    graphs = {path.name.removesuffix("-symbol.json"): json.loads(path.read_text()) for path in tmp_path.glob("*-symbol.json")}
     for name, graph in sorted(graphs.items()):
         for number, node in enumerate(graph["nodes"]):
             for key, value in (node.get("attrs") or {}).items():
@@ -353,11 +333,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                 others = [MXNET_WORDS.get(value, ""), str(int(value) + 1) if value.isdecimal() else "", None]
                 found += [(name, number, key, other) for other in others if other != ""]  # type: ignore[misc]
             if node["op"] in ("tanh", "sigmoid", "relu"):
-                found += [
-                    (name, number, "op", other)
-                    for other in ("tanh", "sigmoid", "relu", "softsign", "erf")
-                    if other != node["op"]
-                ]
+                found += [(name, number, "op", other) for other in ("tanh", "sigmoid", "relu", "softsign", "erf") if other != node["op"]]
     chosen = drawn.drawn(found, 20, "mxnet")
     stems = []
     for place, (name, number, key, value) in enumerate(chosen):

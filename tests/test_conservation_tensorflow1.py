@@ -66,20 +66,7 @@ for make in (lstm_constants, lstm, projected, gru, plain, unrolled, block, gru_b
         tf.train.Saver().save(session, './' + name)
 """
 """Graphs whose cells begin with learned states, with others and with zeros: frozen, and beside a checkpoint."""
-LEARNED = (
-    "lstm_constants",
-    "lstm",
-    "projected",
-    "gru",
-    "plain",
-    "unrolled",
-    "block",
-    "gru_block",
-    "fused",
-    "coupled",
-    "stacked",
-    "two",
-)
+LEARNED = ("lstm_constants", "lstm", "projected", "gru", "plain", "unrolled", "block", "gru_block", "fused", "coupled", "stacked", "two")
 ZEROS = ("fused_zeros", "fused_peepholes", "zeros", "given")
 SAID = {"coupled": {"forget_bias": 1.0}}
 

@@ -58,9 +58,7 @@ def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "layer", [lambda: nn.LSTM(3, 4, num_layers=2), lambda: nn.RNN(3, 4, nonlinearity="relu"), lambda: nn.GRU(3, 4)]
-)
+@pytest.mark.parametrize("layer", [lambda: nn.LSTM(3, 4, num_layers=2), lambda: nn.RNN(3, 4, nonlinearity="relu"), lambda: nn.GRU(3, 4)])
 def test_an_exported_program(tmp_path: Path, layer: Any) -> None:
     model = Model(layer()).eval()
     torch.export.save(torch.export.export(model, (torch.randn(5, 2, 3),)), tmp_path / "m.pt2")

@@ -117,9 +117,7 @@ def edited(path: Path, old: str, new: str) -> Path:
 
 
 def traced(tmp_path: Path) -> Path:
-    torch.jit.trace(Around(nn.RNN(3, 4, nonlinearity="relu"), 4).eval(), torch.randn(5, 2, 3)).save(
-        str(tmp_path / "m.pt")
-    )
+    torch.jit.trace(Around(nn.RNN(3, 4, nonlinearity="relu"), 4).eval(), torch.randn(5, 2, 3)).save(str(tmp_path / "m.pt"))
     return tmp_path / "m.pt"
 
 
@@ -148,9 +146,7 @@ def test_weights_that_are_read_by_two_functions_are_refused(tmp_path: Path) -> N
     path = traced(tmp_path)
     with zipfile.ZipFile(path) as archive:
         text = next(
-            archive.read(name).decode()
-            for name in archive.namelist()
-            if name.endswith(".py") and b"torch.rnn_relu(" in archive.read(name)
+            archive.read(name).decode() for name in archive.namelist() if name.endswith(".py") and b"torch.rnn_relu(" in archive.read(name)
         )
     line = next(part.strip() for part in text.splitlines() if "torch.rnn_relu(" in part)
     both = f"{line}\n    other, more = {line.partition(' = ')[2].replace('rnn_relu', 'rnn_tanh')}"
@@ -164,9 +160,7 @@ def test_dropout_of_a_trace_in_training_mode_is_told(tmp_path: Path) -> None:
     assert any("drops 0.5" in warning for warning in load(tmp_path / "m.pt").warnings)
 
 
-@pytest.mark.parametrize(
-    "line", ["a = " + "(" * 5000, "a = [b, , c]", "a, b = x +", 'a = "', "a = f(", "return", "= =", "a = b.(c)"]
-)
+@pytest.mark.parametrize("line", ["a = " + "(" * 5000, "a = [b, , c]", "a, b = x +", 'a = "', "a = f(", "return", "= =", "a = b.(c)"])
 def test_lines_that_are_not_followed_are_skipped(line: str) -> None:
     text = f"class M(Module):\n  def forward(self: M,\n    x: Tensor) -> Tensor:\n    {line}\n    y = torch.relu(x)\n"
     assert torchscript_code.calls(text).get("M", []) == []

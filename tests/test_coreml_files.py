@@ -54,9 +54,7 @@ def chained(found: Checkpoint, x: Array) -> Array:
 # What coremltools makes --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "close"), [("torch.mlpackage", 1e-6), ("torch.mlmodel", 1e-6), ("half.mlpackage", 3e-3)]
-)
+@pytest.mark.parametrize(("name", "close"), [("torch.mlpackage", 1e-6), ("torch.mlmodel", 1e-6), ("half.mlpackage", 3e-3)])
 def test_a_model_of_torch_computes_what_torch_computed(name: str, close: float) -> None:
     found = rc.load(GOLDEN / name)
     assert not found.unread and not found.questions and len(found.layers) == 4
@@ -87,9 +85,7 @@ def test_states_that_are_slices_of_an_input_of_the_model_are_the_callers(tmp_pat
     random = np.random.default_rng(5)
     kinds = ((4, 3), (4, 4), (4,))
     given = [[random.standard_normal(shape).astype(np.float32) for _ in range(4)] for shape in kinds]
-    builder.add_unilstm(
-        "lstm", given[1], given[0], given[2], 4, 3, ["x", "hIn", "cIn"], ["out", "hOut", "cOut"], output_all=True
-    )
+    builder.add_unilstm("lstm", given[1], given[0], given[2], 4, 3, ["x", "hIn", "cIn"], ["out", "hOut", "cOut"], output_all=True)
     for name in ("hOut", "cOut"):
         builder.add_squeeze(f"{name}_row", name, f"{name}_row", axes=[0, 1, 3, 4])
     builder.add_concat_nd("states", ["hOut_row", "cOut_row"], "stateOut", 0)
@@ -141,24 +137,11 @@ def test_operations_are_read_with_all_that_they_state() -> None:
     found = rc.load(GOLDEN / "operations.mlpackage")
     assert not found.warnings and not found.unread and [*found.layers] == ["peeping", "backwards", "gru", "rnn"]
     for name, layer in found.layers.items():
-        packed = {
-            local: np.asarray(array)
-            for local, array in pack(registry.layouts()[f"coreml.{layer.cell.kind}"], layer).items()
-        }
-        assert {local: array.tolist() for local, array in packed.items()} == {
-            local: one.tolist() for local, one in given(name).items()
-        }
+        packed = {local: np.asarray(array) for local, array in pack(registry.layouts()[f"coreml.{layer.cell.kind}"], layer).items()}
+        assert {local: array.tolist() for local, array in packed.items()} == {local: one.tolist() for local, one in given(name).items()}
     peeping, back = given("peeping"), given("backwards")
     expected = [
-        lstm(
-            peeping,
-            X,
-            gate=hard_sigmoid,
-            out=lambda c: np.maximum(c, 0),
-            h=peeping["initial_h"],
-            c=peeping["initial_c"],
-            clip=0.3,
-        )
+        lstm(peeping, X, gate=hard_sigmoid, out=lambda c: np.maximum(c, 0), h=peeping["initial_h"], c=peeping["initial_c"], clip=0.3)
     ]
     expected.append(lstm(back, expected[-1][::-1]))  # its outputs stay in processing order
     expected.append(gru(given("gru"), expected[-1]))
@@ -176,9 +159,7 @@ def network(name: str, gates: str, into: str) -> dict[str, Array]:
     """The arrays that a layer of a network was given, one for each gate, in the rows of an operation."""
     order = [gates.index(gate) for gate in into]
     local = {"W": "weight_ih", "R": "weight_hh", "b": "bias"}
-    made = {
-        local[key]: np.concatenate([one[place] for place in order]) for key, one in given(name).items() if key in local
-    }
+    made = {local[key]: np.concatenate([one[place] for place in order]) for key, one in given(name).items() if key in local}
     return made | ({"peephole": given(name)["p"].reshape(-1)} if "p" in given(name) else {})
 
 
@@ -187,9 +168,7 @@ def test_layers_are_read_with_all_that_they_state(name: str) -> None:
     found = rc.load(GOLDEN / name)
     close = 1e-6 if name == "layers.mlmodel" else 3e-3
     assert not found.unread and [*found.layers] == ["peeping", "coupled", "both", "gru", "rnn"]
-    assert [one for one in found.warnings if "clipped to [-50000, 50000]" in one] == list(found.warnings) and len(
-        found.warnings
-    ) == 2
+    assert [one for one in found.warnings if "clipped to [-50000, 50000]" in one] == list(found.warnings) and len(found.warnings) == 2
     ways = [network(one, "ifoz", "ifoz") for one in ("nn_both", "nn_both_back")]
     expected = [lstm(network("nn_peeping", "ifoz", "ifoz"), X, gate=hard_sigmoid, out=sigmoid, add=1, clip=2.5)]
     expected.append(lstm(network("nn_coupled", "ifoz", "ifoz"), expected[-1][::-1], coupled=True))
@@ -232,9 +211,7 @@ def test_quantized_weights_of_a_network_are_what_coremltools_makes_of_them(name:
 
 
 def of(cell: Cell, layers: int = 1, ways: int = 1, more: frozenset[str] = frozenset(), parts: Any = INPUT) -> Recurrent:
-    return random_stack(Sizes(cell.kind, 3, 5, layers, ways, parts=parts | more), 5, np.float32, cell).replace(
-        name="rnn"
-    )
+    return random_stack(Sizes(cell.kind, 3, 5, layers, ways, parts=parts | more), 5, np.float32, cell).replace(name="rnn")
 
 
 def made(path: Path, stack: Recurrent, **options: Any) -> Path:
@@ -270,18 +247,14 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         read = rc.load(made(tmp_path / f"m{end}", stack))
         assert not read.unread and all("50000" in one for one in read.warnings)
         one = stack.replace(layers=tuple(layer for found in read.layers.values() for layer in found.layers))
-        assert [layer.directions[0].cell for layer in one.layers] == [
-            layer.directions[0].cell for layer in stack.layers
-        ]
+        assert [layer.directions[0].cell for layer in one.layers] == [layer.directions[0].cell for layer in stack.layers]
         y = chained(read, X)
         expected = reference.run(stack, X).y
         assert np.abs(y - expected).max() < 1e-6
         assert {found.output_order for found in read.layers.values()} == {stack.output_order}
         assert str(read.layers[next(iter(read.layers))].dtype) == "float32"
 
-    cases = [(".mlpackage", one) for one in (*BOTH_KINDS, *PROGRAMS)] + [
-        (".mlmodel", one) for one in (*BOTH_KINDS, *NETWORKS)
-    ]
+    cases = [(".mlpackage", one) for one in (*BOTH_KINDS, *PROGRAMS)] + [(".mlmodel", one) for one in (*BOTH_KINDS, *NETWORKS)]
     each(drawn(cases, 20, "coreml"), check, lambda case: f"{case[0]} {case[1]}")
 
 
@@ -306,18 +279,9 @@ def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
         for operation, layer in zip(found, stack.layers, strict=True):
             for local, array in pack(layout, stack.replace(layers=(layer,))).items():
                 np.testing.assert_array_equal(operation.inputs[local].val, np.asarray(array))
-            way = (
-                "bidirectional"
-                if len(layer.directions) == 2
-                else "reverse"
-                if layer.directions[0].reverse
-                else "forward"
-            )
+            way = "bidirectional" if len(layer.directions) == 2 else "reverse" if layer.directions[0].reverse else "forward"
             assert operation.direction.val == way and operation.output_sequence.val
-            assert (
-                operation.activation.val
-                == (stack.cell.output_activation if stack.cell.kind == "lstm" else stack.cell.activation).name
-            )
+            assert operation.activation.val == (stack.cell.output_activation if stack.cell.kind == "lstm" else stack.cell.activation).name
             if stack.cell.clips:
                 assert operation.clip.val == np.float32(0.25)
         assert found[-1].outputs[0].shape[1:] == (1, stack.layers[-1].output_size)
@@ -344,11 +308,7 @@ def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
         spec = ct.models.MLModel(str(made(tmp_path / "m.mlmodel", stack)), skip_model_load=True).get_spec()
         layers = spec.neuralNetwork.layers
         assert len(layers) == stack.num_layers
-        kinds = {
-            "rnn": "simpleRecurrent",
-            "gru": "gru",
-            "lstm": "biDirectionalLSTM" if stack.num_directions == 2 else "uniDirectionalLSTM",
-        }
+        kinds = {"rnn": "simpleRecurrent", "gru": "gru", "lstm": "biDirectionalLSTM" if stack.num_directions == 2 else "uniDirectionalLSTM"}
         below = "x"
         for layer, own in zip(layers, stack.layers, strict=True):
             assert layer.WhichOneof("layer") == kinds[stack.cell.kind] and layer.input[0] == below
@@ -360,9 +320,7 @@ def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
                 way, _, name = local.rpartition("/")
                 weights = said if stack.cell.kind != "lstm" else said.weightParams
                 weights = weights[way == "backward"] if way else weights
-                np.testing.assert_array_equal(
-                    np.array(getattr(weights, name).floatValue, np.float32), np.asarray(array).reshape(-1)
-                )
+                np.testing.assert_array_equal(np.array(getattr(weights, name).floatValue, np.float32), np.asarray(array).reshape(-1))
         assert next(one.name for one in spec.description.input) == "x" and below == "y"
 
     each(drawn([*BOTH_KINDS, *NETWORKS], 6, "coreml networks"), check, str)
@@ -387,9 +345,7 @@ def test_a_package_is_never_replaced(tmp_path: Path) -> None:
     before = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
     with pytest.raises(UsageError, match="folder"):
         rc.save(Checkpoint("memory", "", {"rnn": of(GRU)}), path, force=True)
-    assert {one: one.read_bytes() for one in path.rglob("*") if one.is_file()} == before and len(
-        list(tmp_path.iterdir())
-    ) == 1
+    assert {one: one.read_bytes() for one in path.rglob("*") if one.is_file()} == before and len(list(tmp_path.iterdir())) == 1
 
 
 # Changed and damaged files -----------------------------------------------------------------------------------
@@ -515,13 +471,7 @@ def test_other_layers_have_the_shapes_that_the_format_gives_them(tmp_path: Path)
             nGroups=2, kernelSize=[3, 5], isDeconvolution=True)  # fmt: skip
         add("innerProduct", {"weights": (3, 4), "bias": (3,)}, quantized, inputChannels=4, outputChannels=3)
         add("batchnorm", {"gamma": (3,), "beta": (3,), "mean": (3,), "variance": (3,)}, quantized, channels=3)
-    add(
-        "convolution",
-        {"weights": (-2, -2, 1, 1)},
-        outputChannels=1,
-        kernelChannels=1,
-        kernelSize=[(1 << 64) - 2, (1 << 64) - 2],
-    )
+    add("convolution", {"weights": (-2, -2, 1, 1)}, outputChannels=1, kernelChannels=1, kernelSize=[(1 << 64) - 2, (1 << 64) - 2])
     (tmp_path / "m.mlmodel").write_bytes(spec.SerializeToString())
     found = rc.load(tmp_path / "m.mlmodel", source_format="coreml_nn")
     assert found.warnings == () and set(found.tensors) == set(expected)

@@ -72,15 +72,11 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
     settings = [*probe.settings, *(["stack=join"] if len(probe.layers) > 1 else [])]
     if target == "onnx" and probe.initial() is not None:
         settings.append("states=input")
-    elif (
-        target == "onnx" and target not in probe.refused and any(call.states == INPUT for call in stack_of(probe).calls)
-    ):
+    elif target == "onnx" and target not in probe.refused and any(call.states == INPUT for call in stack_of(probe).calls):
         settings.append("states=zeros")  # the reference was run from them
 
     def convert() -> Summary:
-        return rc.convert(
-            probe.file, path, layers=probe.layers, target_format=target, settings=settings, assume_defaults=True
-        )
+        return rc.convert(probe.file, path, layers=probe.layers, target_format=target, settings=settings, assume_defaults=True)
 
     if target in probe.refused:
         with pytest.raises(RefusedError):
@@ -159,10 +155,7 @@ RUN = [
 @pytest.mark.parametrize(("path", "executor"), RUN, ids=lambda value: str(value))
 def test_a_real_file_is_verified_by_its_own_framework(path: str, executor: str) -> None:
     need("corpus", corpus.absent())
-    need(
-        {"torch-cpu": "torch", "keras-tensorflow": "keras"}.get(executor, "onnxruntime"),
-        registry.executors()[executor].absent,
-    )
+    need({"torch-cpu": "torch", "keras-tensorflow": "keras"}.get(executor, "onnxruntime"), registry.executors()[executor].absent)
     report = verify(corpus.FOLDER / path, on=[executor])
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])

@@ -34,9 +34,7 @@ def test_the_library_reports_our_offsets() -> None:
 
 
 def test_a_wrong_gate_order_is_seen_in_the_offsets() -> None:
-    case = next(
-        case for case in cases() if (case["cell"], case["bias_mode"], case["hidden_size"]) == ("gru", "double", 5)
-    )
+    case = next(case for case in cases() if (case["cell"], case["bias_mode"], case["hidden_size"]) == ("gru", "double", 5))
     layout = registry.layout("keras", "gru", True)
     wrong = Layout("wrong", "gru", layout.gates, layout_of(case).tensors, "a mistake", reset_after=True)
     (answer,) = answers([case])

@@ -54,10 +54,7 @@ def test_a_card_says_what_its_room_does(card: Card) -> None:
 
 
 def test_every_kind_has_a_room_and_is_known() -> None:
-    assert {kind for card in registry.cards().values() for kind in card.kinds if ":" not in kind} == {
-        *ARCHIVES,
-        *OTHERS,
-    }
+    assert {kind for card in registry.cards().values() for kind in card.kinds if ":" not in kind} == {*ARCHIVES, *OTHERS}
 
 
 def test_no_ending_is_the_usual_one_of_two_formats() -> None:
@@ -149,9 +146,7 @@ print(json.dumps([reader, len(opens)]))
     [("m.pt", "pytorch", 1), ("m.keras", "keras", 1), ("m.onnx", "onnx", 1), ("m.msgpack", "flax", 2), ("m.h5", "keras", 2),
      ("m.safetensors", "pytorch", 2), ("m.npz", "flux", 3)],
 )  # fmt: skip
-def test_a_file_is_opened_once_and_its_arrays_are_listed_once(
-    name: str, format: str, most: int, tmp_path: Path
-) -> None:
+def test_a_file_is_opened_once_and_its_arrays_are_listed_once(name: str, format: str, most: int, tmp_path: Path) -> None:
     """Once for its first bytes and its entries, and once more (a zip archive twice) where arrays have to be seen."""
     rc.save(in_memory(stack("lstm")), tmp_path / name, format)
     assert after(COUNT, tmp_path / name)[1] <= most

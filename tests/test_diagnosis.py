@@ -174,9 +174,7 @@ def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
     y = right.y.copy()
     y[..., 4:] += np.float32(0.01)
     found = diagnose(stack, [(case, off(right, y=y))], np.float32)
-    assert (
-        "the difference begins at the backward direction, time step 8, the first that it processes" in found.sentences
-    )
+    assert "the difference begins at the backward direction, time step 8, the first that it processes" in found.sentences
 
 
 def test_the_layer_is_found_by_its_final_states() -> None:
@@ -207,17 +205,11 @@ def test_what_alone_differs_is_said(model: str, name: str, said: str) -> None:
 
 
 def test_what_inputs_cannot_tell_apart_is_said() -> None:
-    stack = each(
-        MODELS["gru"],
-        lambda d: d.with_arrays({("input_bias", gate): np.zeros(5, np.float32) for gate in "rzn"}),
-    )
+    stack = each(MODELS["gru"], lambda d: d.with_arrays({("input_bias", gate): np.zeros(5, np.float32) for gate in "rzn"}))
     given = cases(stack, Draw(seed=5))[0]
     found = diagnose(stack, answers(stack, given, FAULTS["recurrent bias dropped"]), np.float32)
     assert found.fault == "recurrent bias dropped"
-    assert any(
-        "cannot distinguish that from" in sentence and "the biases are dropped" in sentence
-        for sentence in found.sentences
-    )
+    assert any("cannot distinguish that from" in sentence and "the biases are dropped" in sentence for sentence in found.sentences)
 
 
 def test_outputs_of_another_shape_and_of_no_number() -> None:
@@ -244,9 +236,7 @@ def test_the_conversion_is_told_from_the_run() -> None:
     wrong = change(stack) if change is not None else None
     found = diagnose(stack, answers(stack, SEARCHED["lstm"], FAULTS["gates i and f swapped"]), np.float32, wrong)
     assert any("the conversion is wrong, not the run" in sentence for sentence in found.sentences)
-    assert any(
-        sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in found.sentences
-    )
+    assert any(sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in found.sentences)
 
 
 def test_layers_of_other_sizes_are_not_run() -> None:

@@ -63,9 +63,7 @@ def planted(name: str, seed: int) -> Planted:
                      parts=parts, projection_size=projection)  # fmt: skip
         stack = random_stack(form, draw.randrange(1 << 30), np.float32, model.cell, scale=1.5).replace(name="enc")
         stack = each(stack, lambda d: d.with_arrays(learned))
-        layers = [
-            [(index, number) for number in range(len(layer.directions))] for index, layer in enumerate(stack.layers)
-        ]
+        layers = [[(index, number) for number in range(len(layer.directions))] for index, layer in enumerate(stack.layers)]
         places = draw.choice([*layers, *([at] for layer in layers for at in layer)])
         one = fault.at_places(places, words_of(stack, places))
         assert one is not None
@@ -114,14 +112,10 @@ def test_a_fault_in_one_place_is_named_by_its_outputs(name: str, number: int) ->
 
 
 SIZES = Sizes("lstm", 4, 4, num_layers=3, num_directions=2, parts=BOTH)
-EVEN = random_stack(Sizes("lstm", 8, 4, num_layers=3, num_directions=2, parts=BOTH), 5, np.float32, scale=1.5).replace(
-    name="enc"
-)
+EVEN = random_stack(Sizes("lstm", 8, 4, num_layers=3, num_directions=2, parts=BOTH), 5, np.float32, scale=1.5).replace(name="enc")
 
 
-@pytest.mark.parametrize(
-    "fault", [one for one in of_stack(EVEN) if one.change and one.change(EVEN)], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("fault", [one for one in of_stack(EVEN) if one.change and one.change(EVEN)], ids=lambda one: one.name)
 @pytest.mark.parametrize("files", [True, False])
 def test_whole_layers_exchanged_are_named(fault: Fault, files: bool) -> None:
     assert fault.change is not None
@@ -129,9 +123,7 @@ def test_whole_layers_exchanged_are_named(fault: Fault, files: bool) -> None:
     assert wrong is not None
     given = cases(EVEN, Draw(seed=2))[0]
     found = diagnose(EVEN, answers(wrong, given), np.float32, wrong if files else None)
-    assert fault.name == found.fault or (
-        fault.name == "layers 0 and 2 exchanged" and found.fault == "layers in reverse order"
-    )
+    assert fault.name == found.fault or (fault.name == "layers 0 and 2 exchanged" and found.fault == "layers in reverse order")
 
 
 def test_faults_of_several_places_are_named_together() -> None:
@@ -161,9 +153,7 @@ def test_arrays_that_moved_elsewhere_are_found_and_others_are_said_to_be_unknown
     stack = random_stack(SIZES, 3, np.float32).replace(name="enc")
     source = np.asarray(stack[1, 0].arrays["recurrent", "o"]).T
     noise = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
-    wrong = with_direction(
-        stack, 2, 1, stack[2, 1].with_arrays({("recurrent", "i"): source, ("recurrent", "g"): noise})
-    )
+    wrong = with_direction(stack, 2, 1, stack[2, 1].with_arrays({("recurrent", "i"): source, ("recurrent", "g"): noise}))
     found = diagnose(stack, answers(wrong, cases(stack)[0]), np.float32, wrong)
     said = " | ".join(found.sentences)
     assert found.fault == ""

@@ -162,9 +162,7 @@ FIXED = [
 
 
 @pytest.mark.parametrize(("model", "fault", "ending", "to", "fix"), FIXED)
-def test_what_is_said_to_read_it_right_does(
-    model: str, fault: str, ending: str, to: str | None, fix: str, tmp_path: Path
-) -> None:
+def test_what_is_said_to_read_it_right_does(model: str, fault: str, ending: str, to: str | None, fix: str, tmp_path: Path) -> None:
     made, change = written(model, tmp_path, ending, to), FAULTS[fault].change
     assert made is not None and change is not None
     truth = change(made[1])
@@ -175,9 +173,7 @@ def test_what_is_said_to_read_it_right_does(
     (one,) = json.loads(done.stdout)["layers"]
     assert (one["fault"], one["fix"]) == (fault, fix)
     (tmp_path / "found.toml").write_text(one["layout_file"])
-    words = [
-        str(tmp_path / word) if word == "found.toml" else word for word in fix.replace("--from", "--from-a").split()
-    ]
+    words = [str(tmp_path / word) if word == "found.toml" else word for word in fix.replace("--from", "--from-a").split()]
     again = call("diagnose", str(made[0]), "--io", str(tmp_path / "sample.npz"), *words)
     registry.forget()
     assert again.exit_code == 0 and "computes the sample" in again.stdout

@@ -38,9 +38,7 @@ def words(found: list[Difference]) -> str:
     return "\n".join(one.words for one in found)
 
 
-WRITTEN: list[tuple[str, str | None]] = [
-    (suffix, None) for suffix in (".pt", ".onnx", ".keras", ".weights.h5", ".h5", ".bin")
-]
+WRITTEN: list[tuple[str, str | None]] = [(suffix, None) for suffix in (".pt", ".onnx", ".keras", ".weights.h5", ".h5", ".bin")]
 WRITTEN += [(suffix, "float16") for suffix in (".pt", ".onnx", ".keras", ".bin")]
 
 
@@ -149,8 +147,7 @@ SAME = {
 def _independent() -> Recurrent:
     forward, backward = lstm(1, num_layers=2), lstm(2, num_layers=2)
     layers = tuple(
-        Layer((a.directions[0], b.directions[0].replace(reverse=True)))
-        for a, b in zip(forward.layers, backward.layers, strict=True)
+        Layer((a.directions[0], b.directions[0].replace(reverse=True))) for a, b in zip(forward.layers, backward.layers, strict=True)
     )
     return forward.replace(layers=layers, join="end")
 

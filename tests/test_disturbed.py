@@ -41,11 +41,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 def command(*words: object, **how: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "rnnconvert", *map(str, words)],
-        **{"capture_output": True, **how},
-        text=True,
-        check=False,
-        env=ENVIRONMENT,
+        [sys.executable, "-m", "rnnconvert", *map(str, words)], **{"capture_output": True, **how}, text=True, check=False, env=ENVIRONMENT
     )
 
 
@@ -163,11 +159,7 @@ def test_a_node_is_folded_once_whatever_takes_its_outputs(tmp_path: Path) -> Non
 def test_msgpack_is_read_in_time_of_its_size(tmp_path: Path) -> None:
     """Once 67 microseconds a byte, for each format that looked."""
     inner = b"\xde\xff\xff" + b"".join(b"\xcd" + number.to_bytes(2, "big") + b"\x90" for number in range(65535))
-    for body in (
-        b"\xdd" + (1 << 19).to_bytes(4, "big") + b"\x90" * (1 << 19),
-        inner,
-        b"\xdc\x80\x00" + b"\xd4\x02\x00" * 32768,
-    ):
+    for body in (b"\xdd" + (1 << 19).to_bytes(4, "big") + b"\x90" * (1 << 19), inner, b"\xdc\x80\x00" + b"\xd4\x02\x00" * 32768):
         path = tmp_path / "a.msgpack"
         path.write_bytes(b"\x81\xa1a" + body)
         start = time.process_time()
@@ -236,9 +228,7 @@ def test_a_pipe_is_waited_for_by_nobody(name: str, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "text", ["5", "[1]", '"x"', "null", '{"weight_map": 1}', '{"weight_map": {"a": "' + "x" * 400 + '"}}']
-)
+@pytest.mark.parametrize("text", ["5", "[1]", '"x"', "null", '{"weight_map": 1}', '{"weight_map": {"a": "' + "x" * 400 + '"}}'])
 def test_an_index_that_is_none_is_unreadable(text: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors.index.json"
     path.write_text(text)
@@ -330,9 +320,7 @@ main(["formats"])
 def test_ctrl_c_within_an_import_waits_for_its_end(tmp_path: Path) -> None:
     body = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(0.2)\nprint('whole', flush=True)\n"
     (tmp_path / "interrupts_itself.py").write_text(body)
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_IMPORT, tmp_path], capture_output=True, env=ENVIRONMENT, timeout=25
-    )
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT, tmp_path], capture_output=True, env=ENVIRONMENT, timeout=25)
     assert (done.returncode, done.stdout) == (130, b"whole\n"), done.stderr
     assert b"Traceback" not in done.stderr
 
@@ -426,10 +414,7 @@ with replacing(path) as file, temporary.new_folder(path) as folder:
 
 def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:
     target = tmp_path / "a.safetensors"
-    children = [
-        subprocess.Popen([sys.executable, "-c", SLOW, str(target)], stdout=subprocess.PIPE, env=ENVIRONMENT)
-        for _ in range(3)
-    ]
+    children = [subprocess.Popen([sys.executable, "-c", SLOW, str(target)], stdout=subprocess.PIPE, env=ENVIRONMENT) for _ in range(3)]
     for child in children:
         assert child.stdout is not None
         child.stdout.readline()
@@ -539,9 +524,7 @@ def test_executors_on_the_cpu_are_bounded_and_have_no_network(executor: Executor
     with parent.running(executor) as process:
         found = process.ask(file="limits", layers=[])
     core, data, largest = found["limits"]
-    assert (
-        core == 0 and 0 < data <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") and 0 < largest <= 64 << 30
-    )
+    assert core == 0 and 0 < data <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") and 0 < largest <= 64 << 30
     flags = 0x50000000 if os.getuid() else 0x40000000
     leave = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(FLAGS) != 0)".replace("FLAGS", str(flags))
     apart = subprocess.run([sys.executable, "-c", leave], check=False)

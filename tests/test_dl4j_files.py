@@ -102,12 +102,7 @@ def test_old_networks_are_read(name: str) -> None:
 
 def test_sums_and_functions_are_kept(tmp_path: Path) -> None:
     hard = {"@class": "org.nd4j.linalg.activations.impl.ActivationHardSigmoid"}
-    two = {
-        "@class": CLASS + "recurrent.Bidirectional",
-        "fwd": new("LSTM", 3, 2),
-        "bwd": new("LSTM", 3, 2),
-        "mode": "ADD",
-    }
+    two = {"@class": CLASS + "recurrent.Bidirectional", "fwd": new("LSTM", 3, 2), "bwd": new("LSTM", 3, 2), "mode": "ADD"}
     config = network(new("DenseLayer", 2, 3, hasBias=False), {**new("LSTM", 3, 3), "gateActivationFn": hard}, two,
                      {"@class": CLASS + "recurrent.LastTimeStep", "underlying": new("recurrent.SimpleRnn", 2, 2)})  # fmt: skip
     sizes = [6, 4 * 3 * 7, 2 * 4 * 2 * 6, 2 * 5]
@@ -148,11 +143,7 @@ def test_a_graph_of_old_without_one_order_is_refused(tmp_path: Path) -> None:
     def vertex() -> dict[str, Any]:
         return {"LayerVertex": {"layerConf": {"layer": {"lstm": {"nin": 3, "nout": 2}}}}}
 
-    graph = {
-        "networkInputs": ["in"],
-        "vertices": {"a": vertex(), "b": vertex()},
-        "vertexInputs": {"a": ["in"], "b": ["in"]},
-    }
+    graph = {"networkInputs": ["in"], "vertices": {"a": vertex(), "b": vertex()}, "vertexInputs": {"a": ["in"], "b": ["in"]}}
     path = model(tmp_path / "a.zip", graph, np.zeros(2 * 4 * 2 * 6, "f4"))
     with pytest.raises(rc.UnreadableError, match="the order of the parameters of a, b"):
         rc.load(path)
@@ -169,10 +160,7 @@ SIZE = 4 * 2 * 6
     [
         (network(new("VariationalAutoencoder", 3, 2)), "layer '0' is of the type 'variationalautoencoder'"),
         (network(new("SimpleRnn", 3, 2, hasLayerNorm=True)), "simplernn with layer normalisation"),
-        (
-            network(LSTM, LSTM),
-            "holds 48 parameters, but its layers have 96 (0 48, 1 48)".replace("(", r"\(").replace(")", r"\)"),
-        ),
+        (network(LSTM, LSTM), "holds 48 parameters, but its layers have 96 (0 48, 1 48)".replace("(", r"\(").replace(")", r"\)")),
         (network(new("LSTM", 3, -2)), "nout -2"),
         (network(new("LSTM", 3, 1 << 50)), "nout"),
         (network({"@class": "a.Bidirectional", "fwd": LSTM, "bwd": new("LSTM", 3, 3), "mode": "ADD"}), "differ"),

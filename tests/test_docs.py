@@ -22,12 +22,7 @@ from tests import corpus, ready
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "benchmarks").glob("*.md")),
-]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "benchmarks").glob("*.md"))]
 EVERYDAY = ROOT / "docs" / "everyday.md"
 """A page of tasks: the blocks of each are run one after the other, in one folder."""
 TASKS = [
@@ -83,11 +78,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         return
     if language == "diff":  # files as they are added
         shown = text.replace("\n+", "\n").removeprefix("+")
-        assert any(
-            shown == path.read_text(encoding="utf-8")
-            for folder_ in ("formats", "tests")
-            for path in (ROOT / folder_).glob("*.py")
-        )
+        assert any(shown == path.read_text(encoding="utf-8") for folder_ in ("formats", "tests") for path in (ROOT / folder_).glob("*.py"))
         return
     assert language == "console", f"a block is console, python, yaml, toml or diff, not {language}"
     commands(text, folder)
@@ -122,9 +113,7 @@ def commands(text: str, folder: Path) -> None:
         if words[0] == "python":
             # One in the repository must not change it.
             own = words[1].startswith("examples/")
-            found = run(
-                [sys.executable, *words[1:], *([] if own else ["-p", "no:cacheprovider"])], folder if own else ROOT
-            )
+            found = run([sys.executable, *words[1:], *([] if own else ["-p", "no:cacheprovider"])], folder if own else ROOT)
         elif words[0] in ("cat", "sed", "ls"):
             found = run(words, folder)
         elif {"|", "<", ">"} & {*words}:
@@ -161,13 +150,7 @@ def run(command: list[str], folder: Path) -> str:
         done.stdout += done.stderr
     else:
         done = subprocess.run(
-            command,
-            cwd=folder,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment(),
-            check=False,
+            command, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), check=False
         )
     assert done.returncode in (0, 1, 2, 3, 4), done.stdout
     assert "Traceback" not in done.stdout, done.stdout
@@ -211,9 +194,7 @@ def test_ci_runs_the_readmes_two_commands() -> None:
 
 
 def test_generated_pages_say_what_the_data_says() -> None:
-    run_ = subprocess.run(
-        [sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, env=environment()
-    )
+    run_ = subprocess.run([sys.executable, "docs/generate.py", "--check"], cwd=ROOT, capture_output=True, text=True, env=environment())
     assert run_.returncode == 0, run_.stderr
 
 
@@ -225,8 +206,7 @@ def test_a_page_that_shows_something_else_is_caught() -> None:
 @pytest.mark.parametrize("page", sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]), ids=lambda page: page.name)
 def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     named = re.findall(
-        r"(?<![\w/.])(?<!\]\()((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b",
-        page.read_text(encoding="utf-8"),
+        r"(?<![\w/.])(?<!\]\()((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b", page.read_text(encoding="utf-8")
     )
     assert [one for one in named if not (ROOT / one).exists()] == []
 

@@ -65,10 +65,7 @@ def test_what_is_quadratic_is_found() -> None:
 
 def test_every_format_that_is_written_is_doubled(tmp_path: Path) -> None:
     """Of each at least layers or a stack of them can be made."""
-    formats = {
-        format: [ending for _, ending in pairs]
-        for format, pairs in itertools.groupby(doubling.written(), lambda pair: pair[0])
-    }
+    formats = {format: [ending for _, ending in pairs] for format, pairs in itertools.groupby(doubling.written(), lambda pair: pair[0])}
     for format, endings in drawn.drawn(formats.items(), 4, "doubled"):
         (tmp_path / format).mkdir()
         made = [one for end in endings if (one := doubling.small(format, end, tmp_path / format))]

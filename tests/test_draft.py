@@ -53,9 +53,7 @@ def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
     kind, flipped, biases, mark, scope = STACKED[number]
     values = np.random.default_rng(number)
     shapes = stacked(kind, flipped, biases, mark)
-    arrays: dict[str, Any] = {
-        scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()
-    }
+    arrays: dict[str, Any] = {scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     np.savez(tmp_path / "own.npz", **arrays)
     first, *text = refused(tmp_path / "own.npz")
     assert "--layout layout.toml" in first
@@ -73,10 +71,7 @@ def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
 def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: Path) -> None:
     """Matrices written row by row, as a person writes them for a microcontroller, beside a dense layer's."""
     values = np.random.default_rng(biases)
-    shapes = {
-        name.replace("in", "ih").replace("rec", "hh"): shape
-        for name, shape in stacked(kind, False, biases, "_").items()
-    }
+    shapes = {name.replace("in", "ih").replace("rec", "hh"): shape for name, shape in stacked(kind, False, biases, "_").items()}
     arrays = {name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     dense = {"fc_weight": values.normal(size=(2, H)), "fc_bias": values.normal(size=2)}
     rows = [
@@ -87,15 +82,7 @@ def test_a_draft_reads_vectors_of_a_c_header(kind: str, biases: int, tmp_path: P
     first, *text = refused(tmp_path / "weights.h")
     assert "--layout layout.toml" in first
     (tmp_path / "layout.toml").write_text("\n".join(text))
-    words = [
-        "convert",
-        str(tmp_path / "weights.h"),
-        str(tmp_path / "a.npz"),
-        "--to",
-        "mine",
-        "--layout",
-        str(tmp_path / "layout.toml"),
-    ]
+    words = ["convert", str(tmp_path / "weights.h"), str(tmp_path / "a.npz"), "--to", "mine", "--layout", str(tmp_path / "layout.toml")]
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     with np.load(tmp_path / "a.npz") as written:
@@ -127,21 +114,12 @@ def test_two_layers_are_two_layouts_and_dense_layers_none() -> None:
     assert draft.lines({"a{": np.zeros((4 * H, H)), 'b"\n': np.zeros((4 * H, X)), "n": np.zeros((4, 4), int)}) == []
 
 
-TUTORIAL = {
-    "i2h.weight": (H, X),
-    "i2h.bias": (H,),
-    "h2h.weight": (H, H),
-    "h2h.bias": (H,),
-    "h2o.weight": (2, H),
-    "h2o.bias": (2,),
-}
+TUTORIAL = {"i2h.weight": (H, X), "i2h.bias": (H,), "h2h.weight": (H, H), "h2h.bias": (H,), "h2o.weight": (2, H), "h2o.bias": (2,)}
 OLD_TUTORIAL = {"i2h.weight": (H, X + H), "i2h.bias": (H,), "i2o.weight": (7, X + H), "i2o.bias": (7,)}
 
 
 @pytest.mark.parametrize("shapes", [TUTORIAL, OLD_TUTORIAL], ids=["two matrices", "one matrix"])
-def test_the_cell_of_pytorchs_tutorial_is_named_and_described(
-    shapes: dict[str, tuple[int, ...]], tmp_path: Path
-) -> None:
+def test_the_cell_of_pytorchs_tutorial_is_named_and_described(shapes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
     """Source: docs.pytorch.org, char_rnn_classification_tutorial, of 2025 and of 2017."""
     arrays: dict[str, Any] = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     np.savez(tmp_path / "a.npz", **arrays)

@@ -79,18 +79,13 @@ def test_no_target_narrows_a_layer_of_two_types(target: str, types: tuple[str, s
     assert np.abs(out(read) - out(stack)).max() < 20 * eps
 
 
-@pytest.mark.parametrize(
-    ("matrices", "biases"), [("float16", "float32"), ("float32", "float16"), ("float32", "float64")]
-)
+@pytest.mark.parametrize(("matrices", "biases"), [("float16", "float32"), ("float32", "float16"), ("float32", "float64")])
 @pytest.mark.parametrize("framework", ["chainer", "flax", "equinox"])
-def test_a_file_of_two_types_is_read_and_written_without_loss(
-    framework: str, matrices: str, biases: str, tmp_path: Path
-) -> None:
+def test_a_file_of_two_types_is_read_and_written_without_loss(framework: str, matrices: str, biases: str, tmp_path: Path) -> None:
     stack = random_stack(Sizes("lstm", 3, 4), 1, np.float64)
     part = fit_to_layout(stack, adapter(framework).layouts(Options()))
     arrays = {
-        name: np.asarray(array).astype(matrices if array.shape[1:] else biases)
-        for name, array in pack(part.layout, part.stack).items()
+        name: np.asarray(array).astype(matrices if array.shape[1:] else biases) for name, array in pack(part.layout, part.stack).items()
     }
     source = tmp_path / "source.npz"
     np.savez(source, **{f"layer/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]

@@ -27,8 +27,7 @@ WORDS = {
 NAMES = re.compile(
     # A name of three letters may begin another word.
     "|".join(
-        rf"(?<![a-z]){re.escape(word)}{'(?![a-z])' if len(word) < 4 else ''}"
-        for word in sorted(WORDS | {*OTHERS}, key=len, reverse=True)
+        rf"(?<![a-z]){re.escape(word)}{'(?![a-z])' if len(word) < 4 else ''}" for word in sorted(WORDS | {*OTHERS}, key=len, reverse=True)
     )
 )
 
@@ -111,10 +110,6 @@ def test_what_code_asks_for_is_an_option() -> None:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in asking):
                 continue
             whose = ast.unparse(node.func.value)
-            if (
-                node.args
-                and isinstance(node.args[0], ast.Constant)
-                and whose.rpartition(".")[2] in ("options", "chosen")
-            ):
+            if node.args and isinstance(node.args[0], ast.Constant) and whose.rpartition(".")[2] in ("options", "chosen"):
                 met.add(str(node.args[0].value))
     assert len(met) > 20 and met <= set(OPTIONS)

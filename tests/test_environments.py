@@ -59,9 +59,7 @@ def test_a_required_environment_is_made(folder: pathlib.Path, monkeypatch: pytes
     assert (folder / "made").exists()
 
 
-def test_a_required_environment_that_cannot_be_made_says_why(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_required_environment_that_cannot_be_made_says_why(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(place: pathlib.Path) -> None:
         raise CannotMakeError("no network")
 
@@ -92,9 +90,7 @@ def test_an_interpreter_behind_a_shim_is_found(tmp_path: pathlib.Path, monkeypat
     assert [str(first / "python3.9"), str(second / "python3.9")] == found
 
 
-def test_two_that_need_an_environment_at_once_make_it_once(
-    folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_that_need_an_environment_at_once_make_it_once(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def slowly(place: pathlib.Path) -> None:

@@ -73,9 +73,7 @@ def streaming(tmp_path: Path) -> list[str]:
     """The C program that streams, compiled and linked with the library of the installed onnxruntime, and its model."""
     need("onnxruntime", missing(["onnxruntime"]))
     header = HEADERS / "onnxruntime_c_api.h"
-    need(
-        "onnxruntime_c", "" if header.exists() else f"no {header} (Debian's libonnxruntime-dev, or ONNXRUNTIME_INCLUDE)"
-    )
+    need("onnxruntime_c", "" if header.exists() else f"no {header} (Debian's libonnxruntime-dev, or ONNXRUNTIME_INCLUDE)")
     import onnxruntime
 
     (library,) = Path(onnxruntime.__file__).parent.glob("capi/libonnxruntime.so.*")
@@ -103,9 +101,7 @@ def test_the_c_program_streams(streaming: list[str], tmp_path: Path) -> None:
 
 def test_the_page_shows_lines_of_the_c_program() -> None:
     page, program = (ROOT / "docs" / "streaming.md").read_text(), (EXAMPLES / "streaming.c").read_text()
-    shown = [
-        line for line in page.partition("## In C\n")[2].partition("## In J")[0].splitlines() if line.startswith("    ")
-    ]
+    shown = [line for line in page.partition("## In C\n")[2].partition("## In J")[0].splitlines() if line.startswith("    ")]
     assert len(shown) > 5 and "\n".join(shown) in program
 
 

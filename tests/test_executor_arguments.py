@@ -16,10 +16,7 @@ X = np.zeros((5, 2, 3), np.float32)
 STATED = {"cell": "gru", "hidden_size": 4, "num_layers": 1, "bidirectional": False}
 
 
-@pytest.mark.parametrize(
-    ("module", "stated"),
-    [(pytorch, ()), (keras, ("GRU", {})), (onnx, ("GRU", {})), (cudnn, (STATED, None))],
-)
+@pytest.mark.parametrize(("module", "stated"), [(pytorch, ()), (keras, ("GRU", {})), (onnx, ("GRU", {})), (cudnn, (STATED, None))])
 def test_an_unknown_name_is_an_error(module: Any, stated: tuple[Any, ...]) -> None:
     for name in ("lenghts", "hiden"):
         with pytest.raises(TypeError, match=name):

@@ -131,11 +131,7 @@ def label(value: Any) -> str:
         cell.coupled and "coupled",
     ]
     words += [f"{form.num_layers}x{form.num_directions}", value["dtype"], value["merge"].replace("concat", "")]
-    words += [
-        "projection" * bool(form.projection_size),
-        "backwards" * bool(value.get("backwards")),
-        value.get("order", ""),
-    ]
+    words += ["projection" * bool(form.projection_size), "backwards" * bool(value.get("backwards")), value.get("order", "")]
     words += sorted(form.parts - BOTH - {"projection"})
     return "-".join(str(word) for word in words if word)
 
@@ -213,19 +209,12 @@ def runs_by_name(name: str, one: Mapping[str, Any]) -> bool:
     return not joined and not flipped
 
 
-NAMED = [
-    pytest.param(name, one, id=f"{name}-{label(one)}")
-    for name in FAMILIES
-    for one in cases_of(name)
-    if runs_by_name(name, one)
-]
+NAMED = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name) if runs_by_name(name, one)]
 
 
 @pytest.mark.drawn(25)
 @pytest.mark.parametrize(("name", "one"), NAMED)
-def test_layers_by_name_give_what_the_reference_gives(
-    name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
-) -> None:
+def test_layers_by_name_give_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     problem = problem_of(one)
     file = written(problem, worker.executor, tmp_path)
@@ -266,9 +255,7 @@ def test_a_sequence_of_length_zero_keeps_its_state_or_is_refused(name: str, work
 
 @pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax", "onnxruntime-cpu"])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_a_folded_projection_runs_with_its_read_out(
-    name: str, directions: int, workers: Workers, tmp_path: Path
-) -> None:
+def test_a_folded_projection_runs_with_its_read_out(name: str, directions: int, workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(case(LSTM, 2, directions, BOTH | {"projection"}), states=False)
     worker = workers(name)
     file = written(problem, worker.executor, tmp_path)
@@ -324,9 +311,7 @@ DIFFERENTIABLE = [
 
 @pytest.mark.drawn(20)
 @pytest.mark.parametrize(("name", "one", "lengths"), DIFFERENTIABLE)
-def test_gradients_are_the_references(
-    name: str, one: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path
-) -> None:
+def test_gradients_are_the_references(name: str, one: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     problem = problem_of(one, lengths)
     assert problem.hidden is not None
@@ -471,9 +456,7 @@ def user_graph(layout: int = 0) -> tuple[onnx.ModelProto, Problem]:
         helper.make_node("Gather", ["shape", "one"], ["batch"]),
         helper.make_node("Concat", ["one", "batch", "five"], ["state_shape"], axis=0),
         helper.make_node("ConstantOfShape", ["state_shape"], ["state"]),
-        helper.make_node(
-            "LSTM", ["X", "W", "r", "B", "", "state", "state"], ["Y", "Y_h", "Y_c"], hidden_size=5, layout=layout
-        ),
+        helper.make_node("LSTM", ["X", "W", "r", "B", "", "state", "state"], ["Y", "Y_h", "Y_c"], hidden_size=5, layout=layout),
         helper.make_node("Relu", ["Y"], ["out"]),
     ]
     graph = helper.make_graph(
@@ -536,11 +519,7 @@ def test_layers_of_a_users_model_run_by_name(name: str, workers: Workers, tmp_pa
 
     layers = keras.layers
     inner = keras.Sequential(
-        [
-            layers.Input((None, 10)),
-            layers.RNN([layers.LSTMCell(4), layers.LSTMCell(5)], name="deep"),
-            layers.Dense(2, name="dense"),
-        ],
+        [layers.Input((None, 10)), layers.RNN([layers.LSTMCell(4), layers.LSTMCell(5)], name="deep"), layers.Dense(2, name="dense")],
         name="inside",
     )
     source = keras.Input((None, 3))
@@ -583,9 +562,7 @@ def test_layers_of_a_users_model_run_by_name(name: str, workers: Workers, tmp_pa
 
 @pytest.mark.parametrize("name", ["keras-tensorflow", "keras-torch", "keras-jax"])
 @pytest.mark.parametrize(("suffix", "options"), [(".h5", {}), (".keras", {"return_state": "true"})])
-def test_other_files_of_ours_run_in_keras(
-    name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path
-) -> None:
+def test_other_files_of_ours_run_in_keras(name: str, suffix: str, options: dict[str, str], workers: Workers, tmp_path: Path) -> None:
     problem = problem_of(case(LSTM, 2, 2, INPUT, merge="none"), (5, 1, 3))
     path = tmp_path / f"model{suffix}"
     rnnconvert.save(Checkpoint("", "canonical", {"random": problem.stack}), path, "keras", **options)  # type: ignore[arg-type]
@@ -753,10 +730,7 @@ def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
     assert not registry.listing().exists()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["rnnconvert/running/child", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"],
-)
+@pytest.mark.parametrize("name", ["rnnconvert/running/child", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"])
 def test_old_pythons_can_read_it(name: str) -> None:
     path = Path(__file__).parents[1] / f"{name}.py"
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 7))

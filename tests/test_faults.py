@@ -72,10 +72,7 @@ def test_zero_biases_hide_what_is_done_to_biases() -> None:
     stack = MODELS["gru"]
     found = score(stack, USUAL["gru"])
     assert caught(found) >= BIASES
-    zero = each(
-        stack,
-        lambda d: d.with_arrays({key: np.zeros_like(np.asarray(s)) for key, s in d.arrays.items() if "bias" in key[0]}),
-    )
+    zero = each(stack, lambda d: d.with_arrays({key: np.zeros_like(np.asarray(s)) for key, s in d.arrays.items() if "bias" in key[0]}))
     hidden = score(zero, USUAL["gru"])
     assert {one.name for one in hidden.missed} >= BIASES
     assert not caught(hidden) & BIASES
@@ -98,21 +95,14 @@ def test_a_square_model_without_lengths_or_states_names_what_it_cannot_show() ->
     assert needs["peepholes dropped"] == "needs peepholes"
     assert needs["lengths ignored"] == "needs sequences of different lengths"
     assert needs["initial states ignored"] == "needs initial states"
-    assert (
-        str(found)
-        == f"{len(found.caught)} of {len(found.caught) + len(found.missed)} wrong conventions would have been caught"
-    )
+    assert str(found) == f"{len(found.caught)} of {len(found.caught) + len(found.missed)} wrong conventions would have been caught"
 
 
 def test_what_rounding_hides_is_missed_and_measured() -> None:
-    stack = each(
-        MODELS["lstm"], lambda d: d.with_arrays({("input_bias", g): d.arrays["input_bias", "i"] for g in "ifgo"})
-    )
+    stack = each(MODELS["lstm"], lambda d: d.with_arrays({("input_bias", g): d.arrays["input_bias", "i"] for g in "ifgo"}))
     near = each(
         stack,
-        lambda d: d.with_arrays(
-            {("recurrent_bias", g): np.float32(1e-8) * np.asarray(d.arrays["recurrent_bias", g]) for g in "ifgo"}
-        ),
+        lambda d: d.with_arrays({("recurrent_bias", g): np.float32(1e-8) * np.asarray(d.arrays["recurrent_bias", g]) for g in "ifgo"}),
     )
     (found,) = (one for one in score(near, USUAL["lstm"]).missed if one.name == "recurrent bias dropped")
     assert "times what rounding explains" in found.why
@@ -127,9 +117,7 @@ def test_a_lower_precision_allows_more() -> None:
     stack, given = MODELS["lstm"], USUAL["lstm"]
     fine = {one.name: one.times_allowed for one in score(stack, given).caught}
     rough = {one.name: one.times_allowed for one in score(stack, given, np.float16).caught}
-    assert all(
-        rough[name] < fine[name] / 100 for name in rough if np.isfinite(fine[name])
-    )  # of padding nothing is allowed
+    assert all(rough[name] < fine[name] / 100 for name in rough if np.isfinite(fine[name]))  # of padding nothing is allowed
 
 
 def test_a_large_layer_is_run_in_part() -> None:
@@ -178,10 +166,7 @@ def test_a_run_in_float32_or_of_one_layer_judges_as_the_exact_one_does(
     kind: str, layers: int, directions: int, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = random_stack(
-        Sizes(kind, 5, 6, layers, directions, parts=BOTH),
-        3,
-        dtype,
-        Cell(kind, reset_after=True if kind == "gru" else None),
+        Sizes(kind, 5, 6, layers, directions, parts=BOTH), 3, dtype, Cell(kind, reset_after=True if kind == "gru" else None)
     )
     quick = score(stack, cases(stack)[0])
     monkeypatch.setattr(mutations, "CLEAR", np.inf)
@@ -197,7 +182,5 @@ def test_cases_that_run_together_give_what_each_gives() -> None:
         made = cases(one)[0]
         for case, found in zip(made, solved(one, made), strict=True):
             alone = case.solve(one)
-            for mine, its in zip(
-                (found.y, *found.hidden, *found.cell), (alone.y, *alone.hidden, *alone.cell), strict=True
-            ):
+            for mine, its in zip((found.y, *found.hidden, *found.cell), (alone.y, *alone.hidden, *alone.cell), strict=True):
                 np.testing.assert_allclose(mine, its, rtol=0, atol=1e-14, err_msg=case.name)

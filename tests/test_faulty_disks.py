@@ -22,13 +22,7 @@ def chosen(few: int, turn: str) -> list[str]:
 
 
 def test_every_kind_of_file_is_attacked_whole(tmp_path: Path) -> None:
-    assert {writes.targets()[name].format for name in writes.several(writes.targets())} >= {
-        "onnx",
-        "tfjs",
-        "openvino",
-        "ncnn",
-        "cudnn",
-    }
+    assert {writes.targets()[name].format for name in writes.several(writes.targets())} >= {"onnx", "tfjs", "openvino", "ncnn", "cudnn"}
     for name in chosen(7, "whole"):
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
@@ -45,9 +39,7 @@ def test_a_disk_that_fails_leaves_the_old_file(fault: str, tmp_path: Path) -> No
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         writes.write(name, folder, 1)
-        ends = [
-            writes.fail_at(name, folder, number, writes.FAULTS[fault]) for number in range(writes.calls(name, folder))
-        ]
+        ends = [writes.fail_at(name, folder, number, writes.FAULTS[fault]) for number in range(writes.calls(name, folder))]
         assert set(ends) == {"refused", "done"} and ends.count("done") <= 4, (name, ends)
 
 

@@ -21,12 +21,7 @@ from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, random_stack, random_states
 from tests.workers import running
 
-MODES = {
-    "rnn_tanh": Cell("rnn"),
-    "rnn_relu": Cell("rnn", activation=RELU),
-    "gru": Cell("gru", True),
-    "lstm": Cell("lstm"),
-}
+MODES = {"rnn_tanh": Cell("rnn"), "rnn_relu": Cell("rnn", activation=RELU), "gru": Cell("gru", True), "lstm": Cell("lstm")}
 SIZES = [(3, 5), (4, 4), (3, 1), (1, 1)]
 Solve = Callable[[Layout, Problem, str], Outputs]
 
@@ -65,8 +60,7 @@ def problem_of(form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32) -> P
 
 # In float64 too, but for the relu: MXNet's own passes through float32 (src/operator/rnn_impl.h, relu).
 @pytest.mark.parametrize(
-    ("mode", "dtype"),
-    [pair for pair in itertools.product(MODES, ("float32", "float64")) if pair != ("rnn_relu", "float64")],
+    ("mode", "dtype"), [pair for pair in itertools.product(MODES, ("float32", "float64")) if pair != ("rnn_relu", "float64")]
 )
 def test_mxnet_meets_the_reference(mxnet: Solve, mode: str, dtype: str) -> None:
     cell = MODES[mode]
@@ -79,9 +73,7 @@ def test_mxnet_meets_the_reference(mxnet: Solve, mode: str, dtype: str) -> None:
 @pytest.mark.parametrize("projection", [1, 3])
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_mxnet_meets_the_reference_with_a_projection(
-    mxnet: Solve, projection: int, layers: int, directions: int
-) -> None:
+def test_mxnet_meets_the_reference_with_a_projection(mxnet: Solve, projection: int, layers: int, directions: int) -> None:
     cell = MODES["lstm"]
     form = Sizes("lstm", 4, 5, layers, directions, projection, BOTH | {"projection"})
     problem = problem_of(form, cell, 5)

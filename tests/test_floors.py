@@ -34,21 +34,14 @@ FLOOR = {name: number for number, names in enumerate(FLOORS) for name in names}
 FACE = ""
 FILES = sorted(path for top in ("rnnconvert", "formats", "cli") for path in (ROOT / top).rglob("*.py"))
 # rnnconvert/formats and rnnconvert/cli are links to the top folders, where their files are met already.
-FILES = [
-    path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}
-]
+FILES = [path for path in FILES if path.relative_to(ROOT).parts[:2] not in {("rnnconvert", "formats"), ("rnnconvert", "cli")}]
 DATA = ("rnnconvert.language.layout.", "rnnconvert.language.surroundings.", "rnnconvert.core.cells.")
 """What layouts may import: they are data."""
 NEIGHBOURS = {
     **dict.fromkeys(  # whole Keras models, and our torch modules, are written as ONNX files
-        (
-            "formats.keras.export.files",
-            "formats.keras.export.layers",
-            "formats.keras.export.recurrent",
-            "formats.pytorch.module_onnx",
-        ),
+        ("formats.keras.export.files", "formats.keras.export.layers", "formats.keras.export.recurrent", "formats.pytorch.module_onnx"),
         "rnnconvert.formats.onnx",
-    ),
+    )
 }
 """The rooms that write another framework's files."""
 
@@ -97,9 +90,7 @@ def faults(module: str, code: str) -> list[str]:
         elif is_data(module) and top != "__future__" and not name.startswith(DATA):
             found.append(f"{name}: layouts are data, they import only {', '.join(one[:-1] for one in DATA)}")
         elif is_executor(module) and top == "rnnconvert":
-            found.append(
-                f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it"
-            )
+            found.append(f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it")
         elif top != "rnnconvert" or (head == package and package != "formats"):
             continue
         elif head == package == "formats":
@@ -155,10 +146,7 @@ LIGHT = {"rnnconvert", "numpy", "ml_dtypes"}
 def foreign(code: str) -> set[str]:
     """Top-level packages, beyond the standard library, that are loaded after some code ran on its own."""
     # What a bare interpreter loads (a site's .pth hooks) is not ours.
-    script = (
-        f"import sys; before = set(sys.modules); {code}; "
-        "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
-    )
+    script = f"import sys; before = set(sys.modules); {code}; print(*{{name.partition('.')[0] for name in set(sys.modules) - before}})"
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     return set(out.stdout.split()) - set(sys.stdlib_module_names) - {"__mp_main__"}
 

@@ -54,9 +54,7 @@ def test_two_layers_of_such_a_program() -> None:
     found = rc.load(GOLDEN / "two_inference")
     first, second = found.layers.values()
     assert not found.questions
-    np.testing.assert_allclose(
-        batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE
-    )
+    np.testing.assert_allclose(batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
 
 
 def test_parameters_of_another_program_are_refused(tmp_path: Path) -> None:
@@ -77,9 +75,7 @@ def test_the_other_mode_is_another_function() -> None:
 def test_two_layers_stand_behind_their_own_fc() -> None:
     found = rc.load(GOLDEN / "two", settings=["gru_1:go_backwards=true"])
     first, second = found.layers.values()
-    np.testing.assert_allclose(
-        batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE
-    )
+    np.testing.assert_allclose(batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
     asked = {(one.layer, one.option): one for one in found.questions}
     assert asked["gru_1", "fc"].assumed == "fc_1" and asked["gru_1", "fc"].choices == ("fc_0", "fc_1")
     assert ("gru_1", "go_backwards") not in asked and ("gru_0", "origin_mode") in asked

@@ -137,10 +137,7 @@ def packed(folder: Path) -> dict[str, Path]:
         assert CliRunner().invoke(main, ["convert", str(folder / "m.safetensors"), str(folder / name)]).exit_code == 0
     for suffix, module in ((".gz", gzip), (".xz", lzma)):
         (folder / f"m.pt{suffix}").write_bytes(module.compress((folder / "m.pt").read_bytes()))
-    with (
-        zipfile.ZipFile(folder / "m.keras") as stored,
-        zipfile.ZipFile(folder / "small.keras", "w", zipfile.ZIP_DEFLATED) as small,
-    ):
+    with zipfile.ZipFile(folder / "m.keras") as stored, zipfile.ZipFile(folder / "small.keras", "w", zipfile.ZIP_DEFLATED) as small:
         for name in stored.namelist():
             small.writestr(name, stored.read(name))
     return {one.name: one for one in folder.iterdir() if one.is_file()}
@@ -178,9 +175,7 @@ def test_a_full_temporary_folder_is_named(name: str, full: Path, tmp_path: Path)
 
 def test_bytes_that_do_not_fit_into_the_temporary_folder_are_refused(full: Path, tmp_path: Path) -> None:
     safetensors.write(tmp_path / "m.safetensors", arrays(1, 300))
-    with pytest.raises(
-        UsageError, match=f"in memory\\).* temporary folder {full}: No space left on device. Set TMPDIR"
-    ):
+    with pytest.raises(UsageError, match=f"in memory\\).* temporary folder {full}: No space left on device. Set TMPDIR"):
         rc.load((tmp_path / "m.safetensors").read_bytes())
 
 

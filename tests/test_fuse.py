@@ -163,11 +163,7 @@ def rnn(b: Body, x: str, states: Sequence[str], w: Any, change: str = "") -> lis
     return [b({"relu": "Relu", "": "Tanh"}[change], both)]
 
 
-CELLS: dict[str, tuple[Callable[..., list[str]], int, int]] = {
-    "lstm": (lstm, 4, 2),
-    "gru": (gru, 3, 1),
-    "rnn": (rnn, 1, 1),
-}
+CELLS: dict[str, tuple[Callable[..., list[str]], int, int]] = {"lstm": (lstm, 4, 2), "gru": (gru, 3, 1), "rnn": (rnn, 1, 1)}
 Step = Callable[[Body, str, Sequence[str]], list[str]]
 
 
@@ -251,15 +247,9 @@ def unrolled(step: Step, states: int, steps: int = 5) -> tuple[list[Any], dict[s
     return [*body.nodes, *ends, helper.make_node("Identity", [y], ["y"])], body.arrays
 
 
-def save(
-    path: Path, made: tuple[list[Any], dict[str, Any]], states: int, inputs: Sequence[Any] = (), steps: Any = "T"
-) -> Path:
+def save(path: Path, made: tuple[list[Any], dict[str, Any]], states: int, inputs: Sequence[Any] = (), steps: Any = "T") -> Path:
     nodes, arrays = made
-    axes = (
-        ["B", steps, IN]
-        if any(one.name == "scan_input_axes" and one.ints[0] for one in nodes[-1].attribute)
-        else [steps, "B", IN]
-    )
+    axes = ["B", steps, IN] if any(one.name == "scan_input_axes" and one.ints[0] for one in nodes[-1].attribute) else [steps, "B", IN]
     graph = helper.make_graph(
         nodes, "model", [value("x", axes), *(value(f"first{n}", ["B", HIDDEN]) for n in range(states)), *inputs],
         [value("y", None), *(value(f"last{n}", None) for n in range(states))],
@@ -298,9 +288,7 @@ CASES = [
 
 @pytest.mark.drawn(13)
 @pytest.mark.parametrize(("cell", "form", "change"), CASES)
-def test_every_form_of_a_cell_keeps_weights_states_and_outputs(
-    cell: str, form: str, change: str, tmp_path: Path
-) -> None:
+def test_every_form_of_a_cell_keeps_weights_states_and_outputs(cell: str, form: str, change: str, tmp_path: Path) -> None:
     path, w = model(tmp_path / "model.onnx", cell, form, change)
     done = rc.fuse(path, tmp_path / "fast.onnx")
     assert len(done.layers) == 1 and not done.left, done
@@ -343,9 +331,7 @@ UNPROVED = [
 
 
 @pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda one: str(one)[:30])
-def test_what_no_operator_computes_stays(
-    cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_what_no_operator_computes_stays(cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, **extra)
     with pytest.raises(RefusedError, match=reason):
         rc.fuse(path, tmp_path / "fast.onnx")
@@ -442,10 +428,7 @@ def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
     body = Body()
     square = [(RANDOM.normal(size=(HIDDEN, 4 * HIDDEN)) * 0.5).astype(np.float32) for _ in range(2)]
     out, new = lstm(body, "first2", ["first0", "first1"], [*square, *weights(4)[2:]])
-    ends = [
-        helper.make_node("Identity", [one], [name])
-        for one, name in ((out, "last0"), (new, "last1"), (new, "last2"), ("x", "y"))
-    ]
+    ends = [helper.make_node("Identity", [one], [name]) for one, name in ((out, "last0"), (new, "last1"), (new, "last2"), ("x", "y"))]
     path = save(tmp_path / "model.onnx", ([*body.nodes, *ends], body.arrays), 3)
     with pytest.raises(RefusedError, match="which of its inputs is the state cannot be told from one step"):
         rc.fuse(path, tmp_path / "fast.onnx")

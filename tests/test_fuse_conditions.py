@@ -115,14 +115,7 @@ class Planted:
             quiet.enter_context(contextlib.redirect_stderr(io.StringIO()))
             quiet.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")  # of the exporters, about themselves
-            torch.onnx.export(
-                self.module(),
-                (torch.randn(3, self.steps, SIZE),),
-                str(path),
-                dynamo=self.dynamo,
-                input_names=["x"],
-                **extra,
-            )
+            torch.onnx.export(self.module(), (torch.randn(3, self.steps, SIZE),), str(path), dynamo=self.dynamo, input_names=["x"], **extra)
 
     def inputs(self) -> Iterator[Any]:
         """Yield inputs, most of which meet the condition at some step: for every sequence, one, and one feature."""
@@ -209,9 +202,7 @@ def same_as_stated(plant: Planted, path: Path, model: Callable[[Any], Any]) -> N
         assert not stack.unconvertible and stack.layers[0].directions[0].reverse == plant.backward
         for x in plant.inputs():
             if np.isfinite(x).all():
-                assert agrees(model(x), reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1)), (
-                    "read as another layer"
-                )
+                assert agrees(model(x), reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1)), "read as another layer"
 
 
 @pytest.mark.parametrize("plant", SPECIMENS, ids=str)
@@ -227,9 +218,7 @@ def test_conditions_of_any_kind_are_kept_or_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["LSTMCell", "GRUCell"])
-def test_inputs_that_meet_a_condition_show_what_the_formula_left_out(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_that_meet_a_condition_show_what_the_formula_left_out(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the comparison of the first step, the proof alone tells."""
     needed("onnxruntime", "onnxruntime")
 

@@ -43,10 +43,7 @@ def masked(path: Path, cell: str, kind: str = "mask", way: str = "where", fill: 
     xt = body("Gather", "x", "iteration", axis=0)
     if kind == "lengths":
         count = body("Cast", body("Unsqueeze", "m", np.array([1])), to=7)
-        counts = {
-            "": lambda: body("Less", "iteration", count),
-            "until": lambda: body("LessOrEqual", "iteration", count),
-        }[fault]()
+        counts = {"": lambda: body("Less", "iteration", count), "until": lambda: body("LessOrEqual", "iteration", count)}[fault]()
     else:
         counts = body("Gather", "m", "iteration", axis=0)
         counts = body("Unsqueeze", counts, np.array([1])) if kind == "flat" else counts
@@ -129,9 +126,7 @@ def test_a_loop_with_a_mask_is_one_node(cell: str, kind: str, way: str, fill: st
      ("out", "mask", "state", "collects something else"), ("begin", "mask", "output", "besides|collects|not a state"),
      ("until", "lengths", "state", "neither a mask nor")],
 )  # fmt: skip
-def test_what_is_no_mask_of_a_layer_stays_with_the_reason(
-    fault: str, kind: str, fill: str, reason: str, tmp_path: Path
-) -> None:
+def test_what_is_no_mask_of_a_layer_stays_with_the_reason(fault: str, kind: str, fill: str, reason: str, tmp_path: Path) -> None:
     path = masked(tmp_path / "model.onnx", "lstm", kind, "where", fill, fault)
     assert not rc.load(path).layers
     needed("onnxruntime", "onnxruntime")

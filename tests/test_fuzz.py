@@ -111,9 +111,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found_and_kept(
-    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fault_is_found_and_kept(fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(msgpack_file, "_leaves", FAULTS[fault])
     monkeypatch.setattr(execution, "CONTAINERS", 1.0)
     limit = "0.5" if fault == "time" else "2"

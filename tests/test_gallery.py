@@ -21,13 +21,7 @@ from tests.requirements import need
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-ENTRIES = (
-    *from_pytorch.ENTRIES,
-    *from_keras.ENTRIES,
-    *old_keras.ENTRIES,
-    *old_keras_in_torch.ENTRIES,
-    *from_onnx.ENTRIES,
-)
+ENTRIES = (*from_pytorch.ENTRIES, *from_keras.ENTRIES, *old_keras.ENTRIES, *old_keras_in_torch.ENTRIES, *from_onnx.ENTRIES)
 
 
 @pytest.fixture(params=ENTRIES, ids=str)
@@ -67,8 +61,7 @@ def _swapped(direction: Direction) -> Direction:
     one, two = {"lstm": ("g", "o"), "gru": ("r", "z"), "rnn": ("n", "n")}[direction.cell.kind]
     other = {one: two, two: one}
     arrays = {
-        (part, gate if part == "peephole" else other.get(gate, gate)): np.asarray(array)
-        for (part, gate), array in direction.arrays.items()
+        (part, gate if part == "peephole" else other.get(gate, gate)): np.asarray(array) for (part, gate), array in direction.arrays.items()
     }
     if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
         arrays["input", "n"] = arrays["input", "n"][::-1]
@@ -79,8 +72,6 @@ def test_the_page_names_every_origin() -> None:
     need("corpus", corpus.absent())
     page = (Path(__file__).resolve().parent.parent / "docs" / "gallery.md").read_text(encoding="utf-8")
     words = set(re.split(r"[^\w.-]+", page))
-    origins = [
-        json.loads(about.read_text(encoding="utf-8"))["origin_repo"] for about in corpus.FOLDER.glob("*/meta.json")
-    ]
+    origins = [json.loads(about.read_text(encoding="utf-8"))["origin_repo"] for about in corpus.FOLDER.glob("*/meta.json")]
     assert origins
     assert [origin for origin in origins if origin.rpartition("/")[2] not in words] == []

@@ -40,12 +40,7 @@ def written(path: Path, arrays: Mapping[str, Array], kind: bytes = b"silero-16k"
 
 
 def cell(inputs: int = 2, units: int = 3) -> dict[str, Array]:
-    shapes = {
-        "weight_ih": (4 * units, inputs),
-        "weight_hh": (4 * units, units),
-        "bias_ih": (4 * units,),
-        "bias_hh": (4 * units,),
-    }
+    shapes = {"weight_ih": (4 * units, inputs), "weight_hh": (4 * units, units), "bias_ih": (4 * units,), "bias_hh": (4 * units,)}
     return {BEFORE + name: RNG.uniform(-1, 1, shape).astype("f4") for name, shape in shapes.items()}
 
 
@@ -69,10 +64,7 @@ def test_the_onnx_model_of_silero_makes_the_bytes_of_whisper_cpps_own_file(tmp_p
     onnx = rc.load(corpus.FOLDER / "silero-vad-v6" / "silero_vad_16k_op15.onnx")
     stack = next(iter(onnx.layers.values()))
     arrays = rc.pack(stack, "pytorch")
-    named = {
-        BEFORE + name: np.asarray(arrays[f"{name}_l0"], "f4")
-        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    }
+    named = {BEFORE + name: np.asarray(arrays[f"{name}_l0"], "f4") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
     assert hashlib.sha256(entries(named)).hexdigest() == OWN
     read = next(iter(rc.load(written(tmp_path / "m.bin", named)).layers.values()))
     for part, array in stack.first.arrays.items():
@@ -84,9 +76,7 @@ def test_the_onnx_model_of_silero_makes_the_bytes_of_whisper_cpps_own_file(tmp_p
     [(b"whisper-16k", 1, 0, "not Silero's"), (b"silero-16k", 65, 0, "65 layers"), (b"silero-16k", -1, 0, "-1 layers"),
      (b"silero-16k", 2, 0, "at byte"), (b"silero-16k", 1, 5, "bias_hh"), (b"silero-16k", 60, 0, "at byte")],
 )  # fmt: skip
-def test_what_is_another_network_or_damaged_is_unreadable(
-    kind: bytes, layers: int, cut: int, why: str, tmp_path: Path
-) -> None:
+def test_what_is_another_network_or_damaged_is_unreadable(kind: bytes, layers: int, cut: int, why: str, tmp_path: Path) -> None:
     path = written(tmp_path / "m.bin", cell(), kind, layers)
     path.write_bytes(path.read_bytes()[: path.stat().st_size - cut])
     with pytest.raises(UnreadableError, match=why):

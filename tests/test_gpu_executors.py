@@ -34,12 +34,7 @@ from tests.judging import Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack, random_states
 
-CELLS = {
-    "lstm": Cell("lstm"),
-    "gru": Cell("gru", True),
-    "rnn_tanh": Cell("rnn"),
-    "rnn_relu": Cell("rnn", activation=RELU),
-}
+CELLS = {"lstm": Cell("lstm"), "gru": Cell("gru", True), "rnn_tanh": Cell("rnn"), "rnn_relu": Cell("rnn", activation=RELU)}
 
 
 def described(stack: Recurrent, tmp_path: Path, **options: object) -> tuple[Array, dict[str, Any]]:
@@ -72,8 +67,7 @@ def cotangents_of(problem: Problem) -> tuple[Outputs, dict[str, Any]]:
 @pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
 @pytest.mark.parametrize(
-    ("cell", "projection", "bias_mode"),
-    [(cell, 0, "double") for cell in CELLS] + [("lstm", 2, "double"), ("gru", 0, "none")],
+    ("cell", "projection", "bias_mode"), [(cell, 0, "double") for cell in CELLS] + [("lstm", 2, "double"), ("gru", 0, "none")]
 )
 def test_cudnn_is_called_as_its_header_says(
     cell: str, projection: int, bias_mode: str, states: bool, lengths: Any, dtype: str, tmp_path: Path
@@ -240,9 +234,7 @@ def test_numbers_go_where_pytorch_says(
     if dtype == "bfloat16":
         return
     assert problem.hidden is not None
-    truth = reference.Reference(problem.stack).gradients(
-        problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed
-    )
+    truth = reference.Reference(problem.stack).gradients(problem.x, problem.hidden, problem.cell or (), problem.lengths, weighed)
     weights = iter(truth.weights)
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
     flat = np.asarray(rnnconvert.pack(exact, "cudnn"), np.float64)

@@ -175,23 +175,11 @@ HERE: dict[str, Any] = {
     ("changes", "names", "said"),
     [
         ({}, set(), ""),
-        (
-            {"driver": {"cuda": [12, 4]}},
-            {"cudnn", "torch"},
-            "the driver is older than the libraries: it knows CUDA 12.4, but",
-        ),
+        ({"driver": {"cuda": [12, 4]}}, {"cudnn", "torch"}, "the driver is older than the libraries: it knows CUDA 12.4, but"),
         ({"driver": {"cuda": [12, 4]}}, {"cudnn", "torch"}, "Install driver 580 or newer"),
-        (
-            {"driver": {"capability": [7, 0]}},
-            {"cudnn", "torch"},
-            "the GPU is too old: Some GPU (compute capability 7.0)",
-        ),
+        ({"driver": {"capability": [7, 0]}}, {"cudnn", "torch"}, "the GPU is too old: Some GPU (compute capability 7.0)"),
         ({"driver": {"capability": [7, 0]}, "cudnn": {"cuda": [12, 9]}}, {"torch"}, "begins at 7.5"),
-        (
-            {"driver": {"free": 10**8}},
-            {"gpu", "cudnn", "torch", "jax"},
-            "too little memory: 0.10 GB of the GPU's are free",
-        ),
+        ({"driver": {"free": 10**8}}, {"gpu", "cudnn", "torch", "jax"}, "too little memory: 0.10 GB of the GPU's are free"),
         ({"driver": None}, {"gpu", "cudnn", "torch", "jax"}, "the driver is gone"),
         ({"cudnn": None}, {"cudnn"}, "the cudnn is gone"),
         ({"torch": {"cuda": ""}}, {"torch"}, "torch 2.11.0 is made for the CPU"),
@@ -199,9 +187,7 @@ HERE: dict[str, Any] = {
     ],
 )
 def test_what_is_in_the_way_is_named(changes: Mapping[str, Any], names: set[str], said: str) -> None:
-    facts = {
-        name: {**one, **(changes.get(name) or {})} for name, one in HERE.items() if changes.get(name, 0) is not None
-    }
+    facts = {name: {**one, **(changes.get(name) or {})} for name, one in HERE.items() if changes.get(name, 0) is not None}
     why = {name: f"the {name} is gone" for name in HERE if name not in facts}
     found = machine.blocked(facts, why, "cuda")
     assert set(found) == names

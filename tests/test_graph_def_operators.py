@@ -35,9 +35,7 @@ def test_parts_in_order_are_nothing_between(axis: int) -> None:
 
 
 @pytest.mark.parametrize(("parts", "axis"), [((1, 0), 2), ((0, 0), -1), ((0, 1), 1), ((0, 1), 0), ((1,), 2)])
-def test_parts_that_are_swapped_repeated_dropped_or_side_by_side_elsewhere_are_a_change(
-    parts: tuple[int, ...], axis: int
-) -> None:
+def test_parts_that_are_swapped_repeated_dropped_or_side_by_side_elsewhere_are_a_change(parts: tuple[int, ...], axis: int) -> None:
     assert isinstance(reads(parts, axis), Through)
 
 

@@ -11,21 +11,7 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
-    Graph,
-    Measures,
-    Moves,
-    calls,
-    moves,
-    origin,
-    trace,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, calls, moves, origin, trace
 
 
 def _off(applied: Applied) -> Any:
@@ -133,9 +119,7 @@ def test_directions_side_by_side_in_another_order() -> None:
         graph.add("Concat", ["left", "left"], ["m"], {"axis": 2})
 
     reads = two(twice)
-    assert (
-        isinstance(reads, Through) and "left out and some of the values stand there more than once" in reads.changes[0]
-    )
+    assert isinstance(reads, Through) and "left out and some of the values stand there more than once" in reads.changes[0]
 
 
 def test_lengths_that_the_file_fixes_are_tried() -> None:
@@ -154,9 +138,7 @@ def test_lengths_that_the_file_fixes_are_tried() -> None:
 
     assert two(fixed, (6, 2, 3)) == Directly(("a",))
     assert two(fixed, ("time", 2, 3)) == Directly(("a",))
-    assert all(
-        isinstance(two(fixed, dims), Through) for dims in (None, ("time", "batch", 3))
-    )  # of two steps, it mixes both
+    assert all(isinstance(two(fixed, dims), Through) for dims in (None, ("time", "batch", 3)))  # of two steps, it mixes both
 
     def mixed(graph: Graph) -> None:
         graph.constant("fixed", np.array([6, 2, -1]))

@@ -131,9 +131,7 @@ def keras_2_hard_sigmoid(folder: Path) -> Made:
     names = [f"lstm/{name}:0" for name in ("kernel", "recurrent_kernel", "bias")]
     config = sequential(("LSTM", {"name": "lstm", "units": UNITS, "recurrent_activation": "hard_sigmoid"}))
     path = legacy_h5(folder / "source.h5", {"lstm": list(zip(names, weights, strict=True))}, config, "2.3.1")
-    layer = keras.layers.LSTM(
-        UNITS, return_sequences=True, recurrent_activation=lambda x: keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0)
-    )
+    layer = keras.layers.LSTM(UNITS, return_sequences=True, recurrent_activation=lambda x: keras.ops.clip(0.2 * x + 0.5, 0.0, 1.0))
     layer.build((None, None, IN))
     layer.set_weights(weights)
     return path, _keras_output([layer])
@@ -169,12 +167,7 @@ def keras_cudnn(kind: str) -> Make:
 
 
 def onnx_file(
-    operator: str,
-    directions: int = 1,
-    opset: int = 14,
-    inputs: str = "WRB",
-    batch_first: bool = False,
-    **attributes: Any,
+    operator: str, directions: int = 1, opset: int = 14, inputs: str = "WRB", batch_first: bool = False, **attributes: Any
 ) -> Make:
     """A file of one node with these inputs: P for peepholes."""
 
@@ -299,9 +292,7 @@ def test_the_reference_agrees_with_the_source(name: str, made: Callable[[str], M
 @pytest.mark.drawn(60)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
-def test_it_goes_to_every_target_or_is_refused_for_what_it_is(
-    name: str, target: str, made: Callable[[str], Made], tmp_path: Path
-) -> None:
+def test_it_goes_to_every_target_or_is_refused_for_what_it_is(name: str, target: str, made: Callable[[str], Made], tmp_path: Path) -> None:
     case = CASES[name]
     source, y = made(name)
     path = tmp_path / TARGETS[target]

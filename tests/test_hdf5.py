@@ -72,9 +72,7 @@ def test_order_of_keras_attributes(path: Path) -> None:
         file.attrs["size"] = np.int64(3)
     stored = hdf5.read(path)
     assert list(stored.arrays) == [
-        f"model_weights/{layer}/{layer}/cell/{weight}"
-        for layer in ("b", "a")
-        for weight in ("kernel:0", "recurrent_kernel:0", "bias:0")
+        f"model_weights/{layer}/{layer}/cell/{weight}" for layer in ("b", "a") for weight in ("kernel:0", "recurrent_kernel:0", "bias:0")
     ]
     attributes = stored.metadata["attributes"]
     assert attributes[""] == {"model_config": '{"class_name": "Sequential"}', "size": 3}
@@ -154,11 +152,7 @@ def test_h5py_reads_what_was_written(path: Path, dtype: object) -> None:
 
 @pytest.mark.parametrize(
     ("arrays", "attributes"),
-    [
-        ({"a": numbers(1), "a/b": numbers(1)}, {}),
-        ({"a": numbers(1)}, {"": {"bad": object()}}),
-        ({"a": np.array(["text"])}, {}),
-    ],
+    [({"a": numbers(1), "a/b": numbers(1)}, {}), ({"a": numbers(1)}, {"": {"bad": object()}}), ({"a": np.array(["text"])}, {})],
 )
 def test_what_cannot_be_written_leaves_nothing(path: Path, arrays: dict, attributes: dict) -> None:
     path.write_bytes(b"before")
@@ -186,15 +180,7 @@ def test_links_to_other_places_are_listed_and_not_followed(path: Path, tmp_path:
         file["again"] = file["good"]
     stored = hdf5.read(path)
     assert set(stored.arrays) == {"good", "again"}
-    assert set(stored.metadata["unreadable"]) == {
-        "external",
-        "soft",
-        "dangling",
-        "outside",
-        "virtual",
-        "loop/self",
-        "loop/root",
-    }
+    assert set(stored.metadata["unreadable"]) == {"external", "soft", "dangling", "outside", "virtual", "loop/self", "loop/root"}
 
 
 def test_elements_that_are_no_numbers_are_listed(path: Path) -> None:
@@ -234,9 +220,7 @@ def write_deep(file: h5py.File) -> None:
     file["/".join("a" * 100)] = numbers(1)
 
 
-@pytest.mark.parametrize(
-    "prepare", [write_bomb, write_unallocated, write_large_chunk, write_many_small_claims, write_deep]
-)
+@pytest.mark.parametrize("prepare", [write_bomb, write_unallocated, write_large_chunk, write_many_small_claims, write_deep])
 def test_claims_that_no_bytes_account_for(path: Path, prepare: Callable[[h5py.File], None]) -> None:
     with h5py.File(path, "w") as file:
         prepare(file)

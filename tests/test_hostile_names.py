@@ -71,9 +71,7 @@ def test_a_name_is_a_name_in_every_file_and_recipe(format: str, tmp_path: Path) 
         assert statements(summary) == statements(plain), name
         assert len(rc.load(path, format).layers) == layers, name
         if ending == ".xml":
-            tags = [
-                [element.tag for element in ElementTree.parse(one).iter()] for one in (path, tmp_path / "plain.xml")
-            ]
+            tags = [[element.tag for element in ElementTree.parse(one).iter()] for one in (path, tmp_path / "plain.xml")]
             assert tags[0] == tags[1], name
 
 
@@ -102,17 +100,7 @@ def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
     found = rc.load(tmp_path / "hostile.h").layers
     assert [*found] == [*layers]
     (tmp_path / "main.c").write_text('#include "hostile.h"\nint main(void) { return 0; }\n')
-    words = [
-        "gcc",
-        "-std=c99",
-        "-Wall",
-        "-Werror",
-        "-Wno-unused-function",
-        "-Wno-unused-variable",
-        "-fdump-tree-original",
-        "-c",
-        "main.c",
-    ]
+    words = ["gcc", "-std=c99", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-variable", "-fdump-tree-original", "-c", "main.c"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (dump,) = tmp_path.glob("main.c.*original")
@@ -122,9 +110,7 @@ def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
 
 def test_identifiers_differ_as_their_compilers_compare_them() -> None:
     made = c_names(["a", "A", "a" * 100, "a" * 100 + "b", "\u00e9", "int", "*/"])
-    assert len({name.upper() for name in made.values()}) == 7 and all(
-        name.isascii() and len(name) < 50 for name in made.values()
-    )
+    assert len({name.upper() for name in made.values()}) == 7 and all(name.isascii() and len(name) < 50 for name in made.values())
     made = variables(["\ufb01", "fi", "\u00b2", "class", "1", ""])
     assert len({*made.values()}) == 6 and all(name.isidentifier() for name in made.values())
 
@@ -165,9 +151,7 @@ def tokens(text: str) -> list[str]:
     """Return the kinds of what a reader of CommonMark with tables finds, texts and their line ends aside."""
     parsed = markdown_it.MarkdownIt("commonmark").enable("table").parse(text)
     inside = [child for token in parsed for child in token.children or () if child.content != "<!-- -->"]
-    return [token.type for token in parsed] + [
-        child.type for child in inside if child.type not in ("text", "text_special", "softbreak")
-    ]
+    return [token.type for token in parsed] + [child.type for child in inside if child.type not in ("text", "text_special", "softbreak")]
 
 
 PARSED: dict[str, Callable[[str], Any]] = {
@@ -195,16 +179,7 @@ def test_a_name_does_not_end_a_command_to_github(name: str) -> None:
     assert re.fullmatch(r"::error (file=[^:,]*,)?title=[^:,]*::.*", line), line
 
 
-CODE = [
-    'evil"""; evil(); """',
-    "evil'); evil(('",
-    "int32); evil(",
-    "evil\nevil()\n",
-    "evil\\",
-    "relu; evil()",
-    "{evil}",
-    "evil",
-]
+CODE = ['evil"""; evil(); """', "evil'); evil(('", "int32); evil(", "evil\nevil()\n", "evil\\", "relu; evil()", "{evil}", "evil"]
 """Texts that would be code in a program of Python, or its names, wherever they stood without a quote or an escape."""
 
 
@@ -225,12 +200,7 @@ def called_of(program: str) -> set[str]:
     """Return the functions and classes that a program calls without having defined or imported them."""
     nodes = [*ast.walk(ast.parse(program))]
     defined = {node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
-    defined |= {
-        alias.asname or alias.name
-        for node in nodes
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    }
+    defined |= {alias.asname or alias.name for node in nodes if isinstance(node, (ast.Import, ast.ImportFrom)) for alias in node.names}
     return {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)} - defined
 
 

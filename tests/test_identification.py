@@ -61,14 +61,7 @@ def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
     assert outcome(case, found) == "identified", str(found)
     np.savez(tmp_path / "weights.npz", **case.arrays)
     np.savez(tmp_path / "sample.npz", **case.io)
-    words = [
-        "identify",
-        str(tmp_path / "weights.npz"),
-        "--io",
-        str(tmp_path / "sample.npz"),
-        "-o",
-        str(tmp_path / "l.toml"),
-    ]
+    words = ["identify", str(tmp_path / "weights.npz"), "--io", str(tmp_path / "sample.npz"), "-o", str(tmp_path / "l.toml")]
     assert CliRunner().invoke(main, words).exit_code == 0
     words = ["convert", str(tmp_path / "weights.npz"), str(tmp_path / "m.onnx"), "--layout", str(tmp_path / "l.toml")]
     done = CliRunner().invoke(main, words)
@@ -142,20 +135,14 @@ def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> N
         if not function.layout:
             assert found.functions[0].stack.first.skip_input or "mgu" in case.what, case.what
             continue
-        renamed = {
-            line[4:].split(" -> ")[0]: line.split(" -> ")[1]
-            for line in function.layout.splitlines()
-            if line.startswith("#   ")
-        }
+        renamed = {line[4:].split(" -> ")[0]: line.split(" -> ")[1] for line in function.layout.splitlines() if line.startswith("#   ")}
         (tmp_path / f"{seed}.toml").write_text(function.layout)
         registry.forget()
         rc.add_layouts(tmp_path / f"{seed}.toml")
         kept = {renamed.get(name, name): array for name, array in case.arrays.items()}
         settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
         settings += (
-            [f"output_activation={function.stack.cell.output_activation.name}"]
-            if 'output_activation = "any"' in function.layout
-            else []
+            [f"output_activation={function.stack.cell.output_activation.name}"] if 'output_activation = "any"' in function.layout else []
         )
         if len(kept) > 1:
             np.savez(tmp_path / f"{seed}.npz", **kept)
@@ -266,9 +253,7 @@ def test_without_a_sample_nothing_is_decided() -> None:
     named = {name: np.asarray(array) for name, array in pack(registry.layouts()["keras.lstm"], stack).items()}
     named["bias"][8:16] = 1
     q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))
-    named["recurrent_kernel"] = np.concatenate([np.linalg.qr(q[8 * k : 8 * k + 8, :8])[0] for k in range(4)], 1).astype(
-        np.float32
-    )
+    named["recurrent_kernel"] = np.concatenate([np.linalg.qr(q[8 * k : 8 * k + 8, :8])[0] for k in range(4)], 1).astype(np.float32)
     found = rc.identify(named)
     assert found.verdict == "candidates" and not found.functions and found.questions
     best = found.candidates[0]
@@ -284,10 +269,7 @@ def test_without_a_sample_nothing_is_decided() -> None:
         ({"input": np.ones((3, 2))}, "outputs y or final states h_n"),
         ({"input": np.ones((3, 2)), "output": np.ones((4, 5))}, "do not fit together"),
         ({"input": np.ones((3, 2)), "output": np.ones((3, 5)), "hiden": np.ones(3)}, "has an array 'hiden'"),
-        (
-            {"input": np.ones((3, 2, 4)), "output": np.ones((3, 2, 5)), "lengths": np.array([9, 9])},
-            "do not fit together",
-        ),
+        ({"input": np.ones((3, 2, 4)), "output": np.ones((3, 2, 5)), "lengths": np.array([9, 9])}, "do not fit together"),
     ],
 )
 def test_a_wrong_sample_is_named(io: dict[str, Any], says: str) -> None:

@@ -27,9 +27,7 @@ def nameless(probe: Probe) -> tuple[dict[str, Array], dict[str, Array], Recurren
     """The arrays of a real layer as its file keeps them, under no names; a sample of what it gave, and the truth."""
     checkpoint = load(probe.file, settings=probe.reading)
     if probe.states:  # what the file has for a batch is given with the input
-        bare = {
-            name: each(stack, _without_states).replace(unconvertible=()) for name, stack in checkpoint.layers.items()
-        }
+        bare = {name: each(stack, _without_states).replace(unconvertible=()) for name, stack in checkpoint.layers.items()}
         checkpoint = checkpoint.replace(layers=bare)
     truth = join_stack([checkpoint.layers[name] for name in probe.layers])
     kept = [own for name in probe.layers for own in _arrays(checkpoint, name)]

@@ -107,9 +107,7 @@ def test_what_is_not_identified_is_not_written(tmp_path: Path) -> None:
     wrong["y"] = wrong["y"][::-1] * 0.3
     for name, given in (("short", short), ("wrong", wrong)):
         np.savez(tmp_path / f"{name}.npz", **given)
-        result = call(
-            "identify", weights, "--io", tmp_path / f"{name}.npz", "--convert", tmp_path / "m.onnx", "--seconds", 2
-        )
+        result = call("identify", weights, "--io", tmp_path / f"{name}.npz", "--convert", tmp_path / "m.onnx", "--seconds", 2)
         assert result.exit_code == 1 and "was not written" in result.output and not (tmp_path / "m.onnx").exists(), name
     assert "outputs of three steps or more" in call("identify", weights, "--io", tmp_path / "short.npz").output
 
@@ -148,11 +146,7 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     )  # fmt: skip
     for names in sample_names.NAMES.values():
         assert all(name == name.lower() for name in names)
-    for given, said in (
-        ({"x": X, "outptu": X}, "has an array 'outptu'"),
-        ({"x": X, "input": X}, "both 'x' and 'input'"),
-        ({"y": X}, "x"),
-    ):
+    for given, said in (({"x": X, "outptu": X}, "has an array 'outptu'"), ({"x": X, "input": X}, "both 'x' and 'input'"), ({"y": X}, "x")):
         np.savez(tmp_path / "s.npz", **given)
         for words in (
             ("identify", weights, "--io"),

@@ -101,9 +101,7 @@ def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
 
 @pytest.mark.drawn(14)
 @over_cells
-def test_a_file_of_ours_gives_what_the_reference_gives(
-    name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
-) -> None:
+def test_a_file_of_ours_gives_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     named = [suffix for suffix in adapter(name).SUFFIXES if suffix != ".eqx"]  # a row of arrays says no names
     for suffix, states in itertools.product(named, (True, False)):
@@ -116,9 +114,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
 
 @pytest.mark.drawn(8)
 @over_cells
-def test_lengths_and_gradients_are_the_references(
-    name: str, one: dict[str, Any], workers: Workers, tmp_path: Path
-) -> None:
+def test_lengths_and_gradients_are_the_references(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     whole, ragged = problem_of(one), problem_of(one, (5, 1, 3))
     file = written(whole, name, tmp_path)
@@ -136,9 +132,7 @@ def test_lengths_and_gradients_are_the_references(
         assert excess(problem, outputs(answer)) <= 1
         cotangents = Outputs(given["y"], tuple(scales[0]), tuple(scales[1]))
         cells = problem.cell or () if one["cell"].kind == "lstm" else ()
-        truth = reference.Reference(part.stack).gradients(
-            problem.x, problem.hidden or (), cells, problem.lengths, cotangents
-        )
+        truth = reference.Reference(part.stack).gradients(problem.x, problem.hidden or (), cells, problem.lengths, cotangents)
         slopes = answer["gradients"]
         states = zip((*slopes["hidden"], *slopes["cell"]), (*truth.hidden, *truth.cell), strict=True)
         assert all(close(found, true, eps) for found, true in ((slopes["x"], truth.x), *states))
@@ -213,12 +207,7 @@ def linen_file(path: Path) -> dict[str, Any]:
     class Model(nn.Module):
         @nn.compact
         def __call__(self, x: Any) -> dict[str, Any]:
-            cells = {
-                "lstm": nn.OptimizedLSTMCell(5),
-                "gru": nn.GRUCell(5),
-                "mgu": nn.MGUCell(5),
-                "rnn": nn.SimpleCell(5),
-            }
+            cells = {"lstm": nn.OptimizedLSTMCell(5), "gru": nn.GRUCell(5), "mgu": nn.MGUCell(5), "rnn": nn.SimpleCell(5)}
             found = {name: nn.RNN(cell, time_major=True, name=f"run_{name}")(x) for name, cell in cells.items()}
             nn.Dense(2)(found["lstm"])
             return found
@@ -286,9 +275,7 @@ def equinox_file(path: Path) -> dict[str, Any]:
         found[name] = np.stack(outputs)
     fields = ("weight_ih", "weight_hh", "bias", "bias_n")
     held = {(name, field): getattr(cell, field, None) for name, cell in cells.items() for field in fields}
-    np.savez(
-        path, **{f"{name}/{field}": np.asarray(array) for (name, field), array in held.items() if array is not None}
-    )
+    np.savez(path, **{f"{name}/{field}": np.asarray(array) for (name, field), array in held.items() if array is not None})
     return found
 
 
@@ -331,9 +318,7 @@ def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> 
     assert target.exists()
     report = rc.verify(target, on=[f"{name}-cpu"], cases=["states"], gradients=True)
     assert report.equal
-    assert "gradient of input weights" in {
-        one["output"] for one in report.document["layers"][0]["runs"][-1]["comparisons"]
-    }
+    assert "gradient of input weights" in {one["output"] for one in report.document["layers"][0]["runs"][-1]["comparisons"]}
 
 
 @pytest.mark.drawn(2)

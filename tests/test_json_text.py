@@ -41,10 +41,7 @@ OURS = {
 def parses(path: Path) -> bool:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return any(
-        isinstance(node, ast.Attribute)
-        and node.attr in ("loads", "load")
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "json"
+        isinstance(node, ast.Attribute) and node.attr in ("loads", "load") and isinstance(node.value, ast.Name) and node.value.id == "json"
         for node in ast.walk(tree)
     )
 
@@ -94,9 +91,7 @@ def test_what_is_charged_covers_what_is_taken(ascii: bool, as_bytes: bool, monke
 
 
 def test_a_text_of_empty_lists_in_a_small_archive_is_refused(tmp_path: Path) -> None:
-    path = keras_archive(
-        tmp_path / "a.keras", {"config.json": b'{"a": [' + b"[]," * 3_000_000 + b"1]}"}, zipfile.ZIP_DEFLATED
-    )
+    path = keras_archive(tmp_path / "a.keras", {"config.json": b'{"a": [' + b"[]," * 3_000_000 + b"1]}"}, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 1 << 17
     with pytest.raises(BudgetError, match="MiB of memory"):
         rc.load(path)

@@ -74,10 +74,7 @@ FLUX: dict[str, tuple[dict[str, Array], Any]] = {
     "flux.rnn": (weights(1, "bias"), equations.flux_rnn),
     "flux.lstm_0_12": (weights(4, "b", *STATES), equations.flux_lstm),
     "flux.gru_0_12": (weights(3, "b", ("state0", COLUMN)), equations.flux_gru),
-    "flux.gru_v3_0_12": (
-        weights(3, "b", ("Wh_h̃", (UNITS, UNITS)), ("state0", COLUMN), rows=2 * UNITS),
-        equations.flux_gru_v3,
-    ),
+    "flux.gru_v3_0_12": (weights(3, "b", ("Wh_h̃", (UNITS, UNITS)), ("state0", COLUMN), rows=2 * UNITS), equations.flux_gru_v3),
     "flux.rnn_0_12": (weights(1, "b", ("state0", COLUMN)), equations.flux_rnn),
     "flux.lstm_0_8": (weights(4, "b", ("h", (UNITS,)), ("c", (UNITS,))), equations.flux_lstm),
     "flux.gru_0_8": (weights(3, "b", ("h", (UNITS,))), equations.flux_gru),
@@ -363,13 +360,7 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     else:
         np.savez(path, w=w)
         said = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
-        options = {
-            "cell": said,
-            "hidden_size": UNITS,
-            "num_layers": layers,
-            "bidirectional": both,
-            "source_format": "knet",
-        }
+        options = {"cell": said, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "source_format": "knet"}
         options["input_mode"] = "skip" if skip else "linear"
     found = rc.load(path, **options)  # type: ignore[arg-type]
     (stack,) = found.layers.values()
@@ -522,9 +513,7 @@ def test_layers_of_several_are_places_in_a_tree(tmp_path: Path) -> None:
 
 def test_a_whole_model_is_written_as_a_tree(tmp_path: Path) -> None:
     p, _ = FLUX["flux.lstm"]
-    model = Struct(
-        "Flux.Chain", (flux_struct("flux.lstm", p), Struct("Flux.Dropout", 0.5), flux_struct("flux.lstm", p))
-    )
+    model = Struct("Flux.Chain", (flux_struct("flux.lstm", p), Struct("Flux.Dropout", 0.5), flux_struct("flux.lstm", p)))
     path = julia_files.bson(tmp_path / "a.bson", model=model)
     summary = rc.convert(path, tmp_path / "b.bson", target_format="flux")
     assert summary.notes[1].endswith("BSON.load(path)[:model_state].layers[3].cell)")
@@ -655,9 +644,7 @@ def test_values_that_refer_to_themselves_are_left_out(tmp_path: Path) -> None:
     loop = {"tag": "tuple", "data": [{"tag": "backref", "ref": 1}]}
     path = encoded(tmp_path / "a.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [loop]})
     assert julia_bson.read(path).metadata["unreadable"] == {"a/1": "a value that is part of itself"}
-    path = encoded(
-        tmp_path / "b.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [{"tag": "backref", "ref": 1}]}
-    )
+    path = encoded(tmp_path / "b.bson", {"a": {"tag": "backref", "ref": 1}, "_backrefs": [{"tag": "backref", "ref": 1}]})
     with pytest.raises(rc.UnreadableError, match="'a' refers to itself"):
         julia_bson.read(path)
 
@@ -699,9 +686,7 @@ def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
 def test_random_damage_never_reads_as_something_else(tmp_path: Path) -> None:
     """Bytes changed at random: an error of ours, or values, but no other exception."""
     p, _ = FLUX["flux.gru"]
-    whole = julia_files.bson(
-        tmp_path / "a.bson", model=Struct("Flux.GRU", Struct("Flux.GRUCell", *p.values()))
-    ).read_bytes()
+    whole = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", Struct("Flux.GRUCell", *p.values()))).read_bytes()
     rng = np.random.default_rng(0)
     path = tmp_path / "b.bson"
     for _ in range(300):
@@ -808,11 +793,7 @@ def test_an_optimiser_beside_the_model_is_stepped_over(tmp_path: Path) -> None:
     refs = [{"tag": "backref", "ref": number} for number in range(1, len(shared) + 1)]
     layer["data"] = [refs[shared.index(field)] if field in shared else field for field in layer["data"]]
     moments = [julia_files.lowered((np.ones(3), np.ones(3), (0.9, 0.999))) for _ in shared]
-    state = {
-        "tag": "struct",
-        "type": {"tag": "datatype", "name": ["Base", "IdDict"], "params": []},
-        "data": [refs, moments],
-    }
+    state = {"tag": "struct", "type": {"tag": "datatype", "name": ["Base", "IdDict"], "params": []}, "data": [refs, moments]}
     adam = {"tag": "datatype", "name": ["Main", "Flux", "Optimise", "ADAM"], "params": []}
     opt = {"tag": "struct", "type": adam, "data": [0.001, julia_files.lowered((0.9, 0.999)), state]}
     path = tmp_path / "a.bson"

@@ -30,11 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("architecture")
     inner = keras.layers.LSTM(3, activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True)
     model = keras.Sequential(
-        [
-            keras.Input((4, 2)),
-            keras.layers.Bidirectional(inner, merge_mode="sum", name="both"),
-            keras.layers.GRU(2, name="up"),
-        ]
+        [keras.Input((4, 2)), keras.layers.Bidirectional(inner, merge_mode="sum", name="both"), keras.layers.GRU(2, name="up")]
     )
     (made / "weights").mkdir()
     model.save_weights(made / "weights" / "alone.weights.h5")
@@ -74,11 +70,7 @@ def test_the_architecture_states_what_weights_alone_do_not(folder: Path, kind: s
 def test_commands_take_the_architecture(folder: Path, tmp_path: Path) -> None:
     weights = str(folder / "weights" / "alone.weights.h5")
     given = ["--config", str(folder / "model.json")]
-    for words in (
-        ["inspect", weights],
-        ["convert", weights, str(tmp_path / "m.weights.h5")],
-        ["diff", weights, str(folder / "whole.h5")],
-    ):
+    for words in (["inspect", weights], ["convert", weights, str(tmp_path / "m.weights.h5")], ["diff", weights, str(folder / "whole.h5")]):
         done = CliRunner().invoke(main, [*words, *given])
         assert done.exit_code == 0, done.output
         assert "assumed" not in done.output
@@ -117,9 +109,7 @@ def test_the_only_architecture_beside_weights_that_fits_is_taken(folder: Path, t
         with pytest.raises(UsageError, match=rf"contradicts its configuration in {name}"):
             rc.load(path, activation="tanh")
         assert rc.load(path, settings=["activation=tanh!"]).layers["both"].cell.activation.name == "tanh"
-    text = _put(
-        tmp_path / "text", folder, weights__json=json.dumps(document)
-    )  # as json.dump(model.to_json()) writes it
+    text = _put(tmp_path / "text", folder, weights__json=json.dumps(document))  # as json.dump(model.to_json()) writes it
     assert _functions(text) == ("relu", "tanh")
     same = _put(tmp_path / "same", folder, a__json=document, model__json=document)
     assert _functions(same) == ("relu", "tanh")
@@ -189,9 +179,7 @@ def test_two_architectures_beside_weights_are_both_named(folder: Path, tmp_path:
         rc.convert(path, tmp_path / "o.onnx")
     assert rc.load(path, config=str(path.with_name("other.json"))).layers["up"].cell.activation.name == "relu"
     versions: dict[str, object] = {f"v{n}__json": _edited(folder, at_keras_version=f"3.{n}.0") for n in (1, 2)}
-    assert rc.load(
-        _put(tmp_path / "versions", folder, **versions)
-    ).questions  # hard_sigmoid is another function by version
+    assert rc.load(_put(tmp_path / "versions", folder, **versions)).questions  # hard_sigmoid is another function by version
     wrong: dict[str, object] = {"model__json": _edited(folder), "v2__json": _edited(folder, units=5)}
     assert _functions(_put(tmp_path / "wrong", folder, **wrong)) == ("relu", "tanh")
 
@@ -245,9 +233,7 @@ def test_a_batch_notices_that_the_architecture_changed(folder: Path, tmp_path: P
 def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnreadableError, match="architecture of a Keras model, without weights"):
         rc.load(folder / "model.json")
-    with pytest.raises(
-        UnreadableError, match=r"pickled.pkl: it is the architecture of a Keras model.* --config .*pickled.pkl"
-    ):
+    with pytest.raises(UnreadableError, match=r"pickled.pkl: it is the architecture of a Keras model.* --config .*pickled.pkl"):
         rc.load(folder / "pickled.pkl")
     for text in ("class_name: Sequential\nconfig: []\n", "backend: theano\r\nclass_name: Model\r\nconfig: {}\r\n"):
         (tmp_path / "model.yml").write_text(text)
@@ -260,9 +246,7 @@ def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None
         rc.load(folder / "weights" / "alone.weights.h5", config=str(folder / "weights" / "alone.weights.h5"))
     with pytest.raises(UsageError, match="config"):
         rc.load(folder / "whole.keras", config=str(folder / "model.json"))
-    (tmp_path / "bomb.yaml").write_text(
-        "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60))
-    )
+    (tmp_path / "bomb.yaml").write_text("a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 60)))
     with pytest.raises(RnnConvertError, match=r"aliases|package pyyaml"):
         rc.load(folder / "weights" / "alone.weights.h5", config=str(tmp_path / "bomb.yaml"))
 

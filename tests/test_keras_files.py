@@ -92,33 +92,17 @@ ZOO: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "gru": (lambda: layers.GRU(5, return_sequences=True), ()),
     "gru_before": (lambda: layers.GRU(5, return_sequences=True, reset_after=False), ()),
     "gru_plain": (lambda: layers.GRU(5, return_sequences=True, use_bias=False), ()),
-    "gru_before_plain": (
-        lambda: layers.GRU(5, return_sequences=True, use_bias=False, reset_after=False),
-        ("reset_after=false",),
-    ),
+    "gru_before_plain": (lambda: layers.GRU(5, return_sequences=True, use_bias=False, reset_after=False), ("reset_after=false",)),
     "gru_backwards": (lambda: layers.GRU(4, return_sequences=True, go_backwards=True), ("go_backwards=true",)),
     "rnn": (lambda: layers.SimpleRNN(4, return_sequences=True, activation="elu"), ("activation=elu",)),
     "both_concat": (lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True)), ()),
-    "both_sum": (
-        lambda: layers.Bidirectional(layers.GRU(4, return_sequences=True), merge_mode="sum"),
-        ("merge_mode=sum",),
-    ),
-    "both_mul": (
-        lambda: layers.Bidirectional(layers.SimpleRNN(4, return_sequences=True), merge_mode="mul"),
-        ("merge_mode=mul",),
-    ),
-    "both_ave": (
-        lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode="ave"),
-        ("merge_mode=ave",),
-    ),
-    "both_apart": (
-        lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=None),
-        ("merge_mode=none",),
-    ),
+    "both_sum": (lambda: layers.Bidirectional(layers.GRU(4, return_sequences=True), merge_mode="sum"), ("merge_mode=sum",)),
+    "both_mul": (lambda: layers.Bidirectional(layers.SimpleRNN(4, return_sequences=True), merge_mode="mul"), ("merge_mode=mul",)),
+    "both_ave": (lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode="ave"), ("merge_mode=ave",)),
+    "both_apart": (lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=None), ("merge_mode=none",)),
     "both_unlike": (
         lambda: layers.Bidirectional(
-            layers.LSTM(4, return_sequences=True),
-            backward_layer=layers.GRU(5, return_sequences=True, go_backwards=True),
+            layers.LSTM(4, return_sequences=True), backward_layer=layers.GRU(5, return_sequences=True, go_backwards=True)
         ),
         (),
     ),
@@ -236,9 +220,7 @@ def test_what_is_written_runs_in_keras_to_the_same_outputs(
 
 
 @pytest.mark.parametrize("kind", ["keras", "weights", "legacy"])
-def test_weights_go_back_into_the_users_own_model(
-    zoo: Zoo, expected: Mapping[str, Array], x: Array, tmp_path: Path, kind: str
-) -> None:
+def test_weights_go_back_into_the_users_own_model(zoo: Zoo, expected: Mapping[str, Array], x: Array, tmp_path: Path, kind: str) -> None:
     rnnconvert.save(load(zoo, kind), tmp_path / "out.weights.h5")
     model = filled(keras.models.clone_model(zoo.model), seed=5)
     model.load_weights(tmp_path / "out.weights.h5")
@@ -338,14 +320,10 @@ def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str
 
 
 def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
-    inner = keras.Sequential(
-        [keras.Input((None, WIDTH)), layers.LSTM(4, return_sequences=True, name="deep")], name="inner"
-    )
+    inner = keras.Sequential([keras.Input((None, WIDTH)), layers.LSTM(4, return_sequences=True, name="deep")], name="inner")
     source = keras.Input((TIME, WIDTH))
     y = layers.GRU(3, return_sequences=True, name="outer")(inner(source))
-    z = layers.TimeDistributed(layers.SimpleRNN(2, return_sequences=True), name="wrapped")(
-        layers.Reshape((3, 2, 3))(source)
-    )
+    z = layers.TimeDistributed(layers.SimpleRNN(2, return_sequences=True), name="wrapped")(layers.Reshape((3, 2, 3))(source))
     model = filled(keras.Model(source, [inner(source), y, z]))
     first, second, third = (numbers(value) for value in model(x))
     for ending in (".keras", ".weights.h5", ".h5"):
@@ -450,9 +428,7 @@ CANONICAL: dict[str, Callable[[], Recurrent]] = {
     "hard_sigmoid_2": lambda: lstm(2, 1, gate_activation=HARD_SIGMOID_KERAS_2),
     "hard_sigmoid_3": lambda: lstm(1, 1, gate_activation=HARD_SIGMOID_KERAS_3),
     "reset_before": reset_before,
-    "apart_below": lambda: lstm(2, 2).replace(
-        layers=(Layer(lstm(2, 2).layers[0].directions, "none"), lstm(2, 2).layers[1])
-    ),
+    "apart_below": lambda: lstm(2, 2).replace(layers=(Layer(lstm(2, 2).layers[0].directions, "none"), lstm(2, 2).layers[1])),
     "reverse": lambda: reversed_(lstm()),
     "processing": lambda: reversed_(lstm(), "processing"),
     "forward_turned": lambda: lstm().replace(output_order="processing"),
@@ -501,9 +477,7 @@ def test_several_stacks_keep_their_order_in_every_file(x: Array, tmp_path: Path)
     model = written(stacks, tmp_path / "out.keras")
     names = [layer.name for layer in model.layers if layer.weights]
     assert names == ["a_b", "a_b_l0", "a_b_l1", "a_b_l2", "c", "c_projection", "d_l0", "d_l1"]
-    rnnconvert.save(
-        Checkpoint("", "canonical", {n: s.replace(name=n) for n, s in stacks.items()}), tmp_path / "out.weights.h5"
-    )
+    rnnconvert.save(Checkpoint("", "canonical", {n: s.replace(name=n) for n, s in stacks.items()}), tmp_path / "out.weights.h5")
     other = filled(keras.models.clone_model(model))
     other.load_weights(tmp_path / "out.weights.h5")
     for made in (model, other):
@@ -521,12 +495,7 @@ def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: 
         (reversed_(lstm()), "out.h5", {}, "reads from the end"),
         (unlike, "out.keras", {"return_state": True}, "final states"),
         (unlike.replace(layers=(*unlike.layers, *above.layers)), "out.keras", {}, "layer after"),
-        (
-            lstm(2).replace(layers=(Layer((forward, backward.replace(reverse=False))),)),
-            "out.keras",
-            {},
-            "read the same way",
-        ),
+        (lstm(2).replace(layers=(Layer((forward, backward.replace(reverse=False))),)), "out.keras", {}, "read the same way"),
     ]
     for stack, name, options, words in cases:
         with pytest.raises(RefusedError, match=words):
@@ -537,9 +506,7 @@ def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: 
 # Files of Keras 2 and Keras 1, made by hand.
 
 
-def legacy_file(
-    path: Path, version: str, weights: Mapping[str, Mapping[str, Array]], config: Any, on_group: bool = True
-) -> Path:
+def legacy_file(path: Path, version: str, weights: Mapping[str, Mapping[str, Array]], config: Any, on_group: bool = True) -> Path:
     with h5py.File(path, "w") as file:
         group = file.create_group("model_weights")
         file.attrs["keras_version"] = version.encode()
@@ -606,12 +573,7 @@ def test_cudnn_layers_of_keras_2_load_into_todays_layers(x: Array, tmp_path: Pat
     summary = rnnconvert.convert(path, tmp_path / "out.weights.h5")
     assert summary.carried == 2
     model = keras.Sequential(
-        [
-            keras.Input((None, WIDTH)),
-            layers.LSTM(4, return_sequences=True),
-            layers.GRU(5, return_sequences=True),
-            layers.Dense(2),
-        ]
+        [keras.Input((None, WIDTH)), layers.LSTM(4, return_sequences=True), layers.GRU(5, return_sequences=True), layers.Dense(2)]
     )
     model.load_weights(summary.target)
     deep = rnnconvert.join_stack([first, second])
@@ -632,9 +594,7 @@ def test_hard_sigmoid_of_keras_2_is_scaled_for_keras_3(x: Array, tmp_path: Path)
     assert found.cell.gate_activation == HARD_SIGMOID_KERAS_2
     summary = rnnconvert.convert(path, tmp_path / "out.keras")
     assert not summary.exact
-    right = stack.replace(
-        layers=(Layer((stack.first.replace(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)),)),),
-    )
+    right = stack.replace(layers=(Layer((stack.first.replace(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)),)),))
     close(right, x, numbers(keras.models.load_model(summary.target, compile=False)(x)))
 
 

@@ -139,9 +139,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
         class_name = layer["class_name"]
         own = known(Entry("it", class_name, {}))
         count = 9 if kind in LAYERS[:3] else 1
-        values = [
-            (key, value) for key in KEYS if key not in SHAPES for value in WRONG[KEYS[key].kind.rstrip("?")][:count]
-        ]
+        values = [(key, value) for key in KEYS if key not in SHAPES for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
         values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
         for key, value in drawn(values, 6, f"{kind} {suffix} {number}"):
@@ -203,9 +201,7 @@ def check_agreed(path: Path, key: str, value: object, theirs: Any) -> None:
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 @pytest.mark.parametrize("kind", [*LAYERS[:4], "RNN"])
-def test_odd_values_are_read_as_keras_takes_them(
-    kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path
-) -> None:
+def test_odd_values_are_read_as_keras_takes_them(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
     """Whatever the value of a key, the numbers are those that Keras computes with the file, or both refuse it."""
     import keras
 
@@ -222,16 +218,12 @@ def test_odd_values_are_read_as_keras_takes_them(
             given = None
         check_agreed(path, key, value, given[0] if isinstance(given, list | tuple) else given)
 
-    each(
-        drawn(odd(layers[0]), 5, f"{kind} {suffix}", always=lambda case: case == ("recurrent_activation", None)), check
-    )
+    each(drawn(odd(layers[0]), 5, f"{kind} {suffix}", always=lambda case: case == ("recurrent_activation", None)), check)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 @pytest.mark.parametrize("kind", LAYERS)
-def test_what_the_arrays_contradict_is_named(
-    kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path
-) -> None:
+def test_what_the_arrays_contradict_is_named(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
     assert {name for name, key in KEYS.items() if key.shown} == CONTRADICTIONS.keys()
     source, silent = base(kind, suffix), []
     found: list[dict[str, Any]] = []

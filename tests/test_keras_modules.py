@@ -109,9 +109,7 @@ def test_the_other_backends_give_the_same(backend: str) -> None:
 
 def lstm(dtype: Any = np.float32) -> Recurrent:
     parts = PEEPHOLES | {"projection", "initial_hidden", "initial_cell"}
-    return random_stack(
-        Sizes("lstm", WIDTH, 5, 2, 2, 2, parts), 1, dtype, Cell("lstm", clips=(Clip("cell", -0.5, 0.5),))
-    )
+    return random_stack(Sizes("lstm", WIDTH, 5, 2, 2, 2, parts), 1, dtype, Cell("lstm", clips=(Clip("cell", -0.5, 0.5),)))
 
 
 def test_kerass_own_layers_are_given_wherever_they_hold_the_layer() -> None:

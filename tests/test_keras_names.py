@@ -20,10 +20,7 @@ from rnnconvert.formats.keras.upgrade.files import upgrade
 layers = keras.layers
 
 # Keras and TensorFlow warn about their own future while they trace and save.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
 # Keras, TensorFlow and h5py warn of numpy's and of their own future.
 pytestmark = [

@@ -24,8 +24,7 @@ def test_layers_give_what_keras_gave() -> None:
         x, truth = kept["x"].swapaxes(0, 1), kept["y"]
     hidden = reference.run(last, reference.run(both, x).y).hidden[0]
     kernel, bias = (
-        next(array for name, array in checkpoint.tensors.items() if name.endswith(end))
-        for end in ("dense_1/kernel:0", "dense_1/bias:0")
+        next(array for name, array in checkpoint.tensors.items() if name.endswith(end)) for end in ("dense_1/kernel:0", "dense_1/bias:0")
     )
     np.testing.assert_allclose(hidden @ kernel + bias, truth, rtol=1e-5, atol=1e-6)
 

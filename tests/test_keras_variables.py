@@ -54,9 +54,7 @@ def described(stack: Any) -> dict[str, Any]:
 def test_variables_by_name_are_the_models_layers(named: str, ending: str, tmp_path: Path) -> None:
     separate = named == "underscored"  # words joined by "_" do not show which two layers are the directions of one
     kinds = [kind for kind in LAYERS if not (separate and kind == "two directions")]
-    model = keras.Sequential(
-        [keras.layers.Input((None, 3)), *(LAYERS[kind]() for kind in kinds), keras.layers.Dense(1)]
-    )
+    model = keras.Sequential([keras.layers.Input((None, 3)), *(LAYERS[kind]() for kind in kinds), keras.layers.Dense(1)])
     values = np.random.default_rng(0)
     model.set_weights([values.normal(size=array.shape) for array in model.get_weights()])
     model.save(tmp_path / "model.keras")

@@ -21,10 +21,7 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 
 # Keras's own call of numpy, on TensorFlow variables
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-    pytest.mark.reads_apart,
-]
+pytestmark = [pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"), pytest.mark.reads_apart]
 
 
 def build(dtype: str = "float32") -> keras.Model:
@@ -33,11 +30,7 @@ def build(dtype: str = "float32") -> keras.Model:
     options = {"dtype": dtype, "recurrent_initializer": "glorot_uniform"}
     forward = keras.layers.LSTM(4, return_sequences=True, **options)
     return keras.Sequential(
-        [
-            keras.layers.Input((5, 3)),
-            keras.layers.Bidirectional(forward, dtype=dtype),
-            keras.layers.GRU(2, name="second", **options),
-        ]
+        [keras.layers.Input((5, 3)), keras.layers.Bidirectional(forward, dtype=dtype), keras.layers.GRU(2, name="second", **options)]
     )
 
 
@@ -78,15 +71,11 @@ def test_keras_loads_what_was_written(path: Path, dtype: str) -> None:
     if dtype == "bfloat16":
         assert {array.dtype for array in stored.arrays.values()} == {BFLOAT16}
     copy = path.with_name("copy.keras")
-    arrays = {
-        name: Deferred(array.shape, array.dtype, lambda array=array: array) for name, array in stored.arrays.items()
-    }
+    arrays = {name: Deferred(array.shape, array.dtype, lambda array=array: array) for name, array in stored.arrays.items()}
     metadata = stored.metadata
     keras_zip.write(copy, metadata["config"], metadata["metadata"], arrays, metadata["attributes"])
     x = np.random.default_rng(0).standard_normal((2, 5, 3)).astype(np.float32)
-    np.testing.assert_array_equal(
-        keras.ops.convert_to_numpy(keras.models.load_model(copy)(x)), keras.ops.convert_to_numpy(model(x))
-    )
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(keras.models.load_model(copy)(x)), keras.ops.convert_to_numpy(model(x)))
     with zipfile.ZipFile(copy) as archive:
         assert archive.namelist() == ["metadata.json", "config.json", "model.weights.h5"]
         assert archive.testzip() is None
@@ -242,10 +231,7 @@ def test_damaged_zips_raise_our_errors_only(tmp_path_factory: pytest.TempPathFac
     contents = members(path)
     whole = bytearray(path.read_bytes())
     start = whole.index(b"\x89HDF")
-    outside = st.one_of(
-        st.integers(0, start - 1),
-        st.integers(start + len(contents["model.weights.h5"]), len(whole) - 1),
-    )
+    outside = st.one_of(st.integers(0, start - 1), st.integers(start + len(contents["model.weights.h5"]), len(whole) - 1))
     for at, value in data.draw(st.lists(st.tuples(outside, st.integers(0, 255)), min_size=1, max_size=6)):
         whole[at] = value
     whole = whole[: data.draw(st.sampled_from([len(whole), len(whole), len(whole) - 1, len(whole) // 2]))]

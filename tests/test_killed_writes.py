@@ -73,9 +73,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
     for word, function in (("old", TANH), ("new", TANH if name in TURNED else RELU)):
         stack = random_stack(Sizes("rnn", 30, 24), len(word), np.float32, Cell("rnn", activation=function))
         if word == "new":
-            stack = each(
-                stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -a for key, a in d.arrays.items()})
-            )
+            stack = each(stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -a for key, a in d.arrays.items()}))
         rc.save(rc.Checkpoint("made", "canonical", {"a": stack.replace(name="a")}), tmp_path / f"{word}.onnx")
     whole = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
     assert whole["old"][0] != whole["new"][0] and whole["old"][1] != whole["new"][1]

@@ -199,22 +199,16 @@ def test_a_function_that_may_be_any_is_asked_for(described: Path, trained: Path)
 
 
 @pytest.mark.parametrize("differs", ['gate_activations = ["hard_sigmoid"]', 'activations = ["relu"]'])
-def test_layouts_that_differ_in_what_they_compute_are_not_taken_for_one(
-    described: Path, trained: Path, differs: str
-) -> None:
+def test_layouts_that_differ_in_what_they_compute_are_not_taken_for_one(described: Path, trained: Path, differs: str) -> None:
     other = OURS[OURS.index("[[layout]]") : OURS.rindex("[[layout]]")]
-    other = other.replace("ours.lstm", "ours.other").replace(
-        "constants = { f = 1.0 }", "constants = { f = 1.0 }, " + differs
-    )
+    other = other.replace("ours.lstm", "ours.other").replace("constants = { f = 1.0 }", "constants = { f = 1.0 }, " + differs)
     described.write_text(OURS + other)
     registry.add(read(described))
     assert "may belong to ours.lstm or ours.other" in rc.load(trained).warnings[0]
     assert list(rc.load(trained, layout="other").layers) == ["encoder"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"\xff\xfe", b"x = 1", b"[[layout]]", b"a" * (1 << 21), b"layout = [[[[" * 500]
-)
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"x = 1", b"[[layout]]", b"a" * (1 << 21), b"layout = [[[[" * 500])
 def test_a_file_that_is_no_description_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "ours.toml"
     path.write_bytes(content)
@@ -242,9 +236,7 @@ def test_an_installed_package_adds_its_layouts(monkeypatch: pytest.MonkeyPatch, 
         "their documentation", "theirs.RNN", holds=Holds(biases=("input",), layers=False, directions=1),
     )  # fmt: skip
     installed(monkeypatch, module, tmp_path)
-    np.savez(
-        tmp_path / "m.npz", W=np.ones((2, 3), np.float32), U=np.eye(2, dtype=np.float32), b=np.zeros(2, np.float32)
-    )
+    np.savez(tmp_path / "m.npz", W=np.ones((2, 3), np.float32), U=np.eye(2, dtype=np.float32), b=np.zeros(2, np.float32))
     checkpoint = rc.load(tmp_path / "m.npz")
     assert (checkpoint.format, list(checkpoint.layers)) == ("theirs", [""])
 

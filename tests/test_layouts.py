@@ -112,13 +112,7 @@ def ways(layout: Layout) -> set[Hashable]:
     """How its arrays lie: two layouts that agree in this differ in names and in the order of gates."""
     words = ("layer", "direction", "pseudo_layer", "gate")
     found: set[Hashable] = {
-        (
-            tensor.axes,
-            str(tensor.sections),
-            tensor.reinterpreted,
-            tensor.layers,
-            *(f"{{{word}}}" in tensor.name for word in words),
-        )
+        (tensor.axes, str(tensor.sections), tensor.reinterpreted, tensor.layers, *(f"{{{word}}}" in tensor.name for word in words))
         for tensor in layout.tensors
     }
     found.add(("signs", layout.kind, tuple(sign for _, sign in layout.order), layout.coupled))
@@ -196,9 +190,7 @@ STORAGE = [np.ascontiguousarray, fortran, sliced, byte_offset, read_only]
 
 def test_every_layout_has_cases() -> None:
     assert all(CASES[layout.name] for layout in LAYOUTS)
-    assert set().union(*(ways(layout) for layout in LAYOUTS if layout.name in COVER)) == set().union(
-        *map(ways, LAYOUTS)
-    )
+    assert set().union(*(ways(layout) for layout in LAYOUTS if layout.name in COVER)) == set().union(*map(ways, LAYOUTS))
 
 
 def every_element_is_one_gates_once(layout: Layout, form: Sizes) -> None:
@@ -267,9 +259,7 @@ def come_back(layout: Layout, form: Sizes, storage: Callable[[Array], Array]) ->
     assert list(expected) == list(packed)
     for key, array in expected.items():
         np.testing.assert_array_equal(bits(array), bits(np.asarray(packed[key])), key)
-        np.testing.assert_array_equal(
-            bits(before[key]), bits(arrays[key]), f"{key} was written to"
-        ) if key in before else None
+        np.testing.assert_array_equal(bits(before[key]), bits(arrays[key]), f"{key} was written to") if key in before else None
 
 
 def pieces_joined_are_the_array(layout: Layout, form: Sizes) -> None:
@@ -406,18 +396,12 @@ def test_a_misfit_is_said_in_words() -> None:
     layout = registry.layout("pytorch", "lstm")
     found = shapes(layout, Sizes("lstm", 3, 5))
     assert fit(layout, changed(found, bias_hh_l0=(21,))) is None
-    assert misfit([layout], changed(found, bias_hh_l0=(21,))) == (
-        "'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)"
-    )
+    assert misfit([layout], changed(found, bias_hh_l0=(21,))) == ("'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)")
     assert misfit([layout], changed(found, weight_hh_l0=None)) == (
         "'weight_hh_l0' is missing, expected shape (20, 5) (for 3 inputs and 5 units)"
     )
-    assert misfit([layout], changed(found, bias_hh_l0=None)) == (
-        "'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)"
-    )
-    assert misfit([layout], changed(found, extra=(2,))) == (
-        "'extra' is not an array of pytorch.lstm (for 3 inputs and 5 units)"
-    )
+    assert misfit([layout], changed(found, bias_hh_l0=None)) == ("'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)")
+    assert misfit([layout], changed(found, extra=(2,))) == ("'extra' is not an array of pytorch.lstm (for 3 inputs and 5 units)")
 
 
 def without_a_matrix_there_is_no_form(layout: Layout, form: Sizes) -> None:

@@ -51,20 +51,12 @@ def held(layout: Layout, stack: Recurrent) -> Recurrent:
 def problems(layout: Layout) -> Iterator[Problem]:
     """Random weights, inputs and states of every form that a layout has a place for."""
     biases = BOTH if layout.reset_after else PLAIN | {"input_bias"}
-    cells = (
-        [layout.cell.replace(activation=one) for one in (TANH, RELU, SIGMOID)]
-        if layout.kind == "rnn"
-        else [layout.cell]
-    )
+    cells = [layout.cell.replace(activation=one) for one in (TANH, RELU, SIGMOID)] if layout.kind == "rnn" else [layout.cell]
     extras = [frozenset(), {"peephole"}, {"projection"}, {"peephole", "projection"}]
-    for cell, (width, hidden), directions, extra in itertools.product(
-        cells, [(3, 5), (4, 4), (3, 1), (1, 3)], (1, 2), extras
-    ):
+    for cell, (width, hidden), directions, extra in itertools.product(cells, [(3, 5), (4, 4), (3, 1), (1, 3)], (1, 2), extras):
         if not extra <= layout.part_names or ("projection" in extra and hidden < 3):
             continue
-        form = Sizes(
-            layout.kind, width, hidden, 1, directions, 2 if "projection" in extra else 0, frozenset(biases | extra)
-        )
+        form = Sizes(layout.kind, width, hidden, 1, directions, 2 if "projection" in extra else 0, frozenset(biases | extra))
         stack = held(layout, random_stack(form, 3, np.float32, cell))
         x = np.random.default_rng(4).uniform(-1, 1, (5, 3, width)).astype(np.float32)
         states = random_states(form, 3, 5, np.float32)
@@ -101,9 +93,7 @@ def test_a_wrong_gate_order_is_caught(name: str, onednn: Process, tmp_path: Path
 
 def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path: Path) -> None:
     before = next(problems(LAYOUTS["onednn.gru"]))
-    after = dataclasses.replace(
-        before, stack=each(before.stack, lambda d: d.replace(cell=d.cell.replace(reset_after=True)))
-    )
+    after = dataclasses.replace(before, stack=each(before.stack, lambda d: d.replace(cell=d.cell.replace(reset_after=True))))
     found = solved(onednn, LAYOUTS["onednn.gru"], before, tmp_path)
     assert excess(after, found) > WRONG
     negated = dataclasses.replace(LAYOUTS["onednn.gru"], gates="-z r n")
@@ -242,9 +232,7 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again["weights"], weights)
 
 
-@pytest.mark.parametrize(
-    ("parts", "said"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")]
-)
+@pytest.mark.parametrize(("parts", "said"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")])
 def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], said: str) -> None:
     stack = random_stack(Sizes("rnn", 4, 4, parts=parts), 1, np.float32)
     with pytest.raises(RefusedError, match=said):

@@ -30,9 +30,7 @@ GATES = {"lstm": "ifgo", "gru": "rzn", "rnn": "n"}
 def canonical(name: str, form: Sizes) -> dict[tuple[int, int], dict[Key, Source]]:
     """The numbers that a stack of that form has by the rule of tests.literals."""
     layout = registry.layouts()[name]
-    placeless = {
-        (part, gate) for part in layout.part_names & set(BIAS_PARTS) for gate in GATES[form.kind]
-    } - layout.keys
+    placeless = {(part, gate) for part in layout.part_names & set(BIAS_PARTS) for gate in GATES[form.kind]} - layout.keys
     found: dict[tuple[int, int], dict[Key, Source]] = {}
     for layer, direction in np.ndindex(form.num_layers, form.num_directions):
         arrays: dict[Key, Source] = {}

@@ -63,9 +63,7 @@ def test_every_cell_of_a_linen_model_is_found() -> None:
     assert all(layer.name == path for path, layer in found.items())
     from flax.core import freeze
 
-    assert list(rc.from_jax(freeze(variables)["params"], nonlinearity="tanh")) == [
-        path.removeprefix("params/") for path in found
-    ]
+    assert list(rc.from_jax(freeze(variables)["params"], nonlinearity="tanh")) == [path.removeprefix("params/") for path in found]
 
 
 def test_cells_that_are_found_compute_what_the_model_computes() -> None:
@@ -217,10 +215,7 @@ def test_the_caller_can_say_it() -> None:
     tree = {"a": {**gru, "c": np.ones(2)}, "b": gru}
     assert list(rc.from_jax(tree, cells={"a": None})) == ["b"]
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
-    for cells, said in [
-        ({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"),
-        ({"a": "haiku.cnn"}, "Unknown cell"),
-    ]:
+    for cells, said in [({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"), ({"a": "haiku.cnn"}, "Unknown cell")]:
         with pytest.raises(rc.UsageError, match=said):
             rc.from_jax(tree, cells=cells)
     with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):

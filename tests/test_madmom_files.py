@@ -23,10 +23,7 @@ def test_every_layer_computes_what_madmom_computed(protocol: int) -> None:
     found = rc.load(GOLDEN / f"protocol{protocol}.pkl")
     assert found.format == "madmom" and not found.unread and not found.warnings
     assert [*found.layers] == [f"layers.{number}" for number in range(5)]
-    assert {name: array.shape for name, array in found.tensors.items()} == {
-        "layers.5.weights": (4, 1),
-        "layers.5.bias": (1,),
-    }
+    assert {name: array.shape for name, array in found.tensors.items()} == {"layers.5.weights": (4, 1), "layers.5.bias": (1,)}
     x = ANSWERS["x"]
     for name, layer in found.layers.items():
         y = reference.run(layer, x[:, None].astype(float)).y[:, 0]

@@ -89,11 +89,7 @@ def test_nothing_else_reports_these_faults_as_damage() -> None:
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ExceptHandler) and names(node.type) & {"AttributeError", "IndexError", "MALFORMED"}:
-                raised = [
-                    part
-                    for part in ast.walk(node)
-                    if isinstance(part, ast.Raise) and "UnreadableError" in names(part.exc)
-                ]
+                raised = [part for part in ast.walk(node) if isinstance(part, ast.Raise) and "UnreadableError" in names(part.exc)]
                 if raised and "passes" not in {name for part in node.body for name in names_of(part)}:
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found, "use rnnconvert.core.malformed"

@@ -40,9 +40,7 @@ def test_a_model_of_mlx_computes_what_mlx_computes(suffix: str) -> None:
             np.testing.assert_allclose(cell, ANSWERS[f"{name}.c"][:, -1], rtol=0, atol=CLOSE, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("name", "gates"), [("encoder.gru", "z r n"), ("encoder.lstm", "i f o g"), ("encoder.lstm", "f i g o")]
-)
+@pytest.mark.parametrize(("name", "gates"), [("encoder.gru", "z r n"), ("encoder.lstm", "i f o g"), ("encoder.lstm", "f i g o")])
 def test_another_order_of_gates_is_caught(name: str, gates: str) -> None:
     layer = rc.load(GOLDEN / "model.npz", settings=SAID).layers[name]
     wrong = dataclasses.replace(registry.layouts()[f"mlx.{layer.cell.kind}"], gates=gates)
@@ -83,9 +81,7 @@ def test_written_names_are_paths_of_mlx(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
-def test_an_array_beside_a_layer_without_a_name_is_accounted_for(
-    names: dict[str, tuple[int, ...]], suffix: str, tmp_path: Path
-) -> None:
+def test_an_array_beside_a_layer_without_a_name_is_accounted_for(names: dict[str, tuple[int, ...]], suffix: str, tmp_path: Path) -> None:
     """Without a prefix, too, a bias that the layout does not have stops the conversion; Equinox's archives have that one."""
     path = tmp_path / f"root{suffix}"
     archives.write(path, {name: np.ones(shape, np.float32) for name, shape in names.items()})

@@ -175,14 +175,7 @@ class Joblibs(pickle._Pickler):
         more = {"numpy_array_alignment_bytes": 16} if self.aligned else {}
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         super().save(
-            _as_made_by(
-                JOBLIB_ARRAY,
-                shape=value.shape,
-                order=order,
-                dtype=value.dtype,
-                allow_mmap=not value.dtype.hasobject,
-                **more,
-            )
+            _as_made_by(JOBLIB_ARRAY, shape=value.shape, order=order, dtype=value.dtype, allow_mmap=not value.dtype.hasobject, **more)
         )
         self.framer.commit_frame(force=True)
         if value.dtype.hasobject:
@@ -275,9 +268,7 @@ def test_archives_with_one_model(keras_3: tuple[Path, Any], keras_2: Path, tmp_p
     torch = needed("torch", "torch")
     zipped(tmp_path / "one.zip", {"project/model.pkl": keras_3[0] / "model.pkl", "project/train.py": b"import keras"})
     assert list(rc.load(tmp_path / "one.zip").layers) == ["gru"]
-    folder = {
-        f"saved/{one.relative_to(keras_2 / 'saved')}": one for one in (keras_2 / "saved").rglob("*") if one.is_file()
-    }
+    folder = {f"saved/{one.relative_to(keras_2 / 'saved')}": one for one in (keras_2 / "saved").rglob("*") if one.is_file()}
     check_relu(zipped(tmp_path / "saved.zip", folder), keras_2)
     (tmp_path / "saved.tar.gz").write_bytes(gzip.compress(tarred(keras_2 / "saved")))
     check_relu(tmp_path / "saved.tar.gz", keras_2)
@@ -316,9 +307,7 @@ def test_the_configuration_in_the_graph_of_objects(keras_2: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
-def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(
-    keras_2: Path, tmp_path: Path, ending: str
-) -> None:
+def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(keras_2: Path, tmp_path: Path, ending: str) -> None:
     found = rc.load(keras_2 / f"habit{ending}")
     assert [stack.input_size for stack in found.layers.values()] == [5, 3, 4]
     assert any("Keras ignores it: it takes one shape" in one and "gru_1" in one for one in found.warnings)

@@ -94,9 +94,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def mutated(content: bytes, data: st.DataObject) -> bytes:
     """Some bytes changed, more of them near the two ends, where headers and directories are; or a piece cut or doubled."""
     size = len(content)
-    place = st.one_of(
-        st.integers(0, min(size - 1, 300)), st.integers(max(0, size - 400), size - 1), st.integers(0, size - 1)
-    )
+    place = st.one_of(st.integers(0, min(size - 1, 300)), st.integers(max(0, size - 400), size - 1), st.integers(0, size - 1))
     changed = bytearray(content)
     byte = st.one_of(st.sampled_from([0, 1, 127, 128, 255]), st.integers(0, 255))
     for at, value in data.draw(st.lists(st.tuples(place, byte), min_size=1, max_size=5)):
@@ -228,9 +226,7 @@ VALUES: list[Any] = [
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     yield path
-    pairs = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
+    pairs = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     for key, value in pairs:
         yield from places(value, (*path, key))
 
@@ -362,31 +358,9 @@ def test_the_metadata_of_buffers_may_say_anything(tmp_path: Path) -> None:
 def test_the_attributes_of_a_node_may_say_anything(tmp_path: Path) -> None:
     path = onnx_node(tmp_path / "node.onnx", "LSTM", onnx_arrays("LSTM", peepholes=True))
     model = onnx.load(path)
-    values: list[Any] = [
-        0,
-        1,
-        -1,
-        1 << 40,
-        0.5,
-        -0.5,
-        float("nan"),
-        float("inf"),
-        "forward",
-        "bidirectional",
-        "",
-        b"\xff",
-    ]
+    values: list[Any] = [0, 1, -1, 1 << 40, 0.5, -0.5, float("nan"), float("inf"), "forward", "bidirectional", "", b"\xff"]
     values += [[1, 2], [0.5, 0.5], ["Tanh"], ["Sigmoid", "Tanh", "Tanh"], ["x"] * 3, [b"\xff"] * 3]
-    names = [
-        "direction",
-        "clip",
-        "input_forget",
-        "hidden_size",
-        "layout",
-        "activations",
-        "activation_alpha",
-        "activation_beta",
-    ]
+    names = ["direction", "clip", "input_forget", "hidden_size", "layout", "activations", "activation_alpha", "activation_beta"]
     outcomes = []
     for name in names:
         for value in values:
@@ -419,15 +393,7 @@ def test_the_inputs_of_a_node_may_be_anything(tmp_path: Path) -> None:
         assert loads(path) == (count > 2)
 
 
-NAMED = [
-    "weight_ih_l0",
-    "weight_hh_l0",
-    "bias_ih_l0",
-    "bias_hh_l0",
-    "weight_hr_l0",
-    "weight_ih_l1",
-    "weight_hh_l0_reverse",
-]
+NAMED = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0", "weight_hr_l0", "weight_ih_l1", "weight_hh_l0_reverse"]
 SHAPES = [(), (0,), (1,), (16,), (16, 3), (16, 4), (12, 4), (4, 4), (2, 4), (16, 3, 1), (0, 4), (16, 0)]
 
 
@@ -436,9 +402,7 @@ SHAPES = [(), (0,), (1,), (16,), (16, 3), (16, 4), (12, 4), (4, 4), (2, 4), (16,
     arrays=st.dictionaries(st.sampled_from(NAMED), st.sampled_from(SHAPES), min_size=1),
     kind=st.sampled_from([np.float32, np.float16, np.int64, np.bool_]),
 )
-def test_parameters_may_have_any_shapes(
-    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, tuple[int, ...]], kind: Any
-) -> None:
+def test_parameters_may_have_any_shapes(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, tuple[int, ...]], kind: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "any.safetensors"
     save_file({name: np.zeros(shape, kind) for name, shape in arrays.items()}, path)
     attempt(path)
@@ -449,9 +413,7 @@ KERAS_NAMES = [f"lstm/lstm/{name}:0" for name in ("kernel", "recurrent_kernel", 
 
 @settings(max_examples=25, **CHECK)
 @given(arrays=st.dictionaries(st.sampled_from(KERAS_NAMES), st.sampled_from(SHAPES), min_size=1))
-def test_kernels_may_have_any_shapes(
-    tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, tuple[int, ...]]
-) -> None:
+def test_kernels_may_have_any_shapes(tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, tuple[int, ...]]) -> None:
     path = tmp_path_factory.getbasetemp() / "any.h5"
     with h5py.File(path, "w") as file:
         for name, shape in arrays.items():

@@ -110,9 +110,7 @@ def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
 
 
 def test_what_is_written_is_what_mxnet_reads(tmp_path: Path) -> None:
-    made = {
-        str(dtype): np.arange(6).reshape(2, 3).astype(dtype) for dtype in ("f2", "f4", "f8", "u1", "i4", "i1", "i8")
-    }
+    made = {str(dtype): np.arange(6).reshape(2, 3).astype(dtype) for dtype in ("f2", "f4", "f8", "u1", "i4", "i1", "i8")}
     mxnet_params.write(tmp_path / "a.params", made | {"arg:ü": np.ones(3, "f4")})
     found = by_mxnet(tmp_path, "found = mxnet.nd.load('a.params')")
     assert {name: (array.dtype, array.tobytes()) for name, array in found.items()} == {
@@ -134,9 +132,7 @@ def test_element_types_come_and_go(tmp_path: Path) -> None:
             assert str(array.dtype) == name
             np.testing.assert_array_equal(array.astype("f4")[0, ::2], [1 if "int" in name else 1.5, 3])
     assert types.arrays["last"].tolist() == [1, 1]
-    assert (
-        set(types.metadata["unreadable"]) == {"csr", "rows"} and "sparse (csr)" in types.metadata["unreadable"]["csr"]
-    )
+    assert set(types.metadata["unreadable"]) == {"csr", "rows"} and "sparse (csr)" in types.metadata["unreadable"]["csr"]
     mxnet_params.write(tmp_path / "a.params", types.arrays)
     again = mxnet_params.read(tmp_path / "a.params")
     assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in again.arrays.items()} == {
@@ -193,9 +189,7 @@ def test_every_truncation_is_unreadable(source: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [*VERSIONS, "types"])
 def test_a_changed_byte_is_unreadable_or_another_number(source: str, tmp_path: Path) -> None:
     whole = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
-    changes = [
-        (at, value) for at in range(len(whole)) for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}
-    ]
+    changes = [(at, value) for at in range(len(whole)) for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}]
     tried = drawn(changes, 1500, source)
     refused = 0
     for at, value in tried:
@@ -345,10 +339,7 @@ def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path)
 
 
 def test_several_layers_go_under_their_names(tmp_path: Path) -> None:
-    layers = (
-        stack(name="encoder.rnn", projection_size=2, parts=PROJECTED),
-        stack("gru", name="decoder", num_directions=2),
-    )
+    layers = (stack(name="encoder.rnn", projection_size=2, parts=PROJECTED), stack("gru", name="decoder", num_directions=2))
     notes = rc.save(checkpoint(*layers), tmp_path / "a.params").notes
     np.save(tmp_path / "x.npy", ANSWERS["x"])
     script = "x = mxnet.nd.array(np.load('x.npy'))\nfound = {}\n"
@@ -382,12 +373,7 @@ def test_a_stack_is_written_as_cells(tmp_path: Path) -> None:
     assert found.layers["a"].num_layers == 2
     one = write(tmp_path / "one.params", stack("rnn", name="a"), module="cell")
     assert [entry.assumed for entry in rc.load(one).questions] == ["tanh"]
-    assert (
-        only(
-            write(tmp_path / "b.params", stack(projection_size=2, parts=PROJECTED), module="cell")
-        ).first.projection_size
-        == 2
-    )
+    assert only(write(tmp_path / "b.params", stack(projection_size=2, parts=PROJECTED), module="cell")).first.projection_size == 2
 
 
 def test_a_prefix_is_the_users(tmp_path: Path) -> None:
@@ -471,12 +457,7 @@ def graph(told: Mapping[str, Any], key: str = "attrs") -> str:
     arrays = [{"op": "null", "name": name, "inputs": []} for name in gru()]
     joined = {"op": "_rnn_param_concat", "name": "all", "inputs": [[index, 0, 0] for index in range(len(arrays))]}
     data = {"op": "null", "name": "data", "inputs": []}
-    operator = {
-        "op": "RNN",
-        "name": "rnn",
-        key: {"state_size": "4", "num_layers": "1", **told},
-        "inputs": [[5, 0, 0], [4, 0, 0]],
-    }
+    operator = {"op": "RNN", "name": "rnn", key: {"state_size": "4", "num_layers": "1", **told}, "inputs": [[5, 0, 0], [4, 0, 0]]}
     return json.dumps({"nodes": [*arrays, joined, data, operator]})
 
 

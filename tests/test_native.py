@@ -33,9 +33,7 @@ LSTM = Cell("lstm")
 PLAIN_CELLS = [PLAIN_RNN, GRU, GRU_RESET_BEFORE, LSTM]
 
 
-def problem_of(
-    form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32, lengths: Any = None, scale: float = 1
-) -> Problem:
+def problem_of(form: Sizes, cell: Cell, seed: int, dtype: Any = np.float32, lengths: Any = None, scale: float = 1) -> Problem:
     """Random weights, input and initial states."""
     stack = random_stack(form, seed, dtype, cell, scale)
     x = np.random.default_rng(seed + 1).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(dtype)
@@ -55,21 +53,12 @@ def options_of(framework: str, cell: Cell, directions: int) -> dict[str, Any]:
     """What the framework calls a plain RNN that is not tanh."""
     if cell.activation != RELU:
         return {}
-    return {
-        "pytorch": {"nonlinearity": "relu"},
-        "keras": {"activation": "relu"},
-        "onnx": {"activations": ["Relu"] * directions},
-    }[framework]
+    return {"pytorch": {"nonlinearity": "relu"}, "keras": {"activation": "relu"}, "onnx": {"activations": ["Relu"] * directions}}[framework]
 
 
 JUDGES = {"pytorch": PYTORCH, "keras": KERAS, "onnx": ONNXRUNTIME, "cudnn": JAX}
 # onnxruntime: RNN has no float64 kernel, and LSTM and GRU load one and then refuse to run it.
-DTYPES = {
-    "pytorch": ["float32", "float64"],
-    "keras": ["float32", "float64"],
-    "onnx": ["float32"],
-    "cudnn": ["float32"],
-}
+DTYPES = {"pytorch": ["float32", "float64"], "keras": ["float32", "float64"], "onnx": ["float32"], "cudnn": ["float32"]}
 BIASES = {"pytorch": [BOTH, PLAIN], "keras": [INPUT, PLAIN], "onnx": [BOTH, PLAIN], "cudnn": [BOTH]}
 
 
@@ -84,23 +73,13 @@ def label(value: str | Cell) -> str:
 
 def sweep(name: str, cell: Cell) -> Iterator[tuple[Sizes, str]]:
     """Element types x layers x directions x biases x sizes."""
-    for dtype, layers, directions, parts, (width, hidden) in itertools.product(
-        DTYPES[name], (1, 2), (1, 2), BIASES[name], SIZES
-    ):
+    for dtype, layers, directions, parts, (width, hidden) in itertools.product(DTYPES[name], (1, 2), (1, 2), BIASES[name], SIZES):
         if dtype == "float64" and (width, hidden) not in SIZES[:2]:
             continue
-        yield (
-            Sizes(
-                cell.kind, width, hidden, layers, directions, parts=BOTH if cell == GRU and parts == INPUT else parts
-            ),
-            dtype,
-        )
+        yield (Sizes(cell.kind, width, hidden, layers, directions, parts=BOTH if cell == GRU and parts == INPUT else parts), dtype)
 
 
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [pytest.param(n, c, id=f"{n}-{label(c)}-{c.activation}") for n in JUDGES for c in cells_of(n)],
-)
+@pytest.mark.parametrize(("name", "cell"), [pytest.param(n, c, id=f"{n}-{label(c)}-{c.activation}") for n in JUDGES for c in cells_of(n)])
 def test_a_framework_meets_the_reference(name: str, cell: Cell) -> None:
     def check(case: tuple[Sizes, str]) -> None:
         form, dtype = case
@@ -133,9 +112,7 @@ def test_onnxruntime_meets_the_reference_in_half_precision(cell: Cell) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("parts", [BOTH, PLAIN], ids=["bias", "plain"])
 @pytest.mark.parametrize(("layers", "directions", "projection"), [(1, 1, 2), (2, 1, 1), (1, 2, 4), (2, 2, 2)])
-def test_a_projected_lstm_meets_the_reference(
-    layers: int, directions: int, projection: int, parts: frozenset[str], dtype: str
-) -> None:
+def test_a_projected_lstm_meets_the_reference(layers: int, directions: int, projection: int, parts: frozenset[str], dtype: str) -> None:
     form = Sizes("lstm", 3, 5, layers, directions, projection, parts | {"projection"})
     problem = problem_of(form, LSTM, 11, dtype)
     assert excess(problem, PYTORCH.solve(layout_of("pytorch", LSTM), problem)) <= 1
@@ -285,15 +262,11 @@ PEEPHOLES = BOTH | {"peephole"}
         "gru_after-clip", "gru_before-clip", "rnn-clip",
     ],
 )  # fmt: skip
-def test_onnx_options_meet_the_reference(
-    cell: Cell, parts: frozenset[str], options: dict[str, Any], directions: int
-) -> None:
+def test_onnx_options_meet_the_reference(cell: Cell, parts: frozenset[str], options: dict[str, Any], directions: int) -> None:
     problem = problem_of(Sizes(cell.kind, 3, 5, 1, directions, parts=parts), cell, 41)
     assert excess(problem, ONNXRUNTIME.solve(layout_of("onnx", cell), problem, **options)) <= 1
     # An option that the framework ignored would leave the plain function.
-    plain = dataclasses.replace(
-        problem, stack=random_stack(Sizes.of(problem.stack), 41, np.float32, Cell(cell.kind, cell.reset_after))
-    )
+    plain = dataclasses.replace(problem, stack=random_stack(Sizes.of(problem.stack), 41, np.float32, Cell(cell.kind, cell.reset_after)))
     if options:
         assert excess(plain, problem.solved()) > WRONG
 

@@ -74,9 +74,7 @@ def put(path: Path, arrays: Mapping[str, Array | Pieced]) -> str:
     return str(path)
 
 
-def asked(
-    worker: Process, layout: Layout, problem: Problem, folder: Path, suffix: str = "", **more: Any
-) -> dict[str, Any]:
+def asked(worker: Process, layout: Layout, problem: Problem, folder: Path, suffix: str = "", **more: Any) -> dict[str, Any]:
     """What the framework makes of a file with these arrays."""
     ending = suffix or worker.executor.suffix
     how = {"nonlinearity": problem.stack.cell.activation.name} if layout.kind == "rnn" else {}
@@ -162,9 +160,7 @@ def test_gradients_are_those_of_the_equations(name: str, worker: Process, tmp_pa
         np.testing.assert_allclose(slope[index], (high - low) / (2 * step), rtol=1e-5, atol=1e-7, err_msg=key)
 
 
-def _moved(
-    layout: Layout, problem: Problem, arrays: Mapping[str, Array], number: tuple[str, Any], change: float
-) -> Problem:
+def _moved(layout: Layout, problem: Problem, arrays: Mapping[str, Array], number: tuple[str, Any], change: float) -> Problem:
     """The problem with one number changed: of x or of an array, at an index."""
     from rnnconvert.language.packing import assemble, unpack
 
@@ -180,9 +176,7 @@ def _moved(
 def _sum(problem: Problem, scales: Any) -> float:
     """The weighted sum of all outputs, by the reference."""
     given = problem.solved()
-    total = (given.y * scales["y"]).sum() + sum(
-        (h * s).sum() for h, s in zip(given.hidden, scales["hidden"], strict=True)
-    )
+    total = (given.y * scales["y"]).sum() + sum((h * s).sum() for h, s in zip(given.hidden, scales["hidden"], strict=True))
     return float(total + sum((c * s).sum() for c, s in zip(given.cell, scales["cell"], strict=True)))
 
 

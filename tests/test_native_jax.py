@@ -76,9 +76,7 @@ def problem_of(form: Sizes, cell: Cell, dtype: str = "float64", seed: int = 3) -
 def solved(layout: Layout, problem: Problem, held: Layout | None = None) -> float:
     """How far the framework is from the reference; `held` is what the layer is brought into the form of."""
     part = fit_to_layout(problem.stack, [held or layout])
-    found = JUDGES[layout.framework].solve(
-        layout, dataclasses.replace(problem, stack=part.stack), **options_of(layout, part.stack)
-    )
+    found = JUDGES[layout.framework].solve(layout, dataclasses.replace(problem, stack=part.stack), **options_of(layout, part.stack))
     return excess(problem, found)
 
 
@@ -160,9 +158,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "cell", "parts", "said"), REFUSED, ids=lambda value: value if type(value) is str else ""
-)
+@pytest.mark.parametrize(("name", "cell", "parts", "said"), REFUSED, ids=lambda value: value if type(value) is str else "")
 def test_what_a_cell_cannot_compute_is_refused(name: str, cell: Cell, parts: frozenset[str], said: str) -> None:
     stack = random_stack(Sizes(cell.kind, 3, 5, parts=parts), 3, cell=cell)
     with pytest.raises(RefusedError, match=said):

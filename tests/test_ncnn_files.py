@@ -73,9 +73,7 @@ def test_ncnn_runs_what_is_written(tmp_path: Path) -> None:
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of("lstm")
     first = stack.first
-    swapped = first.with_arrays(
-        {("input", "o"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "o"]}
-    )
+    swapped = first.with_arrays({("input", "o"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "o"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert excess(Problem(wrong, X), outputs(ran(made(tmp_path / "m.param", stack)))) > WRONG
 

@@ -43,9 +43,7 @@ NUMBERS: dict[str, Callable[[Array], Array]] = {
     "rounded to float16": lambda array: array.astype(np.float16).astype(array.dtype),
     "rounded to bfloat16": lambda array: array.astype(FLOATS["bfloat16"]).astype(array.dtype),
     "rounded to 8-bit integers": stepped,
-    "other numbers": lambda array: (array * (1 + 0.01 * np.random.default_rng(0).normal(size=array.shape))).astype(
-        array.dtype
-    ),
+    "other numbers": lambda array: (array * (1 + 0.01 * np.random.default_rng(0).normal(size=array.shape))).astype(array.dtype),
 }
 
 

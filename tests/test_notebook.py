@@ -16,9 +16,7 @@ from tests.sources import checkpoint, stack
 def test_an_inspection_shows_targets_and_other_tensors(tmp_path: Path) -> None:
     given = checkpoint(stack("gru", name="encoder"))
     rc.save(given, tmp_path / "m.pt")
-    torch_names = {
-        f"encoder.{name}": np.asarray(one) for name, one in rc.pack(given.layers["encoder"], "pytorch").items()
-    }
+    torch_names = {f"encoder.{name}": np.asarray(one) for name, one in rc.pack(given.layers["encoder"], "pytorch").items()}
     np.savez(tmp_path / "m.npz", **torch_names, **{"head.weight": np.zeros((7, 4), np.float32)})
     shown = rc.inspect(tmp_path / "m.npz", targets=["onnx", "keras", "arraymancer"])._repr_html_()
     for words in ("encoder to onnx", "encoder to keras", "encoder to arraymancer", "head", "weights"):

@@ -95,9 +95,7 @@ def test_a_no_is_not_asked_for_again(store: faulty_s3.Store) -> None:
     assert store.met["403"] == 1
 
 
-def test_a_target_is_whole_whatever_fails_once(
-    store: faulty_s3.Store, large: Path, pytestconfig: pytest.Config
-) -> None:
+def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Path, pytestconfig: pytest.Config) -> None:
     every = [(action, fault) for action in dict(FEW) for fault in faulty_s3.FAULTS]
     for action, fault in every if pytestconfig.getoption("--long") else FEW:
         store.begin()
@@ -108,16 +106,12 @@ def test_a_target_is_whole_whatever_fails_once(
         assert store.content("out/a") == large.read_bytes(), (action, fault)
         # An upload whose number never arrived is left for the bucket's own rules.
         assert len(store.uploads()) == ((action, fault) == ("CreateMultipartUpload", "after")), (action, fault)
-        assert (
-            action != "HeadObject" or store.asked["CompleteMultipartUpload"] == 1
-        )  # what has arrived is not sent again
+        assert action != "HeadObject" or store.asked["CompleteMultipartUpload"] == 1  # what has arrived is not sent again
 
 
 @pytest.mark.parametrize("action", ["CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"])
 @pytest.mark.parametrize("fault", ["500", "inside"])
-def test_what_stays_wrong_leaves_the_old_target_and_no_upload(
-    action: str, fault: str, store: faulty_s3.Store, large: Path
-) -> None:
+def test_what_stays_wrong_leaves_the_old_target_and_no_upload(action: str, fault: str, store: faulty_s3.Store, large: Path) -> None:
     store.put("out/a", b"old")
     store.watched, store.always = "out/a", {action: fault}
     with pytest.raises(UsageError, match=r"out/a: cannot write there: .* injected"):
@@ -193,10 +187,7 @@ class Paged:
     def call_s3(self, action: str, Bucket: str, Prefix: str, Delimiter: str, StartAfter: str) -> dict[str, Any]:
         self.pages += 1
         rest = [key for key in self.keys if key.startswith(Prefix) and key > StartAfter]
-        return {
-            "Contents": [{"Key": key, "Size": len(key), "ETag": f'"{key}"'} for key in rest[:3]],
-            "IsTruncated": len(rest) > 3,
-        }
+        return {"Contents": [{"Key": key, "Size": len(key), "ETag": f'"{key}"'} for key in rest[:3]], "IsTruncated": len(rest) > 3}
 
 
 @pytest.mark.parametrize("step", [1, 2, 7, 50])

@@ -96,9 +96,7 @@ def test_a_scan_from_the_end_is_a_layer_from_the_end(batch_first: bool, tmp_path
 
 
 @pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda one: str(one)[:30])
-def test_what_is_no_layer_is_refused_with_the_reason(
-    cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path
-) -> None:
+def test_what_is_no_layer_is_refused_with_the_reason(cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, **extra)
     assert not rc.load(path).layers
     with pytest.raises(RefusedError, match=reason):
@@ -257,11 +255,7 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
         given = feed(CELLS[cell][2])
         model(path, cell, form, change)
     else:
-        name = str(
-            random.choice(
-                [one for one in EXPORTED if one.startswith(("jax", "dynamo_scan")) and "backwards" not in one]
-            )
-        )
+        name = str(random.choice([one for one in EXPORTED if one.startswith(("jax", "dynamo_scan")) and "backwards" not in one]))
         shutil.copy(GOLDEN / f"{name}.onnx", path)
         with np.load(GOLDEN / f"{name}.npz") as kept:
             given = {one.name: kept[f"x{n}"] for n, one in enumerate(onnx.load(path).graph.input)}
@@ -282,19 +276,14 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
     for name, one in checkpoint.read_as(Read).computed.items():
         parts = [np.stack([values[step] for step in read.steps]) if read.steps else values[read.value].swapaxes(0, read.axis)
                  for read in one.found.reads]  # fmt: skip
-        parts = [
-            part[slice(*read.window)] if read.window else part
-            for read, part in zip(one.found.reads, parts, strict=True)
-        ]
+        parts = [part[slice(*read.window)] if read.window else part for read, part in zip(one.found.reads, parts, strict=True)]
         h, c = ((values[one.found.states[letter]],) if letter in one.found.states else None for letter in "hc")
         found = reference.run(checkpoint.layers[name], np.concatenate(parts, -1), h, c)
         for use in one.found.uses:
             truth = values[use.value]
             new = {"sequence": found.y, "hidden": found.hidden[0], "cell": (found.cell or (None,))[0]}.get(use.kind)
             new = found.y[use.step] if new is None else new
-            np.testing.assert_allclose(
-                new, truth.swapaxes(0, use.axis) if use.kind == "sequence" else truth, rtol=1e-4, atol=1e-5
-            )
+            np.testing.assert_allclose(new, truth.swapaxes(0, use.axis) if use.kind == "sequence" else truth, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter, about itself

@@ -64,9 +64,7 @@ def test_branches_with_the_same_names(tmp_path: Path, inverse: bool) -> None:
 def test_functions_with_the_same_names(tmp_path: Path) -> None:
     functions = [function("a", product("x", "y", "K", 3, 3)), function("b", product("x", "y", "K", 3, 4)),
                  function("c", product("x", "y", "W", 4, 3))]  # fmt: skip
-    calls = [
-        helper.make_node("Part", [x], [y], domain=one.domain) for x, y, one in zip("Xde", "def", functions, strict=True)
-    ]
+    calls = [helper.make_node("Part", [x], [y], domain=one.domain) for x, y, one in zip("Xde", "def", functions, strict=True)]
     path = saved(tmp_path / "m.onnx", [*calls, *layer("f", "Y")], functions)
     shapes = {"main/Part()/K": (3, 3), "main/Part()/K_2": (3, 4), "main/Part()/W": (4, 3)}
     found = rc.load(path)

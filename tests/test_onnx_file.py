@@ -84,12 +84,7 @@ def test_large_numbers_stay_in_the_file_wherever_they_are(path: Path) -> None:
     inner.initializer.append(numpy_helper.from_array(large, "inner_w"))
     branch = helper.make_node("If", ["cond"], ["y"], then_branch=inner, else_branch=inner, name="/a/If")
     function = helper.make_function(
-        "local",
-        "F",
-        [],
-        ["z"],
-        [helper.make_node("Constant", [], ["z"], value=tensor)],
-        [helper.make_opsetid("", 17)],
+        "local", "F", [], ["z"], [helper.make_node("Constant", [], ["z"], value=tensor)], [helper.make_opsetid("", 17)]
     )
     call = helper.make_node("F", [], ["z"], domain="local", name="call")
     file = opened(path, model_of([branch, call], {"w": large}, functions=[function]))
@@ -156,10 +151,7 @@ CASES = [
     ([node("Split", ["m", "s"], "z", "y", axis=1)], {"s": [4, 2]}, 17),
     ([node("Split", ["m"], "z", "y", axis=-1)], {}, 17),
     (
-        [
-            node("Slice", ["m", "a", "b"], "five"),
-            node("Split", ["five"], "z", "w", "y", axis=1, num_outputs=3),
-        ],
+        [node("Slice", ["m", "a", "b"], "five"), node("Split", ["five"], "z", "w", "y", axis=1, num_outputs=3)],
         {"a": [0, 0], "b": [4, 5]},
         18,
     ),
@@ -182,9 +174,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("nodes", "extra", "opset"), CASES)
-def test_constants_are_what_onnxruntime_computes(
-    path: Path, nodes: list[onnx.NodeProto], extra: dict[str, list[int]], opset: int
-) -> None:
+def test_constants_are_what_onnxruntime_computes(path: Path, nodes: list[onnx.NodeProto], extra: dict[str, list[int]], opset: int) -> None:
     model = model_of(nodes, {"m": M} | {name: np.array(value, np.int64) for name, value in extra.items()}, opset)
     file = opened(path, model)
     found = next(walk(program(file))).constant("y")
@@ -244,10 +234,7 @@ def test_names_of_outer_graphs_and_arguments_of_functions(path: Path) -> None:
         "Layer",
         ["x", "weight"],
         ["out"],
-        [
-            helper.make_node("Transpose", ["weight"], ["turned"]),
-            helper.make_node("LSTM", ["x", "turned", "turned"], ["out"], name="lstm"),
-        ],
+        [helper.make_node("Transpose", ["weight"], ["turned"]), helper.make_node("LSTM", ["x", "turned", "turned"], ["out"], name="lstm")],
         [helper.make_opsetid("", 17)],
         ["hidden_size"],
     )
@@ -445,9 +432,7 @@ MODELS = list(small_models())
 def test_damaged_files_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(MODELS)))
     # all but the numbers themselves, which would be most of the file
-    place = st.one_of(
-        st.integers(0, min(400, len(content) - 1)), st.integers(max(0, len(content) - 200), len(content) - 1)
-    )
+    place = st.one_of(st.integers(0, min(400, len(content) - 1)), st.integers(max(0, len(content) - 200), len(content) - 1))
     for at, value in data.draw(st.lists(st.tuples(place, st.integers(0, 255)), min_size=1, max_size=5)):
         content[at] = value
     path = tmp_path_factory.getbasetemp() / "damaged.onnx"

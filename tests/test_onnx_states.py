@@ -81,9 +81,7 @@ def test_states_are_required_inputs_where_that_is_asked_for(kind: str, opset: in
     assert not set(feeds) & {tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer}
     assert "initial_h (4, batch, 5)" in summary.notes[0]
     assert "give zeros where a sequence begins" in summary.notes[0]
-    np.testing.assert_allclose(
-        run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6
-    )
+    np.testing.assert_allclose(run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -103,9 +101,7 @@ def test_states_that_are_the_sources_inputs_stay_inputs(kind: str, tmp_path: Pat
 def test_lengths_that_the_caller_passes_are_named(tmp_path: Path) -> None:
     write(tmp_path / "a.onnx", stack_of("gru"), sequence_lens="true")
     warnings = rc.load(tmp_path / "a.onnx").warnings
-    assert any("the lengths of its sequences, 'sequence_lens', are given at run time" in text for text in warnings), (
-        warnings
-    )
+    assert any("the lengths of its sequences, 'sequence_lens', are given at run time" in text for text in warnings), warnings
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -151,9 +147,7 @@ def test_a_learned_state_is_never_lost_to_an_input(tmp_path: Path) -> None:
         said = {step.detail for step in summary.steps if step.rewrite == "initial_state"}
         assert said == {"initial_hidden left to the caller", "initial_cell left to the caller"}
         feeds, hidden, cell = given("lstm")
-        np.testing.assert_allclose(
-            run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6
-        )
+        np.testing.assert_allclose(run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6)
 
 
 def test_one_layer_of_several_has_its_states_as_inputs(tmp_path: Path) -> None:
@@ -177,9 +171,7 @@ def test_the_note_says_how_a_sequence_goes_on(tmp_path: Path) -> None:
     need("onnxruntime", "")
     stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH), 3, np.float32, CELLS["lstm"]).replace(name="encoder")
     summary = write(tmp_path / "m.onnx", stack, states="input")
-    assert summary.notes[0].endswith(
-        "give zeros where a sequence begins, and h_n for initial_h and c_n for initial_c where it goes on"
-    )
+    assert summary.notes[0].endswith("give zeros where a sequence begins, and h_n for initial_h and c_n for initial_c where it goes on")
     goes_on(tmp_path / "m.onnx", stack, [2, 3])
 
 
@@ -270,9 +262,7 @@ def test_the_documented_loop_in_javascript_is_valid(tmp_path: Path) -> None:
 
 def test_a_stream_goes_on_with_peepholes(tmp_path: Path) -> None:
     need("onnxruntime", "")
-    stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH | {"peephole"}), 3, np.float32, CELLS["lstm"]).replace(
-        name="encoder"
-    )
+    stack = random_stack(Sizes("lstm", 4, 5, parts=BOTH | {"peephole"}), 3, np.float32, CELLS["lstm"]).replace(name="encoder")
     write(tmp_path / "peepholes.onnx", stack, states="stream")
     goes_on(tmp_path / "peepholes.onnx", stack, [1, 4])
 
@@ -294,14 +284,10 @@ def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None
             return self.gru(y, torch.zeros(1, y.shape[1], 5))[0]
 
     axes = {"x": {0: "batch", 2: "time"}}
-    torch.onnx.export(
-        Model(), (torch.zeros(3, 4, 9),), str(tmp_path / "m.onnx"), dynamo=False, dynamic_axes=axes, input_names=["x"]
-    )
+    torch.onnx.export(Model(), (torch.zeros(3, 4, 9),), str(tmp_path / "m.onnx"), dynamo=False, dynamic_axes=axes, input_names=["x"])
     report = rc.verify(tmp_path / "m.onnx", on=["onnxruntime-cpu"])
     (layer,) = report.document["layers"]
-    assert report.equal and all(one["own_file"] for one in layer["runs"] if one["executor"].startswith("onnx")), layer[
-        "runs"
-    ]
+    assert report.equal and all(one["own_file"] for one in layer["runs"] if one["executor"].startswith("onnx")), layer["runs"]
 
 
 def drawn_state(draw: np.random.Generator, directions: int, size: int) -> tuple[list[onnx.NodeProto], dict[str, Array]]:

@@ -72,9 +72,7 @@ def check(case: dict[str, Any], path: Path) -> None:
     layout = attributes(case).get("layout", 0)
     states = [None if name not in given else list(as_time_first(given[name], layout)) for name in STATES]
     x = given[of(case, "in")[0]["name"]]
-    found = reference.run(
-        stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), *states, given.get("sequence_lens")
-    )
+    found = reference.run(stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), *states, given.get("sequence_lens"))
     for fact in of(case, "out"):
         if not fact["name"]:
             continue

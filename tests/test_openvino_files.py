@@ -96,9 +96,7 @@ def test_openvino_runs_what_is_written(tmp_path: Path) -> None:
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of(GRU)
     first = stack.first
-    swapped = first.with_arrays(
-        {("input", "r"): first.arrays["input", "z"], ("input", "z"): first.arrays["input", "r"]}
-    )
+    swapped = first.with_arrays({("input", "r"): first.arrays["input", "z"], ("input", "z"): first.arrays["input", "r"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert excess(Problem(wrong, X), outputs(ran(made(tmp_path / "m.xml", stack)))) > WRONG
 
@@ -150,13 +148,9 @@ def _cells(ov: Any) -> Any:
     x, h, c = op.parameter([1, 1, 3], np.float32), op.parameter([1, 5], np.float32), op.parameter([1, 5], np.float32)
     codes = rng.integers(-127, 128, (20, 3)).astype(np.int8)
     scales = rng.uniform(0.001, 0.01, (20, 1)).astype(np.float32)
-    weight = op.multiply(
-        op.subtract(op.convert(op.constant(codes), "f32"), op.constant(np.float32(3))), op.constant(scales)
-    )
+    weight = op.multiply(op.subtract(op.convert(op.constant(codes), "f32"), op.constant(np.float32(3))), op.constant(scales))
     recurrent, bias = rng.uniform(-1, 1, (20, 5)).astype(np.float32), rng.uniform(-1, 1, 20).astype(np.float32)
-    cell = op.lstm_cell(
-        op.squeeze(x, op.constant([0])), h, c, weight, op.constant(recurrent), op.constant(bias), 5, name="cell"
-    )
+    cell = op.lstm_cell(op.squeeze(x, op.constant([0])), h, c, weight, op.constant(recurrent), op.constant(bias), 5, name="cell")
     return ov.Model([cell.output(0), cell.output(1)], [x, h, c], "m"), (codes - np.float32(3)) * scales, recurrent, bias
 
 
@@ -207,14 +201,8 @@ def test_no_fact_is_dropped_in_silence(old: str, new: str, tmp_path: Path) -> No
     if found.unread:
         return
     (after,) = found.layers.values()
-    same = (
-        after.first.cell == before.first.cell
-        and after.first.reverse == before.first.reverse
-        and not after.unconvertible
-    )
-    same = same and np.array_equal(
-        np.asarray(after.first.arrays["input", "r"]), np.asarray(before.first.arrays["input", "r"])
-    )
+    same = after.first.cell == before.first.cell and after.first.reverse == before.first.reverse and not after.unconvertible
+    same = same and np.array_equal(np.asarray(after.first.arrays["input", "r"]), np.asarray(before.first.arrays["input", "r"]))
     assert not same
 
 
@@ -277,11 +265,7 @@ def test_constants_of_float64_are_computed_in_it(tmp_path: Path) -> None:
     x = op.parameter([2, 6, 3], np.float32, name="x")
     state = op.constant(np.zeros((2, 1, 5), np.float32))
     lengths = op.constant(np.full(2, 6, np.int32))
-    w, r, b = (
-        op.convert(stored, "f32"),
-        op.constant(np.zeros((1, 20, 5), np.float32)),
-        op.constant(np.zeros((1, 20), np.float32)),
-    )
+    w, r, b = (op.convert(stored, "f32"), op.constant(np.zeros((1, 20, 5), np.float32)), op.constant(np.zeros((1, 20), np.float32)))
     layer = op.lstm_sequence(x, state, state, lengths, w, r, b, 5, "forward")
     ov.serialize(ov.Model([layer.output(0)], [x], "m"), str(tmp_path / "m.xml"))
     (stack,) = rc.load(tmp_path / "m.xml").layers.values()

@@ -57,9 +57,7 @@ def outputs(path: Path, x: Array) -> Array:
 
 @pytest.mark.filterwarnings("ignore")  # the tracer's
 @looped(12, configuration=CONFIGURATIONS, opset=OPSETS)
-def test_an_export_is_read_after_every_optimisation(
-    configuration: tuple[str, dict[str, Any]], opset: int, tmp_path: Path
-) -> None:
+def test_an_export_is_read_after_every_optimisation(configuration: tuple[str, dict[str, Any]], opset: int, tmp_path: Path) -> None:
     torch, onnxruntime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
     kind, options = configuration
     torch.manual_seed(len(str(configuration)))
@@ -73,6 +71,4 @@ def test_an_export_is_read_after_every_optimisation(
     torch.onnx.export(module, (given,), path, opset_version=opset, dynamo=False)
     for level in LEVELS:
         found = outputs(optimised(onnxruntime, path, level), x)
-        np.testing.assert_allclose(
-            found, expected.swapaxes(0, 1) if first else expected, rtol=0, atol=2e-6, err_msg=level
-        )
+        np.testing.assert_allclose(found, expected.swapaxes(0, 1) if first else expected, rtol=0, atol=2e-6, err_msg=level)

@@ -46,9 +46,7 @@ ENDINGS = {"mlx": "npz", "pytorch": "pt", "mxnet": "params", "flax": "npz", "onn
 
 
 @pytest.mark.parametrize(("layers", "target", "settings", "words"), IDLE)
-def test_an_option_that_acts_on_nothing_is_an_error(
-    layers: str, target: str, settings: list[str], words: str, tmp_path: Path
-) -> None:
+def test_an_option_that_acts_on_nothing_is_an_error(layers: str, target: str, settings: list[str], words: str, tmp_path: Path) -> None:
     path = tmp_path / f"out.{ENDINGS[target]}"
     with pytest.raises(rc.UsageError) as caught:
         rc.save(MADE, path, target, layers=list(layers), settings=settings)
@@ -56,9 +54,7 @@ def test_an_option_that_acts_on_nothing_is_an_error(
 
 
 @pytest.mark.parametrize(("layers", "target", "settings"), USED)
-def test_an_option_that_names_what_is_so_or_makes_it_so_is_taken(
-    layers: str, target: str, settings: list[str], tmp_path: Path
-) -> None:
+def test_an_option_that_names_what_is_so_or_makes_it_so_is_taken(layers: str, target: str, settings: list[str], tmp_path: Path) -> None:
     assert rc.save(MADE, tmp_path / f"out.{ENDINGS[target]}", target, layers=list(layers), settings=settings).written
 
 

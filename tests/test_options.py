@@ -24,17 +24,7 @@ from rnnconvert.language.layout import Sizes
 from tests import native_files
 from tests.drawn import looped
 from tests.requirements import need
-from tests.sources import (
-    checkpoint,
-    keras_lstm_h5,
-    legacy_h5,
-    onnx_arrays,
-    onnx_node,
-    sequential,
-    stack,
-    uniform,
-    write,
-)
+from tests.sources import checkpoint, keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.stacks import BOTH, random_stack
 
 ENDINGS = {"pytorch": "out.pt", "keras": "out.keras", "onnx": "out.onnx", "cudnn": "out.bin", "mxnet": "out.params"}
@@ -86,9 +76,7 @@ def bits(made: Recurrent) -> dict[Any, bytes]:
 
 
 @looped(source=ENDINGS, target=ENDINGS, dtype=FLOATS)
-def test_an_element_type_goes_through_every_pair_unchanged(
-    source: str, target: str, dtype: str, tmp_path: Path
-) -> None:
+def test_an_element_type_goes_through_every_pair_unchanged(source: str, target: str, dtype: str, tmp_path: Path) -> None:
     """A GRU with its reset gate after the product is every format's own: not a bit may differ."""
     made = stack("gru", dtype=FLOATS[dtype], name="gru")
     first = write(tmp_path / f"first.{ENDINGS[source]}", made)
@@ -144,9 +132,7 @@ def test_other_opsets_are_wrong_usage(opset: int, tmp_path: Path) -> None:
         (stack(parts=frozenset({"input", "recurrent", "initial_hidden"})), {"opset": 7}, "opset=8"),
     ],
 )
-def test_what_an_opset_lacks_is_refused_for_a_dry_run_too(
-    made: Recurrent, options: dict[str, Any], words: str, tmp_path: Path
-) -> None:
+def test_what_an_opset_lacks_is_refused_for_a_dry_run_too(made: Recurrent, options: dict[str, Any], words: str, tmp_path: Path) -> None:
     for dry in (False, True):
         with pytest.raises(rc.RefusedError, match=words):
             write(tmp_path / "out.onnx", made, dry_run=dry, **options)
@@ -178,9 +164,7 @@ def test_external_data_lie_beside_the_model(tmp_path: Path) -> None:
 
 def test_input_forget_decides_which_gate_is_derived(tmp_path: Path) -> None:
     path = onnx_node(tmp_path / "in.onnx", "LSTM", onnx_arrays("LSTM"), input_forget=1)
-    by_default, f, i = (
-        only(path, **options).cell.coupled for options in ({}, {"input_forget": "f"}, {"input_forget": "i"})
-    )
+    by_default, f, i = (only(path, **options).cell.coupled for options in ({}, {"input_forget": "f"}, {"input_forget": "i"}))
     assert (by_default, f, i) == ("f", "f", "i")
     assert [question.option for question in rc.load(path).questions] == ["input_forget"]
     assert rc.load(path, input_forget="i").questions == ()
@@ -437,9 +421,7 @@ def test_what_the_caller_takes_over_is_left_to_it(tmp_path: Path) -> None:
     with pytest.raises(rc.RefusedError, match="output_order=time"):
         convert(path, tmp_path / "out.pt")
     summary = convert(path, tmp_path / "out.pt", output_order="time")
-    np.testing.assert_allclose(
-        reference.run(only(tmp_path / "out.pt"), x()[::-1]).y, reference.run(only(path), x()).y, rtol=0, atol=1e-6
-    )
+    np.testing.assert_allclose(reference.run(only(tmp_path / "out.pt"), x()[::-1]).y, reference.run(only(path), x()).y, rtol=0, atol=1e-6)
     assert any("left to the caller" in step.detail for step in summary.steps)
     summed = stack("lstm", num_directions=2)
     summed = summed.replace(layers=(rc.Layer(summed.layers[0].directions, "sum"),))

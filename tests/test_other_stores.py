@@ -138,9 +138,7 @@ def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Pat
         store.proxy.always = {method: "403" for method in ("GET", "HEAD", "PUT", "POST")}
     with pytest.raises(UnreadableError, match=r"Forbidden|Authentication|Permission"):
         stores.state(f"{away}/m.pt", fresh=True)
-    assert (
-        store.proxy.met["403"] <= 3 if store.takes_requests else store.proxy.connections == 1
-    )  # gcsfs makes three of one
+    assert store.proxy.met["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
     with pytest.raises(UsageError, match=r"cannot write there: .*(?:Forbidden|Authentication|Permission)"):
         stores.put(tmp_path / "m.safetensors", f"{away}/out/m.pt")
     assert store.proxy.met["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
@@ -152,11 +150,7 @@ def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path)
     (tmp_path / "a").write_bytes(content)
     seen: set[bytes | None] = set()
     store.proxy.after_each = lambda: seen.add(store.read("watched/a"))
-    cases = (
-        [(m, f) for m in ("PUT", "POST", "HEAD", "GET") for f in ("cut", "503", "after")]
-        if store.takes_requests
-        else []
-    )
+    cases = [(m, f) for m in ("PUT", "POST", "HEAD", "GET") for f in ("cut", "503", "after")] if store.takes_requests else []
     try:
         for method, fault in cases:
             store.write("watched/a", b"old")

@@ -96,9 +96,7 @@ def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
 
 def test_the_second_names_of_paddle_are_not_believed(tmp_path: Path) -> None:
     """Paddle names the forward projection weight_ih_l0_reverse."""
-    script = (
-        "m = nn.LSTM(3, 4, direction='bidirect', proj_size=2)\nfor k, v in m.state_dict().items(): found[k] = v.numpy()"
-    )
+    script = "m = nn.LSTM(3, 4, direction='bidirect', proj_size=2)\nfor k, v in m.state_dict().items(): found[k] = v.numpy()"
     found = by_paddle(tmp_path, script)
     np.testing.assert_array_equal(found["weight_ih_l0_reverse"], found["0.cell_fw.weight_ho"])
     paddle_params.write(tmp_path / "a.pdparams", found)
@@ -114,12 +112,7 @@ def test_second_names_alone_are_read(tmp_path: Path) -> None:
     arrays = {f"rnn.{name}_l0{side}": uniform(1, *shape) for side in ("", "_reverse") for name, shape in
               (("weight_ih", (12, 3)), ("weight_hh", (12, 4)), ("bias_ih", (12,)), ("bias_hh", (12,)))}  # fmt: skip
     paddle_params.write(tmp_path / "a.pdparams", arrays)
-    assert (
-        rc.load(tmp_path / "a.pdparams")
-        .layers["rnn"]
-        .describe()
-        .startswith("GRU (reset after), 1 layer, bidirectional")
-    )
+    assert rc.load(tmp_path / "a.pdparams").layers["rnn"].describe().startswith("GRU (reset after), 1 layer, bidirectional")
 
 
 @pytest.mark.parametrize(
@@ -160,19 +153,12 @@ def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) ->
 
 
 def test_element_types_come_and_go(tmp_path: Path) -> None:
-    arrays = {
-        str(np.dtype(t)): np.arange(6).reshape(2, 3).astype(t)
-        for t in ("f2", "f4", "f8", "i4", "i8", "u1", "?", BFLOAT16)
-    }
+    arrays = {str(np.dtype(t)): np.arange(6).reshape(2, 3).astype(t) for t in ("f2", "f4", "f8", "i4", "i8", "u1", "?", BFLOAT16)}
     arrays["scalar"], arrays["none"], arrays["ü"] = np.array(2, "f4"), np.zeros((0, 2), "f4"), np.ones(300, "f4")
     paddle_params.write(tmp_path / "a.pdparams", arrays)
     again = paddle_params.read(tmp_path / "a.pdparams").arrays
-    assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in again.items()} == {
-        n: (a.dtype, a.shape, a.tobytes()) for n, a in arrays.items()
-    }
-    found = by_paddle(
-        tmp_path, "t = paddle.load('a.pdparams')\nfor k, v in t.items(): found[k] = v.astype('float64').numpy()"
-    )
+    assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in again.items()} == {n: (a.dtype, a.shape, a.tobytes()) for n, a in arrays.items()}
+    found = by_paddle(tmp_path, "t = paddle.load('a.pdparams')\nfor k, v in t.items(): found[k] = v.astype('float64').numpy()")
     for name, array in arrays.items():
         np.testing.assert_array_equal(found[name].reshape(array.shape), array.astype("f8"), name)
     script = "paddle.save({'b': paddle.to_tensor([1.5, -3]).astype('bfloat16')}, 'b.pdparams')"

@@ -142,6 +142,4 @@ def test_a_constant_is_numbers_or_not_known(value: Any) -> None:
     """A number of 400 digits ended in a TypeError of numpy's."""
     filled = flow._filled(program.Operator("pd_op.full", {}, {}, {"value": value}, {}))
     assert filled is None or filled.dtype in (np.int64, np.float64)
-    assert (filled is not None and filled.dtype == np.int64) == (
-        value in (True, "2", 3) and not isinstance(value, dict)
-    )
+    assert (filled is not None and filled.dtype == np.int64) == (value in (True, "2", 3) and not isinstance(value, dict))

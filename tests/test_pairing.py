@@ -150,13 +150,7 @@ def test_chosen_pairs_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x", "expected A=B"),
-        ("x=z", "no such layers"),
-        ("x=p+p", "no such layers"),
-        ("x=p+q", "cannot be one"),
-    ],
+    ("text", "said"), [("x", "expected A=B"), ("x=z", "no such layers"), ("x=p+p", "no such layers"), ("x=p+q", "cannot be one")]
 )
 def test_a_chosen_pair_that_cannot_be(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

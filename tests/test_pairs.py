@@ -167,17 +167,12 @@ def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> 
 
 def run(worker: Process, path: Path, pair: Pair, ran: dict[str, Array]) -> Array:
     """Outputs of a file's only layer; the same file is run once."""
-    key = (
-        hashlib.sha256(b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))).hexdigest()
-        + pair.asked.name
-    )
+    key = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))).hexdigest() + pair.asked.name
     if key not in ran:
         how = how_of(held(pair.source, pair.target, pair.asked))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answer = worker.ask(
-                file=str(path), layers=[], how=how, x=X, hidden=None, cell=None, lengths=None, cotangents=None
-            )
+            answer = worker.ask(file=str(path), layers=[], how=how, x=X, hidden=None, cell=None, lengths=None, cotangents=None)
         ran[key] = np.asarray(answer["y"])
     return ran[key]
 
@@ -196,10 +191,7 @@ def test_a_wrong_layer_would_be_seen() -> None:
                     ("recurrent", other): direction.arrays["recurrent", gate],
                 }
                 layer = type(stack.layers[0])((direction.with_arrays(swapped),))
-                assert off(source, asked, reference.run(stack.replace(layers=(layer,)), X).y) > WRONG, (
-                    source,
-                    asked.name,
-                )
+                assert off(source, asked, reference.run(stack.replace(layers=(layer,)), X).y) > WRONG, (source, asked.name)
 
 
 DEEP = ((2, 2), (3, 1), (1, 2))

@@ -24,8 +24,7 @@ HARD = Cell("lstm", None, gate_activation=HARD_SIGMOID_KERAS_2)
 def _summed(stack: Recurrent) -> Recurrent:
     half = stack.first.output_size
     above = tuple(
-        d.with_arrays({("input", g): np.asarray(d.arrays["input", g])[:, :half] for g in d.cell.gates})
-        for d in stack.layers[1].directions
+        d.with_arrays({("input", g): np.asarray(d.arrays["input", g])[:, :half] for g in d.cell.gates}) for d in stack.layers[1].directions
     )
     return stack.replace(layers=(Layer(stack.layers[0].directions, "ave"), Layer(above)))
 
@@ -36,15 +35,12 @@ def _apart(stack: Recurrent) -> Recurrent:
 
 CASES: dict[str, Callable[[], Recurrent]] = {
     "scaled": lambda: each(
-        random_stack(TWO, 0, np.float32, HARD),
-        lambda d: rewrites.SCALE_HARD_SIGMOID.apply(d, HARD_SIGMOID_KERAS_3, "gate_activation"),
+        random_stack(TWO, 0, np.float32, HARD), lambda d: rewrites.SCALE_HARD_SIGMOID.apply(d, HARD_SIGMOID_KERAS_3, "gate_activation")
     ),
     "folded": lambda: rewrites.FOLD_PROJECTION.apply(random_stack(PROJECTED, 0, np.float32)),
     "summed": lambda: rewrites.FOLD_MERGE.apply(_summed(random_stack(TWO, 0, np.float16))),
     "apart": lambda: rewrites.JOIN_WITH_ZEROS.apply(_apart(random_stack(TWO, 0))),
-    "skipped": lambda: each(
-        random_stack(replace(TWO, num_layers=1, skip_input=True, input_size=5), 0), rewrites.WRITE_IDENTITY.apply
-    ),
+    "skipped": lambda: each(random_stack(replace(TWO, num_layers=1, skip_input=True, input_size=5), 0), rewrites.WRITE_IDENTITY.apply),
 }
 
 

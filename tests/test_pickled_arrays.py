@@ -132,9 +132,7 @@ def _flat(tree: Any, above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...],
     return [one for key, inner in tree.items() for one in _flat(inner, (*above, key))]
 
 
-@pytest.mark.parametrize(
-    ("format", "shape"), [("lasagne", lambda arrays: list(arrays.values())), ("tensorflow1", dict)]
-)
+@pytest.mark.parametrize(("format", "shape"), [("lasagne", lambda arrays: list(arrays.values())), ("tensorflow1", dict)])
 def test_the_same_as_an_archive(tmp_path: Path, format: str, shape: Callable[[dict[str, Array]], object]) -> None:
     whole = write(tmp_path / "m.npz", stack(), target_format=format)
     path = pickled(shape(arrays_of(whole)), tmp_path / "m.pkl", 0 if format == "lasagne" else 2)

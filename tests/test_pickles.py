@@ -109,14 +109,7 @@ def test_functions_of_the_system_are_named_and_never_run(tmp_path: Path, protoco
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"cos\nsystem\n(S'touch {}'\ntR.",
-        b"(S'touch {}'\nios\nsystem\n.",
-        b"(cos\nsystem\nS'touch {}'\no.",
-    ],
-)
+@pytest.mark.parametrize("text", [b"cos\nsystem\n(S'touch {}'\ntR.", b"(S'touch {}'\nios\nsystem\n.", b"(cos\nsystem\nS'touch {}'\no."])
 def test_hand_written_attacks(tmp_path: Path, text: bytes) -> None:
     marker = tmp_path / "marker"
     data = text.replace(b"{}", os.fsencode(marker))

@@ -76,18 +76,9 @@ def test_what_the_numbers_do_not_say_is_undecided() -> None:
 def test_the_functions_of_lasagnes_gates_are_asked_for(tmp_path: Path) -> None:
     given: dict[str, Any] = {"release": "0.2", "go_backwards": False}
     with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):
-        rc.convert(
-            GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True
-        )
+        rc.convert(GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True)
     answered: dict[str, Any] = {"activation": "tanh", "recurrent_activation": "sigmoid", "output_activation": "tanh"}
-    rc.convert(
-        GOLDEN / "backwards.npz",
-        tmp_path / "a.npz",
-        target_format="lasagne",
-        strict=True,
-        go_backwards=True,
-        **answered,
-    )
+    rc.convert(GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True, **answered)
 
     cell = rc.load(GOLDEN / "lstm.npz", activation="relu", **given).layers["lstm_0"].cell
     assert (cell.activation.name, cell.gate_activation.name, cell.output_activation.name) == ("relu", "sigmoid", "tanh")
@@ -149,18 +140,9 @@ def row(kind: str, **form: Any) -> list[tuple[int, ...]]:
 
 def test_layers_are_found_between_others() -> None:
     dense = [(3, 6), (6,)]
-    found = [
-        *dense,
-        *row("lstm", input_size=6, hidden_size=4, more={"peephole"}),
-        (4, 2),
-        (2,),
-        *row("rnn", input_size=2, hidden_size=5),
-    ]
+    found = [*dense, *row("lstm", input_size=6, hidden_size=4, more={"peephole"}), (4, 2), (2,), *row("rnn", input_size=2, hidden_size=5)]
     runs, doubts = search(found, LASAGNE.values())
-    assert [(run.layout.name, run.start, run.stop) for run in runs] == [
-        ("lasagne.lstm", 2, 19),
-        ("lasagne.rnn", 21, 25),
-    ]
+    assert [(run.layout.name, run.start, run.stop) for run in runs] == [("lasagne.lstm", 2, 19), ("lasagne.rnn", 21, 25)]
     assert not doubts
     assert [run.sizes.hidden_size for run in runs] == [4, 5]
 
@@ -176,10 +158,7 @@ def test_runs_that_overlap_are_asked_for() -> None:
     found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
     runs, doubts = search(found, LASAGNE.values())
     assert not runs and len(doubts) == 1
-    assert (
-        "lasagne.gru of 3 inputs and 4 units from 0 to 9 or lasagne.rnn of 4 inputs and 4 units from 9 to 12"
-        in doubts[0]
-    )
+    assert "lasagne.gru of 3 inputs and 4 units from 0 to 9 or lasagne.rnn of 4 inputs and 4 units from 9 to 12" in doubts[0]
     assert doubts[0].endswith("--set arrays=gru@0")
     assert [run.layout.name for run in told("gru@0", found, LASAGNE)] == ["lasagne.gru"]
 
@@ -251,9 +230,7 @@ def test_what_is_written_is_what_equinox_reads(tmp_path: Path) -> None:
     again = eqx.tree_deserialise_leaves(tmp_path / "b.eqx", other)
     assert eqx.tree_equal(again, model)
     rc.save(checkpoint(stack("lstm", parts=PLAIN | {"input_bias"})), tmp_path / "d.eqx")
-    cell = eqx.tree_deserialise_leaves(
-        tmp_path / "d.eqx", eqx.nn.LSTMCell(3, 4, key=needed("jax", "jax").random.PRNGKey(0))
-    )
+    cell = eqx.tree_deserialise_leaves(tmp_path / "d.eqx", eqx.nn.LSTMCell(3, 4, key=needed("jax", "jax").random.PRNGKey(0)))
     with (tmp_path / "d.eqx").open("rb") as file:
         np.testing.assert_array_equal(np.asarray(cell.weight_ih), np.load(file))
 
@@ -264,9 +241,7 @@ def test_a_row_of_records_is_told_from_others(tmp_path: Path) -> None:
         rc.load(tmp_path / "a.npy")
     with pytest.raises(rc.UsageError, match="no names, and the order"):
         rc.save(
-            rc.load(write(tmp_path / "b.npz", stack("gru"), target_format="equinox"), "equinox").replace(
-                tensors={"x": np.ones(2)}
-            ),
+            rc.load(write(tmp_path / "b.npz", stack("gru"), target_format="equinox"), "equinox").replace(tensors={"x": np.ones(2)}),
             tmp_path / "c.eqx",
         )
 
@@ -294,9 +269,7 @@ def test_every_truncation_of_a_row_is_unreadable(tmp_path: Path) -> None:
 
 def test_a_record_that_claims_more_than_there_is_takes_no_memory(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(
-        b"\x93NUMPY\x01\x00v\x00"
-        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117)
-        + b"\n"
+        b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
     )
     with pytest.raises(rc.UnreadableError, match="only"):
         npy.read_row(tmp_path / "a")
@@ -336,8 +309,7 @@ def test_rows_of_many_arrays_are_searched_and_told_in_a_line() -> None:
 def filed(path: Path, suffix: str, *others: Array) -> Path:
     """A file with two LSTMs that read one another, and other arrays behind them, as Equinox or Lasagne has them."""
     layers = [
-        stack("lstm", name=name, input_size=width, hidden_size=4, parts=PLAIN | {"input_bias"})
-        for name, width in (("a", 3), ("b", 4))
+        stack("lstm", name=name, input_size=width, hidden_size=4, parts=PLAIN | {"input_bias"}) for name, width in (("a", 3), ("b", 4))
     ]
     file = path / f"row{suffix}"
     format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]

@@ -138,9 +138,7 @@ def test_what_changed_is_run_again(what: str, files: Path, monkeypatch: pytest.M
 def test_what_is_not_equal_is_not_kept(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = ran(monkeypatch)
     for _ in range(2):
-        assert not rc.verify(
-            files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"], cache=files / "kept"
-        ).equal
+        assert not rc.verify(files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"], cache=files / "kept").equal
     assert len(runs) == 2 and not list((files / "kept").iterdir())
 
 
@@ -176,9 +174,7 @@ def test_nothing_is_explained_if_nobody_asks(files: Path, monkeypatch: pytest.Mo
 
 def test_progress_has_counted_parts(files: Path) -> None:
     told: list[tuple[str, int, int]] = []
-    rc.verify(
-        files / "right.pt", on=["torch-cpu"], watch=lambda text, done=0, total=0: told.append((text, done, total))
-    )
+    rc.verify(files / "right.pt", on=["torch-cpu"], watch=lambda text, done=0, total=0: told.append((text, done, total)))
     running = [(done, total) for text, done, total in told if text == "running on torch-cpu"]
     assert running[-1] == (5, 5) and running == sorted(running) and {total for _, total in running} == {5}
     assert any(text.endswith("would catch") for text, *_ in told) or told
@@ -226,9 +222,7 @@ def test_runs_that_fail_alike_stand_together(files: Path) -> None:
 
 def test_a_call_says_how_to_run_it_again(files: Path) -> None:
     a, b = files / "right.pt", files / "right.safetensors"
-    found = rc.verify(
-        a, b, on=["torch-cpu"], cases=["states", "lengths"], lengths=[9, 4], batch=2, seed=3, atol={"y": 1e-4}
-    )
+    found = rc.verify(a, b, on=["torch-cpu"], cases=["states", "lengths"], lengths=[9, 4], batch=2, seed=3, atol={"y": 1e-4})
     command = shlex.split(found.document["command"])
     assert command[:4] == ["rnnconvert", "verify", str(a), str(b)]
     result = call(*command[1:], "--json")
@@ -285,11 +279,7 @@ def claims(folder: Path, *others: str) -> Path:
 
 @pytest.mark.parametrize(
     ("others", "code"),
-    [
-        (["right.safetensors"], 0),
-        (["right.safetensors", "absent.pt"], 3),
-        (["absent.pt", "wrong.safetensors", "right.safetensors"], 1),
-    ],
+    [(["right.safetensors"], 0), (["right.safetensors", "absent.pt"], 3), (["absent.pt", "wrong.safetensors", "right.safetensors"], 1)],
 )
 def test_check_goes_on_and_the_worst_news_wins(others: list[str], code: int, files: Path) -> None:
     result = call("check", "--config", claims(files, *others), "--json")
@@ -321,11 +311,7 @@ def test_pairs_of_one_stem_have_reports_of_their_own(files: Path) -> None:
     for folder in ("x", "y"):
         for name in ("right.pt", "right.safetensors"):
             (files / folder / name).write_bytes((files / name).read_bytes())
-    pairs = [
-        ("x/right.pt", "x/right.safetensors"),
-        ("y/right.pt", "y/right.safetensors"),
-        ("right.pt", "wrong.safetensors"),
-    ]
+    pairs = [("x/right.pt", "x/right.safetensors"), ("y/right.pt", "y/right.safetensors"), ("right.pt", "wrong.safetensors")]
     config.write_text("".join(f'[[equal]]\na = "{a}"\nb = "{b}"\non = ["torch-cpu"]\n' for a, b in pairs))
     names = [name for name, _ in config_file.named(config_file.read(config))]
     assert names == ["x-right.pt-right.safetensors", "y-right.pt-right.safetensors", "right-wrong"]
@@ -347,11 +333,7 @@ def test_every_command_prints_json(files: Path) -> None:
     ):  # fmt: skip
         result = call(*words, "--json")
         assert result.exit_code == code and json.loads(result.stdout), words
-    for words in (
-        ["verify", a, files / "absent"],
-        ["diff", a, files / "absent"],
-        ["check", "--config", files / "absent"],
-    ):
+    for words in (["verify", a, files / "absent"], ["diff", a, files / "absent"], ["check", "--config", files / "absent"]):
         result = call(*words, "--json")
         error = json.loads(result.stdout)["error"]
         assert result.exit_code == error["exit_code"] == 3 and "absent" in error["message"] and error["kind"]

@@ -118,8 +118,7 @@ def test_a_cell_or_a_stack_that_cannot_be_is_an_error_of_ours(file: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("keyword", "meant"),
-    [("format", "source_format="), ("to", "target_format="), ("layer", "layers="), ("nonlinarity", "nonlinearity")],
+    ("keyword", "meant"), [("format", "source_format="), ("to", "target_format="), ("layer", "layers="), ("nonlinarity", "nonlinearity")]
 )
 def test_a_misspelt_keyword_is_an_error_that_names_the_right_one(file: Path, keyword: str, meant: str) -> None:
     for call in (rc.load, rc.convert):
@@ -243,24 +242,13 @@ def test_no_text_spells_a_flag_but_by_a_remedy_which_python_spells_too() -> None
         (Command("convert", "a", "b", force=True), "rnnconvert convert a b --force", "rnnconvert.convert('a', 'b', force=True)"),
     ],
 )  # fmt: skip
-def test_a_remedy_is_spelled_for_the_command_line_and_for_python(
-    remedy: Remedy, on_the_command_line: str, in_python: str
-) -> None:
+def test_a_remedy_is_spelled_for_the_command_line_and_for_python(remedy: Remedy, on_the_command_line: str, in_python: str) -> None:
     assert str(remedy) == remedy.keywords == in_python
     with remedies.of_the_command_line():
         assert str(remedy) == remedy.flags == on_the_command_line
 
 
-HOSTILE = (
-    "exp--lr.pt",
-    "--set",
-    "a --to b",
-    "--set clip=none",
-    "x--force",
-    "--flatten target=a",
-    "--layer encoder.npz",
-    "a=--pair b",
-)
+HOSTILE = ("exp--lr.pt", "--set", "a --to b", "--set clip=none", "x--force", "--flatten target=a", "--layer encoder.npz", "a=--pair b")
 """Names of files and layers that read like options."""
 
 
@@ -313,11 +301,7 @@ def test_the_same_error_speaks_the_words_of_its_caller(file: Path) -> None:
 
 
 def test_fields_of_an_error_speak_as_its_text_does(file: Path) -> None:
-    arrays: Mapping[str, Any] = {
-        **LAYER,
-        "weight_hr_l0": np.ones((2, 5), np.float32),
-        "weight_hh_l0": np.ones((20, 2), np.float32),
-    }
+    arrays: Mapping[str, Any] = {**LAYER, "weight_hr_l0": np.ones((2, 5), np.float32), "weight_hh_l0": np.ones((20, 2), np.float32)}
     with pytest.raises(rc.RefusedError) as caught:
         rc.convert(arrays, file.with_name("out.npz"), source_format="pytorch", target_format="equinox", strict=True)
     assert "--" not in caught.value.remedy + caught.value.reason + caught.value.target
@@ -346,9 +330,7 @@ def test_inspect_diff_and_diagnose_say_what_the_commands_say(file: Path, wrong: 
     assert str(rc.diff(file, wrong)) + "\n" == said("diff", file, wrong)
     assert str(rc.diagnose(file, wrong)) + "\n" == said("diagnose", file, wrong)
     for function, command in ((rc.diff, "diff"), (rc.diagnose, "diagnose")):
-        assert json.loads(said(command, file, wrong, "--json")) == json.loads(
-            json.dumps(function(file, wrong).as_dict())
-        )
+        assert json.loads(said(command, file, wrong, "--json")) == json.loads(json.dumps(function(file, wrong).as_dict()))
     assert json.loads(said("inspect", file, "--json")) == json.loads(json.dumps(rc.inspect(file).as_dict()))
 
 
@@ -378,12 +360,7 @@ def test_targets_are_asked_for_by_name(file: Path) -> None:
 def test_clicks_own_errors_speak_of_flags(file: Path) -> None:
     from rnnconvert.cli.main import main
 
-    for arguments in (
-        ["inspect", "--nosuch"],
-        ["convert", str(file), "--cell", "zz"],
-        ["layout"],
-        ["inspect", str(file), "--set"],
-    ):
+    for arguments in (["inspect", "--nosuch"], ["convert", str(file), "--cell", "zz"], ["layout"], ["inspect", str(file), "--set"]):
         said = CliRunner().invoke(main, arguments).output
         assert "--" in said and "=." not in said and "=[...]" not in said, said
 

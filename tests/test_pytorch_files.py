@@ -113,9 +113,7 @@ def test_files_from_before_1_6_are_read(lstm: nn.LSTM, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("built", [False, True])
-def test_parameters_as_pytorch_wrote_them_before_1_0(
-    built: bool, lstm: nn.LSTM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_as_pytorch_wrote_them_before_1_0(built: bool, lstm: nn.LSTM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until 0.3 the class was called with its tensor and given a state, in 0.4 called with all; then came a function."""
 
     def reduced(parameter: nn.Parameter, protocol: int) -> tuple[Any, ...]:
@@ -170,9 +168,7 @@ def test_torchscript_of_pytorch_1_0_is_named(lstm: nn.LSTM, tmp_path: Path) -> N
     with pytest.raises(UnreadableError, match=r"TorchScript as PyTorch 1\.0") as refused:
         load(old)
     assert "In the PyTorch that saved it" in str(refused.value)
-    with pytest.raises(
-        RuntimeError, match="Legacy model format"
-    ):  # PyTorch of today takes it for the same, and refuses
+    with pytest.raises(RuntimeError, match="Legacy model format"):  # PyTorch of today takes it for the same, and refuses
         torch.jit.load(str(old))
 
 
@@ -204,9 +200,7 @@ def _pruned(layer: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("change", [_old_weight_norm, _new_weight_norm, _pruned])
-def test_a_changed_parameter_is_what_the_module_computes_with(
-    change: Callable[[nn.Module], None], tmp_path: Path
-) -> None:
+def test_a_changed_parameter_is_what_the_module_computes_with(change: Callable[[nn.Module], None], tmp_path: Path) -> None:
     layer = nn.GRU(3, 5)
     expected_x = torch.randn(7, 3, 3)
     change(layer)
@@ -267,9 +261,7 @@ def test_shards_are_one_checkpoint(lstm: nn.LSTM, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("named", ["weight_ih_l0", "bias_hh_l1"])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_parameters_of_several_types_are_read_as_a_module_loads_them(
-    named: str, dtype: torch.dtype, tmp_path: Path
-) -> None:
+def test_parameters_of_several_types_are_read_as_a_module_loads_them(named: str, dtype: torch.dtype, tmp_path: Path) -> None:
     source = nn.LSTM(3, 4, num_layers=2)
     state = source.state_dict()
     state[named] = state[named].to(dtype)

@@ -70,17 +70,13 @@ def test_a_setting_for_a_layer_that_does_not_ask_names_the_layer_that_does(tmp_p
 
 def test_what_contradicts_a_file_must_be_insisted_on() -> None:
     options = Options(settings=["activation=relu"])
-    with pytest.raises(
-        rc.UsageError, match=r"contradicts its configuration, which states tanh for a.*activation=relu!"
-    ):
+    with pytest.raises(rc.UsageError, match=r"contradicts its configuration, which states tanh for a.*activation=relu!"):
         options.stated("activation", "a", "tanh", "its configuration")
     options = Options(settings=["activation=relu!"])
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
     assert options.notes == ("a: activation=relu was taken as you insist; its configuration states tanh",)
     options = Options(settings=["forget_bias=1"])
-    assert (
-        options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
-    )
+    assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
 
 
 def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:
@@ -114,9 +110,7 @@ def test_a_vector_that_nothing_describes_asks_for_all_it_lacks(tmp_path: Path) -
     }  # fmt: skip
 
 
-def test_what_nothing_accounts_for_refuses_a_conversion_until_the_caller_says_that_it_is_harmless(
-    tmp_path: Path,
-) -> None:
+def test_what_nothing_accounts_for_refuses_a_conversion_until_the_caller_says_that_it_is_harmless(tmp_path: Path) -> None:
     import torch
 
     class Gated(torch.nn.LSTM):
@@ -135,21 +129,12 @@ def test_what_nothing_accounts_for_refuses_a_conversion_until_the_caller_says_th
 
 def test_sizes_that_no_buffer_has_are_refused() -> None:
     with pytest.raises(rc.UsageError, match="skip_input"):
-        rc.unpack(
-            np.zeros(4 * (3 * 5 + 5 * 5 + 10), np.float32),
-            "cudnn",
-            "lstm",
-            input_size=3,
-            hidden_size=5,
-            skip_input=False,
-        )
+        rc.unpack(np.zeros(4 * (3 * 5 + 5 * 5 + 10), np.float32), "cudnn", "lstm", input_size=3, hidden_size=5, skip_input=False)
 
 
 def test_arrays_in_memory_do_not_say_their_functions() -> None:
     arrays = rc.pack(random_stack(Sizes("rnn", 3, 4), 1), "pytorch")
-    with pytest.warns(
-        rc.AssumptionWarning, match=r"nonlinearity=tanh is assumed; the arrays of torch.nn.RNN do not show its function"
-    ):
+    with pytest.warns(rc.AssumptionWarning, match=r"nonlinearity=tanh is assumed; the arrays of torch.nn.RNN do not show its function"):
         assert rc.unpack(arrays, "pytorch").cell.activation.name == "tanh"
     relu = rc.Cell("rnn", activation=rc.Activation("relu"))
     assert rc.unpack(arrays, "pytorch", relu).cell.activation.name == "relu"

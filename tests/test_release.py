@@ -31,9 +31,7 @@ def build(folder: Path, **variables: str) -> list[Path]:
     if int(version("setuptools").partition(".")[0]) < 77:
         pytest.skip("setuptools is older than 77")
     words = [sys.executable, str(ROOT / ".ci" / "build.py"), str(folder)]
-    done = subprocess.run(
-        words, capture_output=True, text=True, timeout=300, env={**os.environ, **variables}, check=False
-    )
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env={**os.environ, **variables}, check=False)
     assert done.returncode == 0, done.stderr
     return sorted(folder.iterdir())
 
@@ -110,11 +108,7 @@ def test_one_onnxruntime_is_installed() -> None:
         found = set()
         for line in extras[name]:
             inner = re.fullmatch(r"rnnconvert\[(.*)\]", line)
-            found |= (
-                {one for part in inner[1].split(",") for one in brought(part)}
-                if inner
-                else {re.split(r"[\s<>=;~]", line)[0]}
-            )
+            found |= {one for part in inner[1].split(",") for one in brought(part)} if inner else {re.split(r"[\s<>=;~]", line)[0]}
         return found
 
     both = {"onnxruntime", "onnxruntime-gpu"}
@@ -129,9 +123,7 @@ def test_the_version_is_one() -> None:
     assert citation["repository-code"] == PROJECT["urls"]["Source"] == HOME
 
 
-@pytest.mark.parametrize(
-    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.name
-)
+@pytest.mark.parametrize("form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.name)
 def test_an_issue_form_is_complete(form: Path) -> None:
     content = yaml.safe_load(form.read_text(encoding="utf-8"))
     if form.name == "config.yml":
@@ -168,9 +160,7 @@ def test_no_page_and_no_message_names_a_package_or_tag_that_is_not_published() -
         text = page.read_text(encoding="utf-8")
         assert documentation.as_published(text) == text, f"{page}: run python docs/generate.py"
         if not PUBLISHED:
-            assert not re.search(r"rnnconvert@v\d|rev: v\d|pip install '?rnnconvert(\[[\w,]+\])?(?! @)['`\s]", text), (
-                page
-            )
+            assert not re.search(r"rnnconvert@v\d|rev: v\d|pip install '?rnnconvert(\[[\w,]+\])?(?! @)['`\s]", text), page
     for top in ("cli", "formats", "rnnconvert"):
         for path in (ROOT / top).rglob("*.py"):
             assert not re.search(r"pip install [\"']?rnnconvert\b", path.read_text(encoding="utf-8")), path

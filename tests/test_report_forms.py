@@ -110,10 +110,7 @@ def test_junit_has_the_names_and_the_order_that_the_schemas_of_ant_and_jenkins_s
 
 def test_junit_skips_what_nobody_asked_for() -> None:
     optional, required = junit(documents.unavailable(False)), junit(documents.unavailable(True))
-    assert (len(optional.findall(".//error")), len(required.findall(".//error"))) == (
-        0,
-        4,
-    )  # what was asked for, and the verdict
+    assert (len(optional.findall(".//error")), len(required.findall(".//error"))) == (0, 4)  # what was asked for, and the verdict
     assert len(optional.findall(".//skipped")) == len(required.findall(".//skipped")) + 3
     messages = [one.attrib["message"] for one in optional.findall(".//skipped")]
     assert "refused: keras.layers.GRU has no such cell" in messages
@@ -285,21 +282,14 @@ def test_layers_are_folded_where_there_are_several_or_one_is_wrong() -> None:
 
 def test_the_page_says_how_to_run_it_again() -> None:
     text = render(documents.passing(), ".html")
-    for name, value in (
-        ("seed", "0"),
-        ("gradients", "yes"),
-        ("cases", "states, lengths"),
-        ("tolerance of y", "atol 0.0001"),
-    ):
+    for name, value in (("seed", "0"), ("gradients", "yes"), ("cases", "states, lengths"), ("tolerance of y", "atol 0.0001")):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in text
     assert "<dt>inputs</dt>" not in text
     assert documents.passing()["command"] in text
 
 
 def test_each_state_is_a_word_too() -> None:
-    cells = [
-        one for one in page(documents.unavailable(False)).all("td") if (one.get("class") or "").startswith("state")
-    ]
+    cells = [one for one in page(documents.unavailable(False)).all("td") if (one.get("class") or "").startswith("state")]
     text = render(documents.unavailable(False), ".html")
     assert len(cells) == 4
     for word in ("equal", "refused", "absent"):

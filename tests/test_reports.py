@@ -117,8 +117,7 @@ def test_a_problem_says_where() -> None:
     document = documents.passing()
     document["layers"][0]["runs"][1]["comparisons"][2]["worst"]["found"] = "much"
     assert [*problems(document)] == [
-        'the report.layers[0].runs[1].comparisons[2].worst.found is "much" and should be '
-        'of type number or "inf" or "-inf" or "nan"'
+        'the report.layers[0].runs[1].comparisons[2].worst.found is "much" and should be of type number or "inf" or "-inf" or "nan"'
     ]
 
 
@@ -430,21 +429,12 @@ def test_what_was_left_out_decides_the_word_and_cannot_be_dropped(tmp_path: Path
 @pytest.mark.parametrize(
     ("equal", "compared", "word", "code"), [(False, True, "not equal", 1), (False, False, "not equal", 1), (True, False, "not compared", 5)]
 )  # fmt: skip
-def test_no_limit_makes_up_for_what_differs_or_was_not_compared(
-    equal: bool, compared: bool, word: str, code: int
-) -> None:
+def test_no_limit_makes_up_for_what_differs_or_was_not_compared(equal: bool, compared: bool, word: str, code: int) -> None:
     for kind in ("chosen", "units", "whole"):
         verdict = Verdict.of(equal=equal, compared=compared, limits=[Limit(kind, "", "x")])
-        assert (verdict.word, verdict.exit_code(), verdict.exit_code(strict=True), bool(verdict)) == (
-            word,
-            code,
-            code,
-            False,
-        )
+        assert (verdict.word, verdict.exit_code(), verdict.exit_code(strict=True), bool(verdict)) == (word, code, code, False)
 
 
 def test_strict_fails_what_is_less_than_equal() -> None:
-    codes = {
-        word: (Verdict(word).exit_code(), Verdict(word).exit_code(strict=True)) for word in (EQUAL, BUT_FOR, BY_LAYER)
-    }
+    codes = {word: (Verdict(word).exit_code(), Verdict(word).exit_code(strict=True)) for word in (EQUAL, BUT_FOR, BY_LAYER)}
     assert codes == {EQUAL: (0, 0), BUT_FOR: (0, 6), BY_LAYER: (0, 7)}

@@ -168,11 +168,7 @@ def test_a_learned_state_of_one_direction_stands_beside_zeros(target: str, numbe
     start: Array = np.array([0.3, -0.2, 0.1])
     stack = changed(stack_of("lstm", 1, 2), 0, number, lambda d: d.with_arrays({("initial_hidden", ""): start}))
     framework, _, variant = target.partition(".")
-    layouts = [
-        one
-        for one in registry.frameworks()[framework]
-        if one.writable and one.name == f"{framework}.{variant or 'lstm'}"
-    ]
+    layouts = [one for one in registry.frameworks()[framework] if one.writable and one.name == f"{framework}.{variant or 'lstm'}"]
     held = fit_to_layout(stack, layouts)
     assert same(stack, held.stack)
     assert "forward_rnn/hidden_state" in pack(held.layout, held.stack)

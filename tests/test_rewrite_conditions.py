@@ -41,8 +41,7 @@ def random_case(seed: int) -> Recurrent:
 
 def same(a: list[Array], b: list[Array]) -> bool:
     return len(a) == len(b) and all(
-        one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9)
-        for one, other in zip(a, b, strict=True)
+        one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9) for one, other in zip(a, b, strict=True)
     )
 
 

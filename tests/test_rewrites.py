@@ -276,9 +276,7 @@ def test_what_cannot_be_joined_or_split_is_said() -> None:
         rewrites.join_stack([one, two])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))
-    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.replace(reverse=True)).replace(
-        output_order="processing"
-    )
+    backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.replace(reverse=True)).replace(output_order="processing")
     with pytest.raises(ValueError, match="cannot be joined"):
         rewrites.join_stack([backwards, backwards])
 
@@ -365,10 +363,7 @@ def test_a_refusal_names_the_layer_the_equation_the_value_and_what_to_do(name: s
         matrix = first.get("recurrent", "n")
         bias = first.get("recurrent_bias", "n")
         assert matrix is not None and bias is not None
-        values = {
-            "off": f"{rewrites.largest(matrix - np.diag(np.diag(matrix)))[0]:.6g}",
-            "b_r": f"{rewrites.largest(bias)[0]:.6g}",
-        }
+        values = {"off": f"{rewrites.largest(matrix - np.diag(np.diag(matrix)))[0]:.6g}", "b_r": f"{rewrites.largest(bias)[0]:.6g}"}
     if first.has_peepholes:
         peephole = first.get("peephole", "i")
         assert peephole is not None
@@ -397,8 +392,7 @@ def test_a_sum_that_rounds_is_not_bit_exact_and_strict_refuses_it(tmp_path: obje
 def test_layers_of_two_element_types_are_not_cast_unasked(tmp_path: object) -> None:
     one = random(LSTM).replace(name="one")
     two = each(
-        random(replace(LSTM, input_size=4)),
-        lambda d: d.with_arrays({k: np.asarray(v).astype(np.float32) for k, v in d.arrays.items()}),
+        random(replace(LSTM, input_size=4)), lambda d: d.with_arrays({k: np.asarray(v).astype(np.float32) for k, v in d.arrays.items()})
     ).replace(name="two")
     checkpoint = rc.Checkpoint("(made)", "canonical", {"one": one, "two": two})
     for target in ("out.onnx", "out.keras", "out.pt", "out.bin"):

@@ -245,12 +245,9 @@ SEED = seed()
 
 @settings(max_examples=500, deadline=None, derandomize=True, database=None)
 @given(
-    edits=st.lists(st.tuples(st.integers(0, len(SEED) - 1), st.integers(0, 255)), min_size=1, max_size=5),
-    cut=st.integers(0, 3 * len(SEED)),
+    edits=st.lists(st.tuples(st.integers(0, len(SEED) - 1), st.integers(0, 255)), min_size=1, max_size=5), cut=st.integers(0, 3 * len(SEED))
 )
-def test_changed_bytes_raise_our_errors_only(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, int]], cut: int
-) -> None:
+def test_changed_bytes_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[int, int]], cut: int) -> None:
     data = bytearray(SEED)
     for place, value in edits:
         data[place] = value

@@ -198,9 +198,7 @@ def test_a_class_of_the_users_own_is_refused_whatever_it_is_called(tmp_path: Pat
 def test_a_model_that_is_called_twice_is_one_module(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     layers = keras.layers
-    inner = keras.Sequential(
-        [keras.Input((None,)), layers.Embedding(11, 4, mask_zero=True), layers.LSTM(3)], name="encoder"
-    )
+    inner = keras.Sequential([keras.Input((None,)), layers.Embedding(11, 4, mask_zero=True), layers.LSTM(3)], name="encoder")
     one, two = keras.Input((None,), name="first"), keras.Input((None,), name="second")
     model = keras.Model([one, two], layers.Dot(1, normalize=True)([inner(one), inner(two)]))
     path, target = written(tmp_path, model)
@@ -245,9 +243,7 @@ def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
     model = random_model(3)
     fill(model, 3)
     model.save(tmp_path / "model.keras")
-    done = rc.scaffold(
-        tmp_path / "model.keras", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", verify=True
-    )
+    done = rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", verify=True)
     assert done.equal and len(done.proof) == 3
     code = (
         "import sys; sys.modules['rnnconvert'] = None; import torch, written; from inspect import isclass;"
@@ -279,10 +275,7 @@ def test_a_wrong_module_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_is_not_known_is_refused_by_its_place(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     start = keras.Input((6, 3))
-    inner = keras.Sequential(
-        [keras.Input((6, 3)), keras.layers.Lambda(lambda x: x * 2)],
-        name="part",
-    )
+    inner = keras.Sequential([keras.Input((6, 3)), keras.layers.Lambda(lambda x: x * 2)], name="part")
     model = keras.Model(start, keras.layers.LSTM(2)(inner(start)))
     with pytest.raises(rc.RefusedError, match="Lambda"):
         written(tmp_path, model)
@@ -347,10 +340,7 @@ def test_no_name_of_a_file_becomes_code(tmp_path: Path) -> None:
     model = keras.Model(start, keras.layers.LSTM(2, name="lstm")(x), name="whole")
     path, target = written(tmp_path, model)
     target.unlink()
-    renamed(
-        path,
-        {**{f"layer_{number}_": name for number, name in enumerate(ODD)}, "whole": ODD[0], "start": "start; import os"},
-    )
+    renamed(path, {**{f"layer_{number}_": name for number, name in enumerate(ODD)}, "whole": ODD[0], "start": "start; import os"})
     rc.scaffold(path, "pytorch", target)
     assert off(model, path, target) < CLOSE
     assert not list(tmp_path.glob("**/owned")) and not Path("owned").exists()
@@ -372,9 +362,7 @@ def test_what_is_written_passes_ruff(tmp_path: Path) -> None:
     x = layers.Bidirectional(layers.GRU(3, reset_after=False, return_sequences=True))(x)
     x = layers.LSTM(3, return_sequences=True)(layers.Conv1D(4, 3, strides=2, padding="same", activation="relu")(x))
     _, target = written(tmp_path, keras.Model(start, layers.SimpleRNN(3, activation="sigmoid")(x)))
-    ran = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + target.read_text()
 
 
@@ -384,9 +372,7 @@ def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
     model.save(tmp_path / "model.keras")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "rnnconvert", "scaffold", *words], cwd=tmp_path, capture_output=True, text=True
-        )
+        return subprocess.run([sys.executable, "-m", "rnnconvert", "scaffold", *words], cwd=tmp_path, capture_output=True, text=True)
 
     shown = run("model.keras")
     assert shown.returncode == 0 and "class Model(nn.Module):" in shown.stdout

@@ -47,9 +47,7 @@ def exported(kind: str, module: Any, embeds: bool, path: Path) -> Path:
         torch.export.save(torch.export.export(module, (x,), dynamic_shapes=dims), path := path.with_suffix(".pt2"))
     else:
         path, opened = path.with_suffix(".onnx"), {"x": {0: "batch", 1: "time"}}
-        torch.onnx.export(
-            module, (x,), str(path), dynamo=False, input_names=["x"], dynamic_axes=opened, opset_version=17
-        )
+        torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], dynamic_axes=opened, opset_version=17)
     return path
 
 
@@ -114,10 +112,7 @@ def saved(
     graph = helper.make_graph(
         nodes,
         "model",
-        [
-            helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), shape)
-            for name, shape in inputs.items()
-        ],
+        [helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
     )
@@ -129,9 +124,7 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).uniform(-0.6, 0.6, shape).astype(np.float32)
 
 
-def one(
-    kind: str, shape: list[Any], arrays: dict[str, Any] | None = None, opset: int = 17, **attributes: Any
-) -> tuple[Any, ...]:
+def one(kind: str, shape: list[Any], arrays: dict[str, Any] | None = None, opset: int = 17, **attributes: Any) -> tuple[Any, ...]:
     """A graph of one node on x."""
     node = helper.make_node(kind, ["x", *(arrays or {})], ["y"], **attributes)
     return [node], {"x": shape}, ["y"], arrays or {}, opset
@@ -175,17 +168,10 @@ def test_graphs_that_look_alike(tmp_path: Path) -> None:
     each(GRAPHS, check)
 
 
-def recurrent(
-    kind: str, inputs: list[str], arrays: dict[str, Any], layout: int = 0, **attributes: Any
-) -> tuple[Any, ...]:
+def recurrent(kind: str, inputs: list[str], arrays: dict[str, Any], layout: int = 0, **attributes: Any) -> tuple[Any, ...]:
     """A graph of a recurrent node with all of its outputs."""
     gates, ways = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 2 if attributes.get("direction") == "bidirectional" else 1
-    own = {
-        "w": numbers(ways, gates * 5, 3),
-        "r": numbers(ways, gates * 5, 5, seed=1),
-        "b": numbers(ways, 2 * gates * 5, seed=2),
-        **arrays,
-    }
+    own = {"w": numbers(ways, gates * 5, 3), "r": numbers(ways, gates * 5, 5, seed=1), "b": numbers(ways, 2 * gates * 5, seed=2), **arrays}
     outputs = ["y", "h", "c"] if kind == "LSTM" else ["y", "h"]
     words = {"layout": layout} if layout else {}
     node = helper.make_node(kind, ["x", "w", "r", "b", *inputs], outputs, hidden_size=5, **words, **attributes)
@@ -216,9 +202,7 @@ def test_recurrent_nodes(tmp_path: Path) -> None:
 
 def test_lengths_of_sequences(tmp_path: Path) -> None:
     needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
-    nodes, inputs, outputs, arrays, opset = recurrent(
-        "GRU", ["lengths"], {}, linear_before_reset=1, direction="bidirectional"
-    )
+    nodes, inputs, outputs, arrays, opset = recurrent("GRU", ["lengths"], {}, linear_before_reset=1, direction="bidirectional")
     inputs |= {"lengths": ["b"]}
     path = saved(tmp_path / "m.onnx", nodes, inputs, outputs, arrays, opset, {"lengths": TensorProto.INT32})
     runs_alike(path, tmp_path / "m.py")
@@ -234,9 +218,7 @@ def test_lengths_of_sequences(tmp_path: Path) -> None:
         (one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_name_and_place(
-    tmp_path: Path, graph: tuple[Any, ...], match: str
-) -> None:
+def test_what_cannot_be_written_is_refused_by_name_and_place(tmp_path: Path, graph: tuple[Any, ...], match: str) -> None:
     path = saved(tmp_path / "m.onnx", *graph)
     with pytest.raises(rc.RefusedError, match=match):
         rc.scaffold(path, "pytorch", tmp_path / "m.py")
@@ -262,7 +244,5 @@ def test_no_name_of_a_graph_becomes_code(tmp_path: Path) -> None:
         truth = truth @ numbers(3, 3, seed=number)
     assert np.abs(filled(torch.tensor(x)).detach().numpy() - truth).max() < CLOSE
     assert not Path("owned").exists()
-    ran = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + target.read_text()

@@ -80,12 +80,7 @@ def masked_model() -> Any:
     start, plain = keras.Input((None,), dtype="int32", name="tokens"), keras.Input((None, 4), name="plain")
     x = layers.Embedding(11, 4, mask_zero=True)(start)
     y = layers.Masking()(plain)
-    many = [
-        layers.Multiply()([x, y]),
-        layers.Maximum()([x, y, plain]),
-        layers.Minimum()([plain, x]),
-        layers.Multiply()([x, plain]),
-    ]
+    many = [layers.Multiply()([x, y]), layers.Maximum()([x, y, plain]), layers.Minimum()([plain, x]), layers.Multiply()([x, plain])]
     seen = layers.Attention()([x, y], use_causal_mask=True)
     seen = layers.AdditiveAttention(use_scale=False)([seen, y, plain])
     ends = [layers.GRU(3)(value) for value in many]
@@ -106,12 +101,7 @@ def test_a_line_of_layers_is_sequential(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     layers = keras.layers
     model = keras.Sequential(
-        [
-            keras.Input((8, 4)),
-            layers.Conv1D(5, 3, activation="relu"),
-            layers.LSTM(3),
-            layers.Dense(2, activation="softmax"),
-        ]
+        [keras.Input((8, 4)), layers.Conv1D(5, 3, activation="relu"), layers.LSTM(3), layers.Dense(2, activation="softmax")]
     )
     fill(model, 3)
     model.save(tmp_path / "model.keras")
@@ -122,8 +112,7 @@ def test_a_line_of_layers_is_sequential(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "name"),
-    [("keras", "w.weights.h5"), ("keras", "w.keras"), ("flax", "w.msgpack"), ("flax", "w.safetensors")],
+    ("target", "name"), [("keras", "w.weights.h5"), ("keras", "w.keras"), ("flax", "w.msgpack"), ("flax", "w.safetensors")]
 )
 def test_weights_in_the_frameworks_own_file(tmp_path: Path, target: str, name: str) -> None:
     require(target)
@@ -231,9 +220,7 @@ def test_modules_that_are_not_known_are_refused_by_name() -> None:
 def test_what_is_written_passes_ruff_and_imports_its_framework_alone(tmp_path: Path, target: str) -> None:
     require(target)
     rc.scaffold("examples/old_tagger.h5", target, tmp_path / "written.py")
-    ran = subprocess.run(
-        [sys.executable, "-m", "ruff", "check", "--isolated", str(tmp_path)], capture_output=True, text=True
-    )
+    ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(tmp_path)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout
     code = "import sys; sys.modules['rnnconvert'] = None; import written; written.main()"
     shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -247,7 +234,5 @@ def test_a_layer_for_each_step_is_time_distributed(tmp_path: Path) -> None:
     model = keras.Model(start, layers.GRU(3)(layers.TimeDistributed(layers.Flatten())(x)))
     fill(model, 3)
     model.save(tmp_path / "model.keras")
-    assert (
-        "TimeDistributed(layers.Flatten()" in rc.scaffold(tmp_path / "model.keras", "keras", tmp_path / "model.py").text
-    )
+    assert "TimeDistributed(layers.Flatten()" in rc.scaffold(tmp_path / "model.keras", "keras", tmp_path / "model.py").text
     check_equal(model, tmp_path / "model.keras", tmp_path / "model.py", "keras")

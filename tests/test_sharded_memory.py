@@ -39,8 +39,6 @@ def test_a_sharded_checkpoint_is_converted_in_bounded_memory(tmp_path: Path) -> 
         # getrusage would give what the process held that started this one.
         "print(*(line for line in pathlib.Path('/proc/self/status').read_text().splitlines() if line.startswith('VmHWM')))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, index, tmp_path / "out.onnx"], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script, index, tmp_path / "out.onnx"], capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[-2]) < 300 * 1024
     assert list(rc.load(tmp_path / "out.onnx").layers) == ["rnn"]

@@ -51,9 +51,7 @@ def test_a_shard_alone_is_read_with_its_index(folder: Path) -> None:
 
 def test_a_shard_without_its_index_is_refused_by_name(folder: Path) -> None:
     (folder / INDEX).unlink()
-    with pytest.raises(
-        UnreadableError, match=r"shard 1 of 2.*index 'model\.safetensors\.index\.json' is not next to it"
-    ):
+    with pytest.raises(UnreadableError, match=r"shard 1 of 2.*index 'model\.safetensors\.index\.json' is not next to it"):
         rc.load(folder / SHARDS[0])
     for name in ("pytorch_model-00001-of-00002.bin", "tf_model-00001-of-00002.h5"):
         (folder / name).write_bytes((folder / SHARDS[0]).read_bytes())

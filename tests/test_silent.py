@@ -39,9 +39,7 @@ SALESFORCE = ("rnns.0.module.weight_hh_l0", "rnns.0.module.weight_hh_l0_raw")
 
 @pytest.mark.parametrize("names", [FASTAI, SALESFORCE], ids=["fastai", "salesforce"])
 @pytest.mark.parametrize("raw_first", [False, True])
-def test_weights_that_were_dropped_out_are_taken_as_they_were(
-    names: tuple[str, str], raw_first: bool, tmp_path: Path
-) -> None:
+def test_weights_that_were_dropped_out_are_taken_as_they_were(names: tuple[str, str], raw_first: bool, tmp_path: Path) -> None:
     layer = torch.nn.LSTM(3, 4)
     state = {f"rnns.0.module.{name}": tensor for name, tensor in layer.state_dict().items()}
     raw = state.pop(names[0])

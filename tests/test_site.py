@@ -74,16 +74,7 @@ def test_the_folders_pages_are_in_the_menu_and_short(site: Path) -> None:
         made = {page.stem for page in (DOCS / folder).glob("*.md")}
         menu = (site / folder / "index.html").read_text(encoding="utf-8")
         assert made == {*re.findall(rf'<a href="(?:\.\./{folder}/)?([\w-]+)/" class="md-nav__link"', menu)}
-    pages = [
-        page
-        for page in (
-            *DOCS.glob("formats*/*.md"),
-            DOCS / "formats.md",
-            DOCS / "errors.md",
-            DOCS / "api.md",
-            DOCS / "pairs.md",
-        )
-    ]
+    pages = [page for page in (*DOCS.glob("formats*/*.md"), DOCS / "formats.md", DOCS / "errors.md", DOCS / "api.md", DOCS / "pairs.md")]
     assert [page for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 250] == []
 
 
@@ -113,10 +104,7 @@ def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     (pages / "other.md").write_text("# Other\n")
     (pages / "forgotten.md").write_text("# In no menu\n")
     config = tmp_path / "mkdocs.yml"
-    config.write_text(
-        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md, other.md]\n"
-        f"hooks: [{DOCS / 'site_hooks.py'}]\n"
-    )
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md, other.md]\nhooks: [{DOCS / 'site_hooks.py'}]\n")
     done = build(config, tmp_path / "site")
     assert done.returncode != 0
     for wrong in ("'absent.md'", "#absent", "'/guide/'", "forgotten.md"):
@@ -136,11 +124,7 @@ def test_a_link_out_of_the_pages_leads_to_the_repository_or_fails_the_build() ->
         hooks.on_page_markdown("[one](../examples/absent)", page=page)
 
 
-SEARCHED = {
-    "lightning checkpoint": "lightning/",
-    "c header": "tutorial-c/",
-    "keras to pytorch": "tutorial-keras-2/",
-}
+SEARCHED = {"lightning checkpoint": "lightning/", "c header": "tutorial-c/", "keras to pytorch": "tutorial-keras-2/"}
 """What people look for, and the page that must come first."""
 
 
@@ -154,10 +138,7 @@ def shown(site: Path) -> Iterator[tuple[Any, str]]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, driver.sync_playwright() as started:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         options = ["--no-sandbox", "--disable-gpu"]
-        yield (
-            started.chromium.launch(executable_path=str(browser), args=options),
-            f"http://127.0.0.1:{server.server_port}/",
-        )
+        yield (started.chromium.launch(executable_path=str(browser), args=options), f"http://127.0.0.1:{server.server_port}/")
         server.shutdown()
 
 
@@ -173,9 +154,7 @@ def test_the_search_finds_what_people_look_for(site: Path) -> None:
     assert first == SEARCHED
 
 
-BROKEN = (
-    "[...document.querySelectorAll('td code')].filter(e => !/[ \\-\\/]/.test(e.innerText) && e.getClientRects().length > 1)"
-)
+BROKEN = "[...document.querySelectorAll('td code')].filter(e => !/[ \\-\\/]/.test(e.innerText) && e.getClientRects().length > 1)"
 
 
 def test_a_phone_shows_words_of_code_unbroken_and_no_page_too_wide(site: Path) -> None:

@@ -40,9 +40,7 @@ def clipped(bound: float) -> Recurrent:
 
 @pytest.mark.parametrize("names", [GENTLE, None], ids=["gentle", "usual"])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_clip_that_usual_inputs_do_not_reach_is_reached(
-    names: list[str] | None, swapped: bool, tmp_path: Path
-) -> None:
+def test_a_clip_that_usual_inputs_do_not_reach_is_reached(names: list[str] | None, swapped: bool, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     pair = [written(clipped(6.0), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
     plan = Plan(cases=names) if names else Plan()
@@ -57,9 +55,7 @@ def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None
     pair = [written(clipped(1e30), tmp_path / "clip.onnx"), written(lstm(), tmp_path / "none.onnx")]
     report = rc.verify(*pair)
     assert report.verdict == "not compared" and report.exit_code == 1
-    assert any(
-        "[-1e+30, 1e+30]" in warning and "not called equal" in warning for warning in report.document["warnings"]
-    )
+    assert any("[-1e+30, 1e+30]" in warning and "not called equal" in warning for warning in report.document["warnings"])
     assert [one["part"] for one in report.document["layers"][0]["differences"]] == ["clips"]
     assert rc.verify(*pair, Plan(settings_a=["clip=none"])).equal
 
@@ -129,9 +125,7 @@ def kept(stack: Recurrent, path: Path) -> Path:
 
 @pytest.mark.parametrize("second", ["results", "model"])
 @pytest.mark.parametrize("swapped", [False, True])
-def test_results_of_models_that_state_something_else_are_not_called_equal(
-    second: str, swapped: bool, tmp_path: Path
-) -> None:
+def test_results_of_models_that_state_something_else_are_not_called_equal(second: str, swapped: bool, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     pair = [clipped(6.0), lstm()][:: -1 if swapped else 1]
     a = kept(pair[0], tmp_path / "a.onnx")
@@ -139,9 +133,7 @@ def test_results_of_models_that_state_something_else_are_not_called_equal(
     report = rc.verify(a, b, Plan() if second == "results" else ON)
     assert report.verdict == "not compared" and report.exit_code == 1
     said = "[-6, 6]"
-    assert any(
-        said in warning and "Verify both model files together" in warning for warning in report.document["warnings"]
-    )
+    assert any(said in warning and "Verify both model files together" in warning for warning in report.document["warnings"])
     assert rc.verify(a, kept(pair[0], tmp_path / "again.onnx")).equal
 
 

@@ -222,9 +222,7 @@ class AuthenticationFailed(Exception):
     """As paramiko has it: of no kind that Python knows."""
 
 
-@pytest.mark.parametrize(
-    "error", [AuthenticationFailed("no"), OSError("Forbidden: https://storage/b/o\nno"), PermissionError("no")]
-)
+@pytest.mark.parametrize("error", [AuthenticationFailed("no"), OSError("Forbidden: https://storage/b/o\nno"), PermissionError("no")])
 def test_a_wrong_key_is_not_tried_again(error: Exception, session: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = []
 
@@ -257,9 +255,7 @@ def test_what_a_killed_process_left_is_removed_at_the_end(session: str, memory: 
     for path in [*kept, "/out/m0.onnx.0123abcd.part"]:
         memory.pipe_file(path, b"half")
     safetensors.write(tmp_path / "m0.safetensors", arrays(0))
-    code, said = call(
-        tmp_path / "m0.safetensors", "--to", "onnx", "--out", f"{session}/out", "--journal", tmp_path / "j", "--jobs", 1
-    )
+    code, said = call(tmp_path / "m0.safetensors", "--to", "onnx", "--out", f"{session}/out", "--journal", tmp_path / "j", "--jobs", 1)
     assert code == 0, said
     assert sorted(memory.ls("/out", detail=False)) == sorted([*kept, "/out/m0.onnx"])
 
@@ -281,8 +277,5 @@ def test_errors_do_not_show_the_passwords_of_urls() -> None:
 def test_what_is_no_archive_is_not_asked_for_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking.time, "sleep", lambda seconds: pytest.fail("it was asked again"))
     (tmp_path / "words.zip").write_text("nothing but words")
-    with (
-        pytest.raises(UnreadableError, match="not a zip file"),
-        stores.fetched(f"zip://model.pt::file://{tmp_path / 'words.zip'}"),
-    ):
+    with pytest.raises(UnreadableError, match="not a zip file"), stores.fetched(f"zip://model.pt::file://{tmp_path / 'words.zip'}"):
         pass

@@ -73,9 +73,7 @@ def test_what_is_written_is_what_is_stated(tmp_path: Path, name: str, format: st
 
 
 @pytest.mark.parametrize(("name", "format"), [*TARGETS.items()][:-1])  # what ends in .json is not read as arrays
-@pytest.mark.parametrize(
-    "wish", [{}, {"force": True}, {"verify": True}, {"verify": True, "force": True}, {"dry_run": True}], ids=str
-)
+@pytest.mark.parametrize("wish", [{}, {"force": True}, {"verify": True}, {"verify": True, "force": True}, {"dry_run": True}], ids=str)
 def test_a_companion_never_replaces_the_source(tmp_path: Path, name: str, format: str, wish: dict[str, Any]) -> None:
     target = tmp_path / name
     source = weights(companion(target, format))
@@ -151,15 +149,7 @@ def test_two_batches_into_one_folder_keep_their_companions(tmp_path: Path) -> No
     assert batch(tmp_path / "m.safetensors", "--to", "openvino", "--out", tmp_path / "out")[0] == 0
     before = contents(tmp_path / "out")
     for journal in ("rnnconvert-batch.jsonl", "second.jsonl"):
-        code, text = batch(
-            tmp_path / "m.safetensors",
-            "--to",
-            "ncnn",
-            "--out",
-            tmp_path / "out",
-            "--journal",
-            tmp_path / "out" / journal,
-        )
+        code, text = batch(tmp_path / "m.safetensors", "--to", "ncnn", "--out", tmp_path / "out", "--journal", tmp_path / "out" / journal)
         assert code == 2 and "m.bin" in text, text
     assert contents(tmp_path / "out") == before
 

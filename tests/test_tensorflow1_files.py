@@ -99,9 +99,7 @@ def test_what_only_the_graph_says_is_told() -> None:
     assert told["lstm/rnn", "forget_bias"] == "1.0" and told["lstm/rnn", "proj_clip"] == "none"
     assert told["gru/rnn", "activation"] == "tanh"
     # The classes that cuDNN's layers are saved as, and the block cells, have no such arguments.
-    assert {option for layer, option in told if layer in ("cudnn_gru/rnn", "cudnn_lstm/rnn", "gru_block/rnn")} <= {
-        "cell_clip"
-    }
+    assert {option for layer, option in told if layer in ("cudnn_gru/rnn", "cudnn_lstm/rnn", "gru_block/rnn")} <= {"cell_clip"}
     assert found.layers["cudnn_lstm/rnn"].cell.constants == {"f": 0.0}
     assert found.warnings == () and not found.tensors
     said = rc.load(CELLS, forget_bias=0.5, activation="relu", cell_clip="none", proj_clip="none")
@@ -213,9 +211,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_written_is_what_tensorflow_restores(
-    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_written_is_what_tensorflow_restores(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1()
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), "tensorflow1-cpu": executor})
     path = write(tmp_path / "a.index", stack(**{"name": "a", **FORMS[form]}))  # type: ignore[arg-type]
@@ -225,9 +221,7 @@ def test_what_is_written_is_what_tensorflow_restores(
 
 
 def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
-    made = {
-        str(np.dtype(one)): np.arange(6).reshape(2, 3).astype(one) for one in ("f2", "f4", "f8", "u1", "i4", "i8", "?")
-    }
+    made = {str(np.dtype(one)): np.arange(6).reshape(2, 3).astype(one) for one in ("f2", "f4", "f8", "u1", "i4", "i8", "?")}
     made |= {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4"), "ü": np.ones(3, "f4")}
     made |= {f"many/{number}": np.full(number, number, "f4") for number in range(200)}
     tensor_bundle.write(tmp_path / "a.index", made)
@@ -342,10 +336,7 @@ def test_a_stack_with_a_gap_is_not_read(tmp_path: Path) -> None:
 
 def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
     cells = ("cell_0", "cell_1")
-    found = renamed(
-        tmp_path,
-        {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)},
-    )
+    found = renamed(tmp_path, {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)})
     # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
     assert not found.layers and "its two directions read 3 and 4 values per step" in found.warnings[0]
     one = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
@@ -368,9 +359,7 @@ def test_variables_of_a_saved_model_without_its_graph_are_read(tmp_path: Path) -
 
 def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
     found = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
-    assert found.warnings == (
-        "a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read",
-    )
+    assert found.warnings == ("a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read",)
 
 
 def test_a_highway_around_a_cell_is_told_of(tmp_path: Path) -> None:
@@ -444,11 +433,7 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
         np.testing.assert_allclose(reference.run(layer, x).y, y[name], rtol=0, atol=5e-7)
 
     # A cell whose scope is the user's word: which class it is of is asked, among those that its shapes allow.
-    for name, kinds in {
-        "named_lstm": ("lstm",),
-        "named_gru": ("gru",),
-        "named_stack": ("rnn_tanh", "rnn_relu"),
-    }.items():
+    for name, kinds in {"named_lstm": ("lstm",), "named_gru": ("gru",), "named_stack": ("rnn_tanh", "rnn_relu")}.items():
         path = tmp_path / f"{name}.index"
         assert [question.choices for question in rc.load(path).questions if question.common] == [kinds]
         with pytest.raises(rc.RefusedError, match="does not state what its layers compute"):

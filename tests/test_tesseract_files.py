@@ -36,31 +36,17 @@ def matrix(numbers: Array, integers: bool = False) -> bytes:
         return bytes([128]) + head + bytes(8) + numbers.astype("<f8").tobytes()
     scales = np.abs(numbers).max(1) / 127
     codes = np.round(numbers / scales[:, None]).astype("i1")
-    return (
-        bytes([129])
-        + head
-        + bytes(1)
-        + codes.tobytes()
-        + struct.pack("<I", len(scales))
-        + scales.astype("<f8").tobytes()
-    )
+    return bytes([129]) + head + bytes(1) + codes.tobytes() + struct.pack("<I", len(scales)) + scales.astype("<f8").tobytes()
 
 
 def series(name: str, *layers: bytes, kind: str = "Series") -> bytes:
-    return layer(
-        kind, name, (1, 1), struct.pack("<I", len(layers)) + b"".join(layers) + struct.pack("<I", 1) + bytes(4)
-    )
+    return layer(kind, name, (1, 1), struct.pack("<I", len(layers)) + b"".join(layers) + struct.pack("<I", 1) + bytes(4))
 
 
 def lstm(numbers: dict[str, Array], width: int, integers: bool = False, kind: str = "LSTM") -> bytes:
     units = numbers["CI"].shape[0]
     inputs = numbers["CI"].shape[1] - 1
-    return layer(
-        kind,
-        f"L{units}",
-        (width, units),
-        struct.pack("<i", inputs) + b"".join(matrix(one, integers) for one in numbers.values()),
-    )
+    return layer(kind, f"L{units}", (width, units), struct.pack("<i", inputs) + b"".join(matrix(one, integers) for one in numbers.values()))
 
 
 def numbers_of(width: int, units: int, extra: int = 0) -> dict[str, Array]:
@@ -191,10 +177,6 @@ def test_the_english_network_reads_text_by_the_weights_that_are_read() -> None:
     image = drawn_line(line)
     for a, b in itertools.combinations("ifgo", 2):
         arrays = layers[3].first.arrays
-        swapped = {
-            (part, one): arrays[part, other]
-            for part in ("input", "recurrent", "input_bias")
-            for one, other in ((a, b), (b, a))
-        }
+        swapped = {(part, one): arrays[part, other] for part in ("input", "recurrent", "input_bias") for one, other in ((a, b), (b, a))}
         wrong = layers[3].replace(layers=(type(layers[3].layers[0])((layers[3].first.with_arrays(swapped),)),))
         assert line not in read_line(image, found, [*layers[:3], wrong], known), (a, b)

@@ -208,14 +208,10 @@ def test_a_file_of_keras_2_is_proved_by_the_version_that_wrote_it(ending: str, f
     judge("keras")
     found = rc.verify(folder / f"model{ending}", on=["tf_keras", "keras-tensorflow"])
     assert found.equal, str(found)
-    own = {
-        (layer["name"], run["executor"]): run["own_file"] for layer in found.document["layers"] for run in layer["runs"]
-    }
+    own = {(layer["name"], run["executor"]): run["own_file"] for layer in found.document["layers"] for run in layer["runs"]}
     assert all(own[name, "tf_keras"] for name in ("both", "before", "after", "plain"))
     # Keras 3 computes another hard_sigmoid of the same file, but reads the rest of it in spite of dead keys.
-    assert (
-        not own["both", "keras-tensorflow"] and own["before", "keras-tensorflow"] and own["after", "keras-tensorflow"]
-    )
+    assert not own["both", "keras-tensorflow"] and own["before", "keras-tensorflow"] and own["after", "keras-tensorflow"]
 
 
 def test_what_keras_3_computes_otherwise_is_left_to_keras_2(folder: Path, added: None, tmp_path: Path) -> None:
@@ -225,9 +221,7 @@ def test_what_keras_3_computes_otherwise_is_left_to_keras_2(folder: Path, added:
     found = rc.verify(folder / "model.h5", target, layers=["both"])
     assert found.equal, str(found)
     runs = {run["executor"]: run for run in found.document["layers"][0]["runs"] if run["model"] == "A"}
-    assert runs["tf_keras"]["own_file"] and not any(
-        "no framework ran A's own file" in one for one in found.document["warnings"]
-    )
+    assert runs["tf_keras"]["own_file"] and not any("no framework ran A's own file" in one for one in found.document["warnings"])
 
 
 def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path) -> None:
@@ -235,9 +229,7 @@ def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path)
     wrong.write_bytes((folder / "model.h5").read_bytes())
     with h5py.File(wrong, "r+") as file:
         found: list[Any] = []
-        file["model_weights/after"].visititems(
-            lambda name, item: found.append(item) if name.endswith("recurrent_kernel:0") else None
-        )
+        file["model_weights/after"].visititems(lambda name, item: found.append(item) if name.endswith("recurrent_kernel:0") else None)
         (kernel,) = found
         z, r, n = np.split(kernel[()], 3, axis=1)
         kernel[...] = np.concatenate([r, z, n], axis=1)
@@ -256,9 +248,7 @@ def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path)
         (["both"], {"cotangents": {"y": np.zeros(1)}}, "gradients"),
     ],
 )
-def test_what_it_does_not_do_is_refused(
-    layers: list[str], more: dict[str, Any], said: str, folder: Path, keras_2: Executor
-) -> None:
+def test_what_it_does_not_do_is_refused(layers: list[str], more: dict[str, Any], said: str, folder: Path, keras_2: Executor) -> None:
     asked = {"how": {}, "x": np.zeros((2, 1, 4), np.float32), "hidden": None, "cell": None, "lengths": None, **more}
     with running(keras_2) as process, pytest.raises(ExecutorError, match=said) as error:
         process.ask(file=str(folder / "model.h5"), layers=layers, **asked)
@@ -302,9 +292,7 @@ for path in sys.argv[2:]:
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_odd_values_are_read_as_keras_2_takes_them(
-    first: bool, folder: Path, keras_2: Executor, tmp_path: Path
-) -> None:
+def test_odd_values_are_read_as_keras_2_takes_them(first: bool, folder: Path, keras_2: Executor, tmp_path: Path) -> None:
     """Whatever the value of a key, the numbers are those that Keras 2 computes with the file, or both refuse it.
 
     first  whether the model begins with the layer, without an InputLayer, as Keras wrote it before 2.4

@@ -89,9 +89,7 @@ def test_tensorflow_js_runs_what_is_written(tmp_path: Path) -> None:
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of(LSTM)
     first = stack.first
-    swapped = first.with_arrays(
-        {("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]}
-    )
+    swapped = first.with_arrays({("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert np.abs(ran(made(tmp_path / "model.json", stack))[0] - reference.run(wrong, X).y).max() > 0.01
 
@@ -132,9 +130,7 @@ def test_a_layer_that_reads_from_the_end_gives_its_last_step_first(tmp_path: Pat
     (y,) = ran(tmp_path / "model.json")
     assert np.abs(y[::-1] - reference.run(one, X).y).max() < 1e-5
     with pytest.raises(RefusedError, match="processing order, and the next layer would read that"):
-        rc.save(
-            Checkpoint("memory", "", {"rnn": reverse(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True
-        )
+        rc.save(Checkpoint("memory", "", {"rnn": reverse(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True)
 
 
 def test_layers_that_may_not_read_one_another_are_not_chained(tmp_path: Path) -> None:
@@ -228,8 +224,7 @@ def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "paths",
-    [["../model.bin"], ["/etc/passwd"], ["a/../../model.bin"], ["C:\\x"], ["missing.bin"], [5], "model.bin", []],
+    "paths", [["../model.bin"], ["/etc/passwd"], ["a/../../model.bin"], ["C:\\x"], ["missing.bin"], [5], "model.bin", []]
 )
 def test_weights_lie_with_their_model(paths: Any, tmp_path: Path) -> None:
     path = made(tmp_path / "model.json", of(GRU))

@@ -120,12 +120,8 @@ def test_a_clip_that_never_bites_is_left_out_when_asked(tmp_path: Path) -> None:
     assert np.abs(reference.run(stack, x).y - reference.run(before, x).y).max() < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("steps", "function", "clipped"), [(10, 4, False), (11, 4, True), (-1, 4, True), (10, 1, True)]
-)
-def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(
-    tmp_path: Path, steps: int, function: int, clipped: bool
-) -> None:
+@pytest.mark.parametrize(("steps", "function", "clipped"), [(10, 4, False), (11, 4, True), (-1, 4, True), (10, 1, True)])
+def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(tmp_path: Path, steps: int, function: int, clipped: bool) -> None:
     """From zeros, a cell state between tanh and sigmoids gains less than 1 a step."""
     schema = needed("litert", "ai_edge_litert.schema_py_generated")
     builder = needed("litert", "flatbuffers").Builder(1 << 14)
@@ -145,9 +141,7 @@ def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(
     assert any("do not get beyond 10" in text for text in found.warnings) != clipped
     if not clipped:
         x = np.full((10, 1, stack.input_size), 1e4, np.float32)
-        np.testing.assert_allclose(
-            ran(path, x, tuple(found.layers))["y"], reference.run(stack, x).y, rtol=1e-5, atol=1e-6
-        )
+        np.testing.assert_allclose(ran(path, x, tuple(found.layers))["y"], reference.run(stack, x).y, rtol=1e-5, atol=1e-6)
 
 
 # LiteRT beside what is written ------------------------------------------------------------------------------
@@ -206,9 +200,7 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of("lstm")
     answer = ran(made(tmp_path / "m.tflite", stack))
     first = stack.first
-    swapped = first.with_arrays(
-        {("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]}
-    )
+    swapped = first.with_arrays({("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert excess(Problem(wrong, X), outputs(answer)) > WRONG
 
@@ -343,12 +335,7 @@ def test_an_option_that_is_unknown_here_is_named(tmp_path: Path) -> None:
     root, *_ = build(path, Job([], None, Options(), Checkpoint("m", "", {}), {}, lambda piece: None))
     tables: Any = {**root, 1: [{3: flatbuffer_write.Number("i", 35)}], 4: [{}]}
     tensor = {0: np.array([1, 1, 3], np.int32)}
-    operator = {
-        1: np.array([0, -1, -1, -1, -1], np.int32),
-        2: np.array([1], np.int32),
-        3: flatbuffer_write.Number("B", 31),
-        4: later,
-    }
+    operator = {1: np.array([0, -1, -1, -1, -1], np.int32), 2: np.array([1], np.int32), 3: flatbuffer_write.Number("B", 31), 4: later}
     tables[2] = [{0: [tensor, tensor], 3: [operator]}]
     flatbuffer_write.write(path, b"TFL3", tables)
     assert "an option that is unknown here (field 3" in rc.load(path).unread[0]

@@ -55,9 +55,7 @@ def test_where_a_slice_begins_is_computed_from_ranks_and_constants_of_the_loop(n
 
 
 @pytest.mark.parametrize("number", [4, 6])
-def test_a_list_of_another_length_than_the_steps_is_not_read(
-    number: int,
-) -> None:
+def test_a_list_of_another_length_than_the_steps_is_not_read(number: int) -> None:
     model = graph.read(GOLDEN / "old_gru.tflite")
     main = model.graphs[0]
     (loop,) = (one for one in main.operators if one.label == "WHILE")
@@ -109,9 +107,7 @@ def test_a_file_that_is_packed_again_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "place", "number"),
-    [(lists.RESERVE, 1, 6), (lists.RESERVE, 1, 4), (lists.SET, 1, 1)],
-    ids=["longer", "shorter", "elsewhere"],
+    ("code", "place", "number"), [(lists.RESERVE, 1, 6), (lists.RESERVE, 1, 4), (lists.SET, 1, 1)], ids=["longer", "shorter", "elsewhere"]
 )
 def test_a_list_that_does_not_hold_each_step_is_not_read(tmp_path: Path, code: str, place: int, number: int) -> None:
     def change(model: Any) -> None:

@@ -53,9 +53,7 @@ def test_cells_one_above_the_other_are_two_layers(path: Path) -> None:
 def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The upper one of two cells was left out silently."""
 
-    def first_step(
-        scope: object, shapes: object, cell: object, step: object, origins: Mapping[object, int], ends: object
-    ) -> object:
+    def first_step(scope: object, shapes: object, cell: object, step: object, origins: Mapping[object, int], ends: object) -> object:
         if any(origin.axis is None for origin in origins):  # type: ignore[attr-defined]
             raise UnmatchedError("planted")
         return original(scope, shapes, cell, step, origins, ends)  # type: ignore[arg-type]

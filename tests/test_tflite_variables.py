@@ -69,14 +69,9 @@ def _never_called(model: Any) -> None:
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [
-        (_assigned_in_the_main_graph, "that the model changes while it runs"),
-        (_never_called, "that nothing gives a value"),
-    ],
+    [(_assigned_in_the_main_graph, "that the model changes while it runs"), (_never_called, "that nothing gives a value")],
 )
-def test_a_variable_that_the_graph_changes_or_nothing_fills_is_no_weight(
-    tmp_path: Path, change: Any, words: str
-) -> None:
+def test_a_variable_that_the_graph_changes_or_nothing_fills_is_no_weight(tmp_path: Path, change: Any, words: str) -> None:
     assert rc.load(_changed(tmp_path / "same.tflite", lambda model: None)).layers
     found = rc.load(_changed(tmp_path / "m.tflite", change))
     assert not found.layers and any(words in text for text in found.unread), found.unread

@@ -45,9 +45,7 @@ def test_tinygrad_runs_a_cell_that_is_written_for_pytorch(tmp_path: Path) -> Non
     assert not done.returncode, done.stderr
     y, first = np.load(tmp_path / "y.npy"), stack.first
     assert np.abs(y - reference.run(stack, x).y).max() < 1e-6 and np.abs(y).max() > 0.05
-    swapped = first.with_arrays(
-        {("recurrent", "i"): first.arrays["recurrent", "f"], ("input", "i"): first.arrays["input", "f"]}
-    )
+    swapped = first.with_arrays({("recurrent", "i"): first.arrays["recurrent", "f"], ("input", "i"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
     assert np.abs(y - reference.run(wrong, x).y).max() > 1e-3
     (again,) = rc.load(tmp_path / "again.npz").layers.values()

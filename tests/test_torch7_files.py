@@ -63,20 +63,11 @@ def test_a_tree_of_modules_computes_what_is_read(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_layer_of_sequences_computes_what_is_read(name: str, tmp_path: Path) -> None:
     made = LOOPS[name]()
-    np.testing.assert_allclose(
-        reference.run(only(saved(tmp_path / "a.t7", made)), X).y, loop(made, X), rtol=0, atol=1e-12
-    )
+    np.testing.assert_allclose(reference.run(only(saved(tmp_path / "a.t7", made)), X).y, loop(made, X), rtol=0, atol=1e-12)
 
 
 def cudnn(name: str, weight: Array, **fields: Any) -> Object:
-    said = {
-        "inputSize": 3,
-        "hiddenSize": 4,
-        "numLayers": 2,
-        "inputMode": "CUDNN_LINEAR_INPUT",
-        "weight": weight,
-        **fields,
-    }
+    said = {"inputSize": 3, "hiddenSize": 4, "numLayers": 2, "inputMode": "CUDNN_LINEAR_INPUT", "weight": weight, **fields}
     return Object(f"cudnn.{name}", Table(said))
 
 
@@ -187,9 +178,7 @@ def test_files_come_and_go(form: str, tmp_path: Path) -> None:
 
 def test_a_note_says_what_a_file_needs(tmp_path: Path) -> None:
     (note,) = rc.save(checkpoint(stack(name="a")), tmp_path / "a.t7").notes
-    assert note.endswith(
-        "is an nn.SeqLSTM; torch.load needs the package rnn of Element-Research; its gradients are empty tensors"
-    )
+    assert note.endswith("is an nn.SeqLSTM; torch.load needs the package rnn of Element-Research; its gradients are empty tensors")
     root = torch7_file.read(tmp_path / "a.t7")
     assert isinstance(root, Object) and root.fields["inputsize"] == 3 and root.fields["weight"].shape == (7, 16)
 
@@ -215,21 +204,10 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 def tensor(shape: tuple[int, ...], strides: tuple[int, ...], offset: int, values: Array, long: str = "q") -> bytes:
     """A FloatTensor as generic/Tensor.c writes one, of the number 1, with a storage of the number 2."""
-    out = (
-        struct.pack("<iii", 4, 1, 3)
-        + b"V 1"
-        + struct.pack("<i", 17)
-        + b"torch.FloatTensor"
-        + struct.pack("<i", len(shape))
-    )
+    out = struct.pack("<iii", 4, 1, 3) + b"V 1" + struct.pack("<i", 17) + b"torch.FloatTensor" + struct.pack("<i", len(shape))
     out += struct.pack(f"<{len(shape)}{long}", *shape) + struct.pack(f"<{len(strides)}{long}", *strides)
     out += struct.pack(f"<{long}", offset) + struct.pack("<iii", 4, 2, 3) + b"V 1"
-    out += (
-        struct.pack("<i", 18)
-        + b"torch.FloatStorage"
-        + struct.pack(f"<{long}", values.size)
-        + values.astype("<f4").tobytes()
-    )
+    out += struct.pack("<i", 18) + b"torch.FloatStorage" + struct.pack(f"<{long}", values.size) + values.astype("<f4").tobytes()
     return out
 
 

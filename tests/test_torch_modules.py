@@ -134,9 +134,7 @@ def test_packed_sequences_of_many_lengths(seed: int, states: bool) -> None:
     given = problem(Maker(seed, dtype="float64").stack(), seed, states, lengths=True)
     module = module_of(given.stack)
     assert given.lengths is not None
-    packed = torch.nn.utils.rnn.pack_padded_sequence(
-        torch.tensor(given.x), torch.tensor(given.lengths), enforce_sorted=False
-    )
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(given.x), torch.tensor(given.lengths), enforce_sorted=False)
     y, hx = module(packed, hx_of(given))
     assert torch.equal(y.batch_sizes, packed.batch_sizes) and torch.equal(y.sorted_indices, packed.sorted_indices)
     unpacked, lengths = torch.nn.utils.rnn.pad_packed_sequence(y)
@@ -244,16 +242,7 @@ def gru(dtype: Any = np.float32) -> Recurrent:
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN:UserWarning")
 def test_calls_attributes_and_shapes_are_torchs() -> None:
     ours, theirs = rc.to_torch(lstm()), torch.nn.LSTM(3, 4, 2, bidirectional=True, proj_size=2)
-    for name in (
-        "input_size",
-        "hidden_size",
-        "num_layers",
-        "batch_first",
-        "bidirectional",
-        "proj_size",
-        "bias",
-        "dropout",
-    ):
+    for name in ("input_size", "hidden_size", "num_layers", "batch_first", "bidirectional", "proj_size", "bias", "dropout"):
         assert getattr(ours, name) == getattr(theirs, name), name
     shared = {name: tuple(p.shape) for name, p in theirs.named_parameters()}
     assert {name: tuple(p.shape) for name, p in ours.named_parameters() if name in shared} == shared
@@ -288,8 +277,7 @@ def test_wrong_shapes_are_refused_as_torch_refuses_them(x: Any, hx: Any, error: 
 
 def test_a_repr_says_what_is_computed() -> None:
     assert repr(rc.to_torch(gru())) == (
-        "ForeignGRU(GRU (reset before), 2 layers, bidirectional, 3 -> 4, two biases, "
-        "gates through hard_sigmoid(0.2, 0.5))"
+        "ForeignGRU(GRU (reset before), 2 layers, bidirectional, 3 -> 4, two biases, gates through hard_sigmoid(0.2, 0.5))"
     )
     mixed_directions = random_stack(Sizes("gru", 3, 4, 1, 2), 1, cell=GRU_BEFORE)
     first, second = mixed_directions.layers[0].directions
@@ -322,9 +310,7 @@ def test_an_element_type_is_kept_or_chosen(dtype: str) -> None:
     assert rc.to_torch(stack).weight_hh_l0.dtype == getattr(torch, dtype)
     back = rc.from_torch(rc.to_torch(stack)).first.arrays
     assert all(np.array_equal(np.asarray(back[key]), np.asarray(array)) for key, array in stack.first.arrays.items())
-    assert rc.to_torch(random_stack(Sizes("gru", 3, 4), 1, np.float32, GRU_BEFORE), dtype).bias_ih_l0.dtype == getattr(
-        torch, dtype
-    )
+    assert rc.to_torch(random_stack(Sizes("gru", 3, 4), 1, np.float32, GRU_BEFORE), dtype).bias_ih_l0.dtype == getattr(torch, dtype)
     mixed = random_stack(Sizes("gru", 3, 4, 1, 2), 1, own, GRU_BEFORE)
     wide = {key: np.asarray(array).astype(np.float32) for key, array in mixed[0, 1].arrays.items()}
     mixed = mixed.replace(layers=(Layer((mixed.first, mixed[0, 1].replace(arrays=wide))),))
@@ -447,9 +433,7 @@ def test_a_scripted_module_keeps_its_names_and_moves() -> None:
     scripted = torch.jit.script(module)
     assert scripted.state_dict().keys() == module.state_dict().keys()
     x = torch.randn(TIME, BATCH, 3).double()
-    assert type(module[0]) is ForeignGRU and torch.equal(
-        pickle.loads(pickle.dumps(module)).double()(x)[0], module.double()(x)[0]
-    )
+    assert type(module[0]) is ForeignGRU and torch.equal(pickle.loads(pickle.dumps(module)).double()(x)[0], module.double()(x)[0])
     assert torch.allclose(scripted.double()(x)[0], module(x)[0])
     with torch.no_grad():
         scripted[0].weight_hh_l0.zero_()

@@ -49,9 +49,7 @@ def export(module: Any, path: Path, dynamo: bool, states: bool = False, x: Any =
         shapes: dict[str, Any] = {"input": {0: either, 1: either}}
         if states:
             shapes["hx"] = ({1: either}, {1: either}) if module.has_cell else {1: either}
-        torch.onnx.export(
-            module, tuple(given.values()), path, input_names=names, dynamo=True, dynamic_shapes=shapes, verbose=False
-        )
+        torch.onnx.export(module, tuple(given.values()), path, input_names=names, dynamo=True, dynamic_shapes=shapes, verbose=False)
     else:
         torch.onnx.export(module, tuple(given.values()), path, input_names=names, dynamo=False, dynamic_axes=open_)
     model = onnx.load(path)
@@ -99,9 +97,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize("kind", ["gru", "lstm", "rnn"])
-def test_one_operator_with_its_attributes_from_which_the_same_cell_comes_back(
-    kind: str, dynamo: bool, tmp_path: Path
-) -> None:
+def test_one_operator_with_its_attributes_from_which_the_same_cell_comes_back(kind: str, dynamo: bool, tmp_path: Path) -> None:
     stack = stacks()[kind]
     path = tmp_path / "a.onnx"
     model = export(rc.to_torch(stack), path, dynamo)

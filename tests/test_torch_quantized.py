@@ -70,9 +70,7 @@ def test_two_layers_that_look_like_two_directions_are_not_guessed(tmp_path: Path
 
 def test_scales_of_rows(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
-    weight = torch.quantize_per_channel(
-        torch.randn(20, 3), torch.linspace(0.01, 0.2, 20).double(), torch.zeros(20).long(), 0, torch.qint8
-    )
+    weight = torch.quantize_per_channel(torch.randn(20, 3), torch.linspace(0.01, 0.2, 20).double(), torch.zeros(20).long(), 0, torch.qint8)
     state = torch.nn.LSTM(3, 5).state_dict() | {"weight_ih_l0": weight}
     torch.save(state, tmp_path / "m.pt")
     found = rc.load(tmp_path / "m.pt")

@@ -92,15 +92,7 @@ def test_whole_module_has_the_names_of_its_state_dict(tmp_path: Path, model: Tag
     assert stored.metadata["classes"]["lstm"] == "torch.nn.modules.rnn.LSTM"
     values = stored.metadata["values"]
     settings_of_lstm = dict(
-        mode="LSTM",
-        input_size=3,
-        hidden_size=4,
-        num_layers=2,
-        bias=True,
-        batch_first=True,
-        dropout=0.25,
-        bidirectional=True,
-        proj_size=0,
+        mode="LSTM", input_size=3, hidden_size=4, num_layers=2, bias=True, batch_first=True, dropout=0.25, bidirectional=True, proj_size=0
     )
     assert {name: values[f"lstm.{name}"] for name in settings_of_lstm} == settings_of_lstm
     assert values["threshold"] == 0.5
@@ -221,9 +213,7 @@ def test_what_is_no_array_of_numbers_is_named_with_the_reason(tmp_path: Path, le
 @pytest.mark.filterwarnings("ignore")  # quantised tensors are deprecated
 def test_a_quantised_module_of_another_kind_says_that_it_is_packed(tmp_path: Path) -> None:
     path = tmp_path / "quantised.pt"
-    half = torch.ao.quantization.quantize_dynamic(
-        torch.nn.Sequential(torch.nn.LSTM(3, 4)), {torch.nn.LSTM}, dtype=torch.float16
-    )
+    half = torch.ao.quantization.quantize_dynamic(torch.nn.Sequential(torch.nn.LSTM(3, 4)), {torch.nn.LSTM}, dtype=torch.float16)
     torch.save(half.state_dict(), path)
     stored = zip_reader.read(path)
     assert stored.arrays == {}
@@ -266,9 +256,7 @@ ARRAYS: dict[str, np.ndarray[Any, Any]] = {
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("zip64_from", [stored_zip.ZIP64_FROM, 1])
-def test_what_is_written_is_a_state_dict_for_torch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, zip64_from: int
-) -> None:
+def test_what_is_written_is_a_state_dict_for_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapped: bool, zip64_from: int) -> None:
     monkeypatch.setattr(stored_zip, "ZIP64_FROM", zip64_from)
     path = tmp_path / "written.pt"
     zip_writer.write(path, ARRAYS)
@@ -331,14 +319,7 @@ def make(path: Path, pickled: bytes, *entries: tuple[str, bytes], compression: i
     return path
 
 
-def tensor(
-    offset: int = 0,
-    shape: Any = (4,),
-    strides: Any = (1,),
-    count: int = 4,
-    kind: str = "FloatStorage",
-    key: str = "0",
-) -> bytes:
+def tensor(offset: int = 0, shape: Any = (4,), strides: Any = (1,), count: int = 4, kind: str = "FloatStorage", key: str = "0") -> bytes:
     """The pickle of {"w": a tensor}, as it says about itself."""
     body = zip_writer._global("torch._utils", "_rebuild_tensor_v2") + b"(("
     body += b"X\x07\x00\x00\x00storage" + zip_writer._global("torch", kind)
@@ -527,9 +508,7 @@ def seeds() -> list[tuple[bool, bytes]]:
     for legacy in (False, True):
         buffer = io.BytesIO()
         torch.save(
-            {"sd": torch.nn.GRU(2, 3).state_dict(), "args": argparse.Namespace(n=1)},
-            buffer,
-            _use_new_zipfile_serialization=not legacy,
+            {"sd": torch.nn.GRU(2, 3).state_dict(), "args": argparse.Namespace(n=1)}, buffer, _use_new_zipfile_serialization=not legacy
         )
         found.append((legacy, buffer.getvalue()))
     return found

@@ -17,15 +17,7 @@ from rnnconvert.training import moving
 from rnnconvert.training.optimizer_readers import of_object
 from rnnconvert.training.state import CallerFacts, OptimizerState
 from tests.requirements import needed
-from tests.trainers import (
-    OPTIMIZERS,
-    keras_model,
-    keras_optimizer,
-    keras_step,
-    torch_model,
-    torch_optimizer,
-    torch_step,
-)
+from tests.trainers import OPTIMIZERS, keras_model, keras_optimizer, keras_step, torch_model, torch_optimizer, torch_step
 
 torch = needed("torch", "torch")
 keras = needed("keras", "keras")
@@ -92,17 +84,10 @@ def apart(giving: tuple[Any, Any], taking: tuple[Any, Any], here: str, cell: str
     rc.load_optimizer_into(optimizer, theirs, rc.load_into(fresh, source))
     weights = worst(model_of(target).arrays, model_of(fresh).arrays)
     found, expected = state(ours, target), state(optimizer, fresh)
-    held = (
-        {name for group in ours.param_groups if not group["lr"] for name in group_names(group, target)}
-        if here == "torch"
-        else ()
-    )
+    held = {name for group in ours.param_groups if not group["lr"] for name in group_names(group, target)} if here == "torch" else ()
     slots = max(
         (
-            worst(
-                {n: a for n, a in found.slots[slot].items() if n not in held},
-                {n: a for n, a in numbers.items() if n not in held},
-            )
+            worst({n: a for n, a in found.slots[slot].items() if n not in held}, {n: a for n, a in numbers.items() if n not in held})
             for slot, numbers in expected.slots.items()
         ),
         default=0.0,
@@ -181,10 +166,7 @@ def test_two_biases_into_one_have_no_exact_rule() -> None:
     fresh = keras_model("LSTM", 3)
     rc.load_into(fresh, source)
     found, expected = model_of(target).arrays, model_of(fresh).arrays
-    assert (
-        max(float(np.abs(found[n] - expected[n]).max()) for n in found if not n.endswith("bias") or n[0] == "o")
-        <= EXACT
-    )
+    assert max(float(np.abs(found[n] - expected[n]).max()) for n in found if not n.endswith("bias") or n[0] == "o") <= EXACT
     now = sum(np.array(model_of(source).arrays[f"rnn.bias_{part}_l0"]) for part in ("ih", "hh"))
     np.testing.assert_allclose(2 * (found["rnn/lstm_cell/bias"] - bias), now - both, atol=EXACT)
 
@@ -209,9 +191,7 @@ def test_a_square_has_no_sign() -> None:
     assert plan is not None
     changed = []
     for one in plan.pairs:
-        groups = tuple(
-            dataclasses.replace(g, layout=dataclasses.replace(g.layout, gates="r -z n")) for g in one.target.groups
-        )
+        groups = tuple(dataclasses.replace(g, layout=dataclasses.replace(g.layout, gates="r -z n")) for g in one.target.groups)
         changed.append(dataclasses.replace(one, target=one.target.replace(groups=groups)))
     given = state(theirs, source)
     moved = moving.move(dataclasses.replace(plan, pairs=tuple(changed)), given, set(target.arrays))
@@ -314,9 +294,7 @@ def test_a_state_dict_and_many_parameters(tmp_path: Path) -> None:
     for given in (tmp_path / "m.pt", theirs.state_dict()):
         done = rc.load_optimizer_into(ours, given, report)
         assert len(done.filled) == 84
-        assert torch.equal(
-            ours.state[target[-1].weight_hh_l0]["exp_avg"], theirs.state[source[-1].weight_hh_l0]["exp_avg"]
-        )
+        assert torch.equal(ours.state[target[-1].weight_hh_l0]["exp_avg"], theirs.state[source[-1].weight_hh_l0]["exp_avg"])
 
 
 # What stands in the way.
@@ -441,9 +419,7 @@ def test_several_groups_need_an_order() -> None:
     source, _ = trained("torch", "GRU", "adam", 1)
     biases = [p for n, p in source.named_parameters() if "bias" in n]
     rest = [p for n, p in source.named_parameters() if "bias" not in n]
-    names = [n for n, _ in source.named_parameters() if "bias" not in n] + [
-        n for n, _ in source.named_parameters() if "bias" in n
-    ]
+    names = [n for n, _ in source.named_parameters() if "bias" not in n] + [n for n, _ in source.named_parameters() if "bias" in n]
     theirs = torch.optim.SGD([{"params": rest}, {"params": biases, "lr": 0.25}], lr=0.125, momentum=0.5)
     torch_step(source, theirs, 1)
     target, ours = trained("torch", "GRU", "momentum", 2, steps=1)
@@ -551,10 +527,7 @@ def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
         (dict(group={"params": [0, 1, 2]}), "has 3 parameters, but torch Tagger has 7"),
         (dict(group={"params": "none"}), "does not list its parameters"),
         (dict(group={"betas": 3}), "does not have the form that torch.optim gives it"),
-        (
-            dict(group={"params": [0, 1, 2, 4, 3, 6, 5]}),
-            r"'exp_avg' of 'out.weight' has shape \(2,\), but the parameter \(2, 4\)",
-        ),
+        (dict(group={"params": [0, 1, 2, 4, 3, 6, 5]}), r"'exp_avg' of 'out.weight' has shape \(2,\), but the parameter \(2, 4\)"),
     ):
         with pytest.raises(rc.RnnConvertError, match=match):
             rc.load_optimizer_into(ours, given(**changes), report)
@@ -595,9 +568,7 @@ def test_frozen_layers_stay_frozen_or_are_named(tmp_path: Path) -> None:
     target, ours = trained("torch", "GRU", "adam", 2, steps=1)
     report = rc.load_into(target, source)
     for given in (theirs, tmp_path / "model.keras"):
-        with pytest.raises(
-            rc.TransplantError, match=r"the target trains 'emb.weight', but what it is made from is not trained"
-        ):
+        with pytest.raises(rc.TransplantError, match=r"the target trains 'emb.weight', but what it is made from is not trained"):
             rc.load_optimizer_into(ours, given, report)
     ours = torch_optimizer(torch.nn.ModuleList([target.rnn, target.out]), "adam")
     assert len(rc.load_optimizer_into(ours, tmp_path / "model.keras", report).filled) == 6
@@ -605,9 +576,7 @@ def test_frozen_layers_stay_frozen_or_are_named(tmp_path: Path) -> None:
     with pytest.raises(rc.TransplantError, match="source trains what 'emb/embeddings' is made from, but the target's"):
         frozen = keras_model("GRU", 3)
         frozen.get_layer("emb").trainable = False
-        rc.load_optimizer_into(
-            keras_optimizer(frozen, "adam"), keras_optimizer(back, "adam"), rc.load_into(frozen, back)
-        )
+        rc.load_optimizer_into(keras_optimizer(frozen, "adam"), keras_optimizer(back, "adam"), rc.load_into(frozen, back))
 
 
 def test_tied_weights() -> None:

@@ -15,18 +15,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.state import SLOTS
 from tests.requirements import needed
-from tests.trainers import (
-    flat,
-    jax_gru,
-    jax_lstm,
-    jax_step,
-    keras_model,
-    optax_optimizer,
-    torch_model,
-    torch_optimizer,
-    torch_step,
-    tree,
-)
+from tests.trainers import flat, jax_gru, jax_lstm, jax_step, keras_model, optax_optimizer, torch_model, torch_optimizer, torch_step, tree
 
 jax = needed("jax", "jax")
 optax = needed("jax", "optax")
@@ -117,9 +106,7 @@ def test_a_bias_made_of_two_takes_twice_the_learning_rate(name: str) -> None:
     with pytest.raises(rc.TransplantError, match="twice the learning rate for it does"):
         rc.load_optimizer_into(optax_optimizer(name).init(weights), theirs, report)
     rate = 0.125 if name == "momentum" else 2**-6
-    labels = jax.tree_util.tree_map_with_path(
-        lambda path, leaf: "twice" if "rnn" in str(path) and "bias" in str(path) else "once", weights
-    )
+    labels = jax.tree_util.tree_map_with_path(lambda path, leaf: "twice" if "rnn" in str(path) and "bias" in str(path) else "once", weights)
     twice = optax_optimizer(name, 2 * rate)
     if name == "adamw":
         # The decay of a sum is the sum of the decays: it is not doubled.
@@ -167,9 +154,7 @@ def of_keras(layer: str, **options: Any) -> Any:
     keras = needed("keras", "keras")
     keras.utils.set_random_seed(1)
     kind = getattr(keras.layers, layer)
-    return keras.Sequential(
-        [keras.Input((5, 3), dtype="float64"), kind(4, return_sequences=True, dtype="float64", name="rnn", **options)]
-    )
+    return keras.Sequential([keras.Input((5, 3), dtype="float64"), kind(4, return_sequences=True, dtype="float64", name="rnn", **options)])
 
 
 def in_flax() -> tuple[Any, Any]:
@@ -195,8 +180,7 @@ def in_haiku() -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("layer", "options", "make", "collection"),
-    [("LSTM", {}, in_flax, "params"), ("GRU", {"reset_after": False}, in_haiku, "")],
+    ("layer", "options", "make", "collection"), [("LSTM", {}, in_flax, "params"), ("GRU", {"reset_after": False}, in_haiku, "")]
 )
 def test_from_keras_into_trees_of_flax_and_haiku(layer: str, options: Any, make: Any, collection: str) -> None:
     assert step_apart(layer, options, make, collection) <= EXACT

@@ -186,9 +186,7 @@ def test_a_layer_of_a_stack_and_layers_of_their_own() -> None:
 
     nn = torch.nn
     whole = nn.GRU(4, 5, num_layers=3, bidirectional=True, batch_first=True)
-    apart = nn.ModuleDict(
-        {f"gru{n}": nn.GRU(4 if n == 0 else 10, 5, bidirectional=True, batch_first=True) for n in range(3)}
-    )
+    apart = nn.ModuleDict({f"gru{n}": nn.GRU(4 if n == 0 else 10, 5, bidirectional=True, batch_first=True) for n in range(3)})
     rc.load_into(apart, whole)
     x = torch.randn(2, 7, 4)
     y = x
@@ -253,10 +251,7 @@ def test_the_highway_of_keras_1_is_two_dense_layers() -> None:
     arrays = {f"highway/{name}": np.random.default_rng(0).normal(size=shape) for name, shape in shapes.items()}
     names = {name: f"highway/{name}" for name in shapes}
     units = plain_units("keras", Owner("highway", "Highway", names, {"activation": "relu"}.get), arrays)
-    assert [(unit.name, unit.kinds) for unit in units] == [
-        ("highway/transform", ("dense",)),
-        ("highway/gate", ("dense",)),
-    ]
+    assert [(unit.name, unit.kinds) for unit in units] == [("highway/transform", ("dense",)), ("highway/gate", ("dense",))]
     gate = Model("keras", "", tuple(units), arrays).parts(units[1], "dense")
     assert np.array_equal(gate["weight"], arrays["highway/W_carry"].T)
     assert units[0].facts == {"activation": "relu"} and units[1].facts == {}
@@ -292,9 +287,7 @@ def keras_two(first: str, second: str) -> Any:
     import keras
 
     layers = keras.layers
-    model = keras.Sequential(
-        [layers.Input((7, 5)), *(layers.GRU(5, return_sequences=True, name=n) for n in (first, second))]
-    )
+    model = keras.Sequential([layers.Input((7, 5)), *(layers.GRU(5, return_sequences=True, name=n) for n in (first, second))])
     randomise(model, 1)
     return model
 
@@ -307,9 +300,7 @@ def keras_two(first: str, second: str) -> Any:
         (("rnn_encode", "rnn_decode"), ("rnn-decode", "rnn-encode"), "names"),
     ],
 )
-def test_names_and_numbers_decide_between_layers_of_one_size(
-    own: tuple[str, str], foreign: tuple[str, str], evidence: str
-) -> None:
+def test_names_and_numbers_decide_between_layers_of_one_size(own: tuple[str, str], foreign: tuple[str, str], evidence: str) -> None:
     need_both()
     import torch
 
@@ -650,9 +641,7 @@ def test_objects_that_are_no_models() -> None:
         rc.load_into(keras.Sequential([keras.layers.Dense(4)]), torch.nn.Linear(3, 4))
 
 
-def test_an_interrupt_while_filling_leaves_the_module_as_it_was(
-    tagger: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_filling_leaves_the_module_as_it_was(tagger: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     model, module = tagger
@@ -673,9 +662,7 @@ def test_an_interrupt_while_filling_leaves_the_module_as_it_was(
     assert count == 5 and unchanged(module, before)
 
 
-def test_an_interrupt_while_filling_leaves_the_keras_model_as_it_was(
-    tagger: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_filling_leaves_the_keras_model_as_it_was(tagger: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 
     model, module = tagger
@@ -762,9 +749,7 @@ def test_modules_of_ours_are_filled_too(tmp_path: Path) -> None:
     import torch
 
     model = sequential(
-        lambda k: k.Bidirectional(
-            k.GRU(5, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True)
-        ),
+        lambda k: k.Bidirectional(k.GRU(5, reset_after=False, recurrent_activation="hard_sigmoid", return_sequences=True)),
         lambda k: k.Dense(3),
         shape=(7, 4),
     )(keras.layers)
@@ -789,9 +774,7 @@ def test_modules_of_ours_are_filled_too(tmp_path: Path) -> None:
     randomise(model, 3)
     rc.load_into(model, tmp_path / "module.pt")
     assert close(in_keras(model, x), module(torch.from_numpy(x)).detach().numpy())
-    plain = torch.nn.Sequential(
-        every(torch.nn, torch.nn.GRU(4, 5, bidirectional=True, batch_first=True)), torch.nn.Linear(10, 3)
-    )
+    plain = torch.nn.Sequential(every(torch.nn, torch.nn.GRU(4, 5, bidirectional=True, batch_first=True)), torch.nn.Linear(10, 3))
     with pytest.raises(rc.TransplantError, match="reset gate before"):
         rc.load_into(plain, module)
     with pytest.raises(rc.TransplantError, match="reset"):

@@ -107,9 +107,7 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
         parameter.data.zero_()
     rc.load_into(back, report.model, {"both": ways})
     assert close(in_torch(back), in_torch(module))
-    assert not rc.load_into(variables, torch_model(epsilon=1e-3), {ways: "both"}, accept=["epsilon"]).verify(
-        TOKENS, apply=model.apply
-    )
+    assert not rc.load_into(variables, torch_model(epsilon=1e-3), {ways: "both"}, accept=["epsilon"]).verify(TOKENS, apply=model.apply)
     crossed = rc.load_into(variables, module, {"GRUCell_1 + GRUCell_0": "both"})
     assert not close(np.asarray(model.apply(crossed.model, TOKENS)), in_torch(module))
 

@@ -236,11 +236,7 @@ def test_an_unfolded_file_keeps_what_is_no_weight(tmp_path: Path) -> None:
     need("onnxruntime", missing(["onnxruntime"]))
     large = np.random.default_rng(0).normal(size=(4, 600)).astype(np.float32)
     shift = helper.make_node("Constant", [], ["shift"], value=numpy_helper.from_array(large))
-    nodes = [
-        shift,
-        helper.make_node("MatMul", ["x", "w"], ["y"], "net/head/MatMul"),
-        helper.make_node("Add", ["y", "shift"], ["z"]),
-    ]
+    nodes = [shift, helper.make_node("MatMul", ["x", "w"], ["y"], "net/head/MatMul"), helper.make_node("Add", ["y", "shift"], ["z"])]
     model = graph(nodes, {"w": np.ones((3, 600), np.float32)}, {"x": (4, 3)}, {"z": (4, 600)})
     onnx.save(model, tmp_path / "into.onnx")
     weight = np.random.default_rng(1).normal(size=(3, 600)).astype(np.float32)
@@ -264,9 +260,7 @@ def test_a_wrong_orientation_would_be_seen(script: Exporter, monkeypatch: pytest
     """The square matrix of a MatMul, taken for one with a row for each output, is another function."""
     wrong = dataclasses.replace(formats.MATMUL, tensors=(SurroundingTensor("B", "weight"), *formats.MATMUL.tensors[1:]))
     right = transplants.surroundings
-    monkeypatch.setattr(
-        transplants, "surroundings", lambda name: [wrong if one is formats.MATMUL else one for one in right(name)]
-    )
+    monkeypatch.setattr(transplants, "surroundings", lambda name: [wrong if one is formats.MATMUL else one for one in right(name)])
     model = onnx.ModelProto.FromString(exported(script, 1))
     module = script.module(2)
     rc.load_into(model, module, {"inner.0": "inner.0", "inner.2": "inner.2"}, strict=False)
@@ -353,9 +347,7 @@ def test_onnx_is_not_written_as_text(tmp_path: Path) -> None:
      (None, lambda y: y.permute(0, 3, 2, 1).flatten(1))],
     ids=["flatten", "view", "last", "other"],
 )  # fmt: skip
-def test_the_order_of_a_flattened_convolution_is_seen(
-    dynamo: bool, order: str | None, shape: Callable[[Any], Any]
-) -> None:
+def test_the_order_of_a_flattened_convolution_is_seen(dynamo: bool, order: str | None, shape: Callable[[Any], Any]) -> None:
     need_torch()
     if dynamo:
         need("torch", missing(["onnxscript"]))
@@ -402,9 +394,7 @@ def images(channels: str) -> onnx.ModelProto:
     last = [helper.make_node("Transpose", ["r"], ["t"], perm=[0, 2, 3, 1])] if channels == "channels_last" else []
     nodes = [
         helper.make_node("Transpose", ["x"], ["n"], perm=[0, 3, 1, 2]),
-        helper.make_node(
-            "Conv", ["n", "kernel", "bias"], ["c"], "net/conv2d/Conv2D", kernel_shape=[3, 3], pads=[1] * 4
-        ),
+        helper.make_node("Conv", ["n", "kernel", "bias"], ["c"], "net/conv2d/Conv2D", kernel_shape=[3, 3], pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["r"]),
         *last,
         helper.make_node("Reshape", ["t" if last else "r", "shape"], ["f"], "net/flatten/Reshape"),
@@ -681,10 +671,7 @@ def test_a_layer_that_is_called_twice_is_one() -> None:
     need_torch()
     from torch import nn
 
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["m"], "a/MatMul"),
-        helper.make_node("MatMul", ["m", "w"], ["y"], "b/MatMul"),
-    ]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"], "a/MatMul"), helper.make_node("MatMul", ["m", "w"], ["y"], "b/MatMul")]
     model = graph(nodes, {"w": np.eye(3, dtype=np.float32)}, {"x": (None, 3)}, {"y": (None, 3)})
     module = renew(nn.Sequential(nn.Linear(3, 3, bias=False)), 1)
     rc.load_into(model, module)
@@ -856,9 +843,7 @@ def test_a_beginning_that_cannot_be_written_is_no_target(rows: str) -> None:
     from torch import nn
 
     if rows == "made":
-        ones = helper.make_node(
-            "ConstantOfShape", ["shape"], ["h"], value=numpy_helper.from_array(np.ones(1, np.float32))
-        )
+        ones = helper.make_node("ConstantOfShape", ["shape"], ["h"], value=numpy_helper.from_array(np.ones(1, np.float32)))
         target = recurrent([ones], {"shape": np.array([1, 2, 3])}, 1)
     else:
         states = np.arange(6, dtype=np.float32).reshape(1, 2, 3)

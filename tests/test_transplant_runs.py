@@ -39,9 +39,7 @@ def test_whole_models_are_compared_with_onnxruntime(tmp_path: Path) -> None:
     np.save(tmp_path / "kept.npy", kept)
     for expected in (kept, [kept], tmp_path / "kept.npy"):
         by_outputs = report.verify(x.numpy(), expected=expected)
-        assert (
-            by_outputs and [one.output for one in by_outputs.comparisons] == ["output"] and len(by_outputs.unseen) == 2
-        )
+        assert by_outputs and [one.output for one in by_outputs.comparisons] == ["output"] and len(by_outputs.unseen) == 2
     assert not report.verify(x.numpy(), expected=kept + np.float32(1e-3))
     assert not report.verify(x.numpy(), expected=kept[:1])
     with pytest.raises(rc.UsageError, match="1 outputs and the source 2"):

@@ -165,9 +165,7 @@ def test_a_flatten_between_two_sequentials_is_seen() -> None:
 
     k, nn = keras.layers, torch.nn
     module = nn.Sequential(
-        nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()),
-        nn.Flatten(),
-        nn.Sequential(nn.Linear(72, 5), nn.ReLU(), nn.Linear(5, 3)),
+        nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()), nn.Flatten(), nn.Sequential(nn.Linear(72, 5), nn.ReLU(), nn.Linear(5, 3))
     )
     features = keras.Sequential([k.Input(IMAGE), k.Conv2D(6, 3, activation="relu")])
     model = line(IMAGE, features, k.Flatten(), k.Dense(5, activation="relu"), k.Dense(3))
@@ -195,9 +193,7 @@ def test_a_row_that_becomes_an_image() -> None:
 
     k, nn = keras.layers, torch.nn
     model = line((8,), k.Dense(72), k.BatchNormalization(), k.Reshape((3, 4, 6)), k.Conv2DTranspose(2, 3))
-    line_ = nn.Sequential(
-        nn.Linear(8, 72), nn.BatchNorm1d(72, eps=1e-3), nn.Unflatten(1, (6, 3, 4)), nn.ConvTranspose2d(6, 2, 3)
-    )
+    line_ = nn.Sequential(nn.Linear(8, 72), nn.BatchNorm1d(72, eps=1e-3), nn.Unflatten(1, (6, 3, 4)), nn.ConvTranspose2d(6, 2, 3))
     x = numbers(2, 8)
     fill_and_compare(line_, model, x)
     free = called(
@@ -220,9 +216,7 @@ def test_flattened_values_beside_others() -> None:
     model = keras.Model([image, more], k.Dense(3)(k.Concatenate()([flat, k.Dense(5)(more)])))
     layers = {"conv": nn.Conv2d(4, 6, 3), "more": nn.Linear(8, 5), "out": nn.Linear(77, 3)}
     first = called(nn, lambda m, x, y: m.out(torch.cat([m.conv(x).flatten(1), m.more(y)], 1)), **layers)
-    last = called(
-        nn, lambda m, x, y: m.out(torch.cat([m.conv(x).permute(0, 2, 3, 1).flatten(1), m.more(y)], 1)), **layers
-    )
+    last = called(nn, lambda m, x, y: m.out(torch.cat([m.conv(x).permute(0, 2, 3, 1).flatten(1), m.more(y)], 1)), **layers)
     with pytest.raises(rc.TransplantError, match="flattened from 6 channels"):
         rc.load_into(first, model)
     with pytest.raises(rc.TransplantError, match="together with others"):
@@ -300,9 +294,7 @@ Make = Callable[[Any], Any]
     ],
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:You passed `rms_scaling")
-def test_a_setting_that_one_framework_lacks_is_compared(
-    keras_layer: Make, module: Make, shape: tuple[int, ...], says: str
-) -> None:
+def test_a_setting_that_one_framework_lacks_is_compared(keras_layer: Make, module: Make, shape: tuple[int, ...], says: str) -> None:
     need_both()
     import keras
     import torch
@@ -337,9 +329,7 @@ def test_a_transposed_convolution_that_ends_where_its_kernel_does() -> None:
          lambda k: k.Conv2D(4, 3, data_format="channels_first"), (4, 4, 4), "data_format"),
     ],
 )  # fmt: skip
-def test_two_keras_layers_that_look_alike(
-    one: Make, other: Make, shape: tuple[int, ...], says: str, tmp_path: Any
-) -> None:
+def test_two_keras_layers_that_look_alike(one: Make, other: Make, shape: tuple[int, ...], says: str, tmp_path: Any) -> None:
     need_both()
     import keras
 
@@ -451,9 +441,7 @@ def test_states_that_are_kept_do_not_pass_for_rounding() -> None:
     import keras
 
     k = keras.layers
-    target, source = (
-        keras.Sequential([k.Input((7, 4), batch_size=2), k.LSTM(5, stateful=True), k.Dense(3)]) for _ in range(2)
-    )
+    target, source = (keras.Sequential([k.Input((7, 4), batch_size=2), k.LSTM(5, stateful=True), k.Dense(3)]) for _ in range(2))
     x = numbers(2, 7, 4)
     report = rc.load_into(target, source)
     in_keras(source, x)
@@ -564,9 +552,7 @@ def test_what_no_model_shows_is_noted() -> None:
     assert any("reads 77 values, which no single layer gives" in note for note in report.notes)
     x = numbers(2, 4)
     tree = Cut().init(jax.random.key(0), x)
-    module = called(
-        nn, lambda m, x: m.conv(m.dense(x).view(-1, 6, 3, 4)), dense=nn.Linear(4, 72), conv=nn.Conv2d(6, 2, 3)
-    )
+    module = called(nn, lambda m, x: m.conv(m.dense(x).view(-1, 6, 3, 4)), dense=nn.Linear(4, 72), conv=nn.Conv2d(6, 2, 3))
     with pytest.raises(rc.TransplantError, match="neither torch Called nor flax dict shows in which order"):
         rc.load_into(module, tree)
     rc.load_into(module, tree, flatten={"target": "channels_first", "source": "channels_last"})
@@ -637,9 +623,7 @@ def test_an_answer_counts_for_the_side_that_it_names() -> None:
     nn = torch.nn
     layers = {"conv": nn.Conv2d(4, 6, 3), "out": nn.Linear(72, 3)}
     first = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), **layers)
-    last = called(
-        nn, lambda m, x: m.out(m.conv(x).permute(0, 2, 3, 1).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3)
-    )
+    last = called(nn, lambda m, x: m.out(m.conv(x).permute(0, 2, 3, 1).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
     x = torch.from_numpy(numbers(2, *IMAGE)).permute(0, 3, 1, 2)
     rc.load_into(last, first)  # of one framework: as the numbers stand
     assert not torch.allclose(last(x), first(x), atol=1e-5)

@@ -198,8 +198,7 @@ def test_a_damaged_npz_file_is_unreadable(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize(
-    ("name", "suffix"),
-    [(name, suffix) for name in LIBRARIES for suffix in adapters()[name].SUFFIXES if suffix != ".eqx"],
+    ("name", "suffix"), [(name, suffix) for name in LIBRARIES for suffix in adapters()[name].SUFFIXES if suffix != ".eqx"]
 )
 def test_files_come_and_go(name: str, suffix: str, dtype: str, tmp_path: Path) -> None:
     made = layer(dtype=dtype)
@@ -285,10 +284,7 @@ def test_the_functions_that_a_file_does_not_hold_are_asked_for(name: str, kind: 
     path = tmp_path / "a.npz"
     rc.save(checkpoint(made), path, name)
     found = rc.load(path)
-    assert [(one.option, one.assumed) for one in found.questions] == [
-        ("activation", "tanh"),
-        ("recurrent_activation", "sigmoid"),
-    ]
+    assert [(one.option, one.assumed) for one in found.questions] == [("activation", "tanh"), ("recurrent_activation", "sigmoid")]
     assert found.layers[""].cell == made.cell
 
     with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):

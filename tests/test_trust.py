@@ -172,17 +172,10 @@ REFUSED = run_of("onnxruntime-cpu", "", "B", status="refused")
 def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, verdict: str) -> None:
     results = Results("", "", models=[Model(label, "", "", 0, "") for label in "AB"[:models]])
     results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
-    named = [
-        [{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs]
-        for runs in layers
-    ]
+    named = [[{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs] for runs in layers]
     found = concluded(results, named)
     assert (found.word, bool(found)) == (verdict, verdict == "equal")
-    for status, word in (
-        ("equal", verdict),
-        ("not run", "equal layer by layer, not run whole"),
-        ("not equal", "not equal"),
-    ):
+    for status, word in (("equal", verdict), ("not run", "equal layer by layer, not run whole"), ("not equal", "not equal")):
         for layer in results.layers.values():
             layer.whole = Whole(status, "it has another order")
         if layers and verdict == "equal":
@@ -193,10 +186,7 @@ def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, 
 
 
 def test_what_is_no_number_on_both_sides_proves_nothing(tmp_path: Path) -> None:
-    broken = [
-        each(gru(seed), lambda d: d.with_arrays({("input_bias", "n"): np.full(5, np.nan, np.float32)}))
-        for seed in (3, 4)
-    ]
+    broken = [each(gru(seed), lambda d: d.with_arrays({("input_bias", "n"): np.full(5, np.nan, np.float32)})) for seed in (3, 4)]
     a, b = write(tmp_path / "a.safetensors", encoder=broken[0]), write(tmp_path / "b.safetensors", encoder=broken[1])
     found = rc.verify(a, b, cases=["states"])
     assert not found.equal
@@ -206,9 +196,7 @@ def test_what_is_no_number_on_both_sides_proves_nothing(tmp_path: Path) -> None:
 def test_rounding_that_leads_anywhere_proves_nothing(tmp_path: Path) -> None:
     """Tanh units with large weights: after a few steps float32 and float64 have nothing in common."""
     a, b = (
-        write(
-            tmp_path / f"{seed}.onnx", encoder=random_stack(Sizes("rnn", 3, 32, parts=BOTH), seed, np.float32, scale=8)
-        )
+        write(tmp_path / f"{seed}.onnx", encoder=random_stack(Sizes("rnn", 3, 32, parts=BOTH), seed, np.float32, scale=8))
         for seed in (3, 4)
     )
     assert not rc.verify(a, b, cases=["long"]).equal
@@ -258,10 +246,7 @@ def test_small_values_are_judged_by_what_a_library_makes_of_tanh(tmp_path: Path)
     """onnxruntime's tanh is 1e-7 off at 0.01; the reference's is not."""
     stack = random_stack(Sizes("rnn", 7, 33, 6, parts=BOTH), 1002, np.float32, scale=0.01)
     model = write(tmp_path / "a.onnx", encoder=stack)
-    wrong = write(
-        tmp_path / "wrong.onnx",
-        encoder=each(stack, lambda d: d.with_arrays({("recurrent_bias", d.cell.gates[0]): None})),
-    )
+    wrong = write(tmp_path / "wrong.onnx", encoder=each(stack, lambda d: d.with_arrays({("recurrent_bias", d.cell.gates[0]): None})))
     assert rc.verify(model, on=["onnxruntime-cpu"], cases=["states", "default states"], explain=False).equal
     assert not rc.verify(model, wrong, cases=["states", "default states"], explain=False).equal
 
@@ -282,9 +267,7 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
 
     whole = running._Ready._whole
     monkeypatch.setattr(running._Ready, "_carried", refuse)
-    monkeypatch.setattr(
-        running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse()
-    )
+    monkeypatch.setattr(running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     score = found.document["layers"][0]["mutations"]
     assert {entry["case"] for entry in score["caught"]} == {"default states"}
@@ -402,9 +385,7 @@ def test_directions_side_by_side_are_no_chain(tmp_path: Path) -> None:
     a = write(tmp_path / "a.onnx", enc=both)
     b = write(tmp_path / "b.onnx", enc_forward=ways[0], enc_backward=ways[1])
     for one, other, apart in ((a, b, "B"), (b, a, "A")):
-        found = rc.verify(
-            one, other, on=["onnxruntime-cpu"], pairs=["enc=enc_forward+enc_backward"] if apart == "B" else ()
-        )
+        found = rc.verify(one, other, on=["onnxruntime-cpu"], pairs=["enc=enc_forward+enc_backward"] if apart == "B" else ())
         assert found.equal, str(found)
         assert runs(found, apart) == [("ran", False, "equal")]
 
@@ -426,9 +407,7 @@ def test_inputs_that_cannot_be_are_said(arrays: dict[str, Any], tmp_path: Path) 
 
 
 def test_gradients_that_are_not_given_are_named(tmp_path: Path) -> None:
-    results = rc.run(
-        write(tmp_path / "a.safetensors", encoder=gru()), on=["torch-cpu"], cases=["states"], gradients=True
-    )
+    results = rc.run(write(tmp_path / "a.safetensors", encoder=gru()), on=["torch-cpu"], cases=["states"], gradients=True)
     (graded,) = (one for layer in results.layers.values() for run in layer.runs for one in run.gradients.values())
     for arrays in graded.found.weights:
         for key in [key for key in arrays if key[0] == "recurrent_bias"]:
@@ -473,9 +452,7 @@ def test_no_file_that_is_read_is_written_over(tmp_path: Path) -> None:
     (["check", "--config", "layers.toml"], 3),
     (["verify", "."], 3),
 ])  # fmt: skip
-def test_a_wrong_call_ends_in_a_sentence(
-    words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_call_ends_in_a_sentence(words: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "a.onnx", encoder=gru())
     (tmp_path / "folder").mkdir()
@@ -511,9 +488,7 @@ def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_everything_and_leaves_nothing(
-    sent: signal.Signals, tmp_path: Path, own: Callable[[str], str]
-) -> None:
+def test_an_interrupt_ends_everything_and_leaves_nothing(sent: signal.Signals, tmp_path: Path, own: Callable[[str], str]) -> None:
     pid = tmp_path / "pid"
     own(f'open({str(pid)!r}, "w").write(str(__import__("os").getpid())) and time.sleep(600)')
     model = write(tmp_path / "a.onnx", encoder=gru())
@@ -525,9 +500,7 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     script = f"{heard}; from rnnconvert.cli.main import main; main()"
     words = ["convert", str(model), str(target), "--verify", "--on", "own"]
-    child = subprocess.Popen(
-        [sys.executable, "-c", script, *words], env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE
-    )
+    child = subprocess.Popen([sys.executable, "-c", script, *words], env={**os.environ, "TMPDIR": str(folder)}, stderr=subprocess.PIPE)
     for _ in range(600):
         time.sleep(0.1)
         if pid.is_file() and pid.read_text():

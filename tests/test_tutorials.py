@@ -99,9 +99,7 @@ def d2l(gates: str) -> dict[str, tuple[int, ...]]:
     return {name: shape for g in gates for name, shape in ((f"W_x{g}", (X, H)), (f"W_h{g}", (H, H)), (f"b_{g}", (H,)))}
 
 
-def lstm(
-    of_input: str, of_state: str, gates: str, columns: bool, *bias: int
-) -> tuple[Any, dict[str, tuple[int, ...]], str]:
+def lstm(of_input: str, of_state: str, gates: str, columns: bool, *bias: int) -> tuple[Any, dict[str, tuple[int, ...]], str]:
     """Return a cell with two matrices a gate, as CELLS lists it."""
     matrices = {of_input: (H, X) if columns else (X, H), of_state: (H, H), "b_{}": bias or (H,)}
     shapes = {f"cell_{name.format(g)}": shape for g in gates for name, shape in matrices.items()}
@@ -156,11 +154,7 @@ def test_the_code_and_the_layer_compute_the_same(name: str, ending: str, tmp_pat
         options["layout"] = f"tutorials.{confirmed}"
     rc.convert(path, tmp_path / "cell.onnx", **options)
     (stack,) = rc.load(path, **options).layers.values()
-    assert (
-        stack.cell.kind == next(kind for kind in ("lstm", "gru", "rnn") if kind in name)
-        if "first" not in name
-        else "lstm"
-    )
+    assert stack.cell.kind == next(kind for kind in ("lstm", "gru", "rnn") if kind in name) if "first" not in name else "lstm"
     x = draw.uniform(-1, 1, (TIME, WIDTH))
     h, c, outputs = np.zeros(UNITS), np.zeros(UNITS), []
     for row in x:

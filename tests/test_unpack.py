@@ -165,9 +165,7 @@ def test_a_vector_in_a_dictionary_is_read_with_its_sizes(format: str) -> None:
         rc.unpack(vector, format)
 
 
-@pytest.mark.parametrize(
-    "layout", [one for one in NAMED if one.name.endswith((".lstm", ".lstm_cell"))], ids=lambda one: one.name
-)
+@pytest.mark.parametrize("layout", [one for one in NAMED if one.name.endswith((".lstm", ".lstm_cell"))], ids=lambda one: one.name)
 @pytest.mark.filterwarnings("ignore::rnnconvert.AssumptionWarning")
 def test_a_layer_of_several_types_is_refused(layout: Layout) -> None:
     arrays: Any = rc.pack(held(layout), layout.name)

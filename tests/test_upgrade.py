@@ -30,9 +30,7 @@ from tests import corpus, frameworks, ready
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:__array__ implementation:DeprecationWarning",
-    "ignore:.*optimizer.*:UserWarning",
-    "ignore:.*mask.*:UserWarning",
+    "ignore:__array__ implementation:DeprecationWarning", "ignore:.*optimizer.*:UserWarning", "ignore:.*mask.*:UserWarning"
 )
 GOLDEN = Path(__file__).parent / "golden" / "upgrade"
 
@@ -106,9 +104,7 @@ def test_the_goldens_have_most_of_the_layers() -> None:
     of_old_kerases = {"TimeDistributedDense", "Convolution1D", "Convolution2D", "AtrousConvolution1D", "AtrousConvolution2D",
                       "BatchNormalizationV1", "BatchNormalizationV2", "Conv3D", "Rescaling"}  # fmt: skip
     with_three_axes = {kind for kind in LAYERS if "3D" in kind or kind.startswith("Global")}
-    assert missing <= of_old_kerases | with_three_axes | {"AlphaDropout"}, sorted(
-        missing - of_old_kerases - with_three_axes
-    )
+    assert missing <= of_old_kerases | with_three_axes | {"AlphaDropout"}, sorted(missing - of_old_kerases - with_three_axes)
 
 
 PROBES = [
@@ -159,9 +155,7 @@ def layer(class_name: str, name: str, *reads: str, **config: Any) -> dict[str, A
     return {"class_name": class_name, "name": name, "config": {"name": name, **config}, "inbound_nodes": calls}
 
 
-def old_file(
-    path: Path, config: Any, weights: Mapping[str, Mapping[str, Array]], version: str = "1.2.2", **root: Any
-) -> Path:
+def old_file(path: Path, config: Any, weights: Mapping[str, Mapping[str, Array]], version: str = "1.2.2", **root: Any) -> Path:
     attributes: dict[str, dict[str, Any]] = {
         "": {"model_config": json.dumps(config), **root, **({"keras_version": version} if version else {})},
         "model_weights": {"layer_names": list(weights)},
@@ -206,9 +200,7 @@ def test_layers_of_keras_1(tmp_path: Path) -> None:
 
 
 def test_the_merges_of_keras_1(tmp_path: Path) -> None:
-    inputs = [
-        layer("InputLayer", name, batch_input_shape=[None, 3], input_dtype="float32", sparse=False) for name in "ab"
-    ]
+    inputs = [layer("InputLayer", name, batch_input_shape=[None, 3], input_dtype="float32", sparse=False) for name in "ab"]
     modes = ("sum", "mul", "ave", "max", "concat")
     merges = [layer("Merge", mode, "a", "b", mode=mode, concat_axis=-1, dot_axes=-1, output_shape=None, output_mask=None,
                     arguments={}, mode_type="raw", output_shape_type="raw", output_mask_type="raw") for mode in modes]  # fmt: skip
@@ -217,10 +209,7 @@ def test_the_merges_of_keras_1(tmp_path: Path) -> None:
         "output_layers": [[mode, 0, 0] for mode in modes]}}  # fmt: skip
     upgrade(old_file(tmp_path / "old.h5", config, {}), tmp_path / "new.keras")
     a, b = numbers(2, 3), numbers(2, 3, seed=1)
-    close(
-        outputs(tmp_path / "new.keras", [a, b]),
-        [a + b, a * b, (a + b) / 2, np.maximum(a, b), np.concatenate([a, b], -1)],
-    )
+    close(outputs(tmp_path / "new.keras", [a, b]), [a + b, a * b, (a + b) / 2, np.maximum(a, b), np.concatenate([a, b], -1)])
 
 
 def convolution(x: Array, kernel: Array) -> Array:
@@ -342,20 +331,13 @@ def test_a_compiled_model_is_compiled(tmp_path: Path) -> None:
 
 def test_masks_are_joined_as_before(tmp_path: Path) -> None:
     """Keras 3 by itself drops the mask of a sum in which one part has none; tf_keras kept it."""
-    mask = {
-        "class_name": "Masking",
-        "name": "m",
-        "config": {"name": "m", "mask_value": 0.0},
-        "inbound_nodes": [[["x", 0, 0, {}]]],
-    }
+    mask = {"class_name": "Masking", "name": "m", "config": {"name": "m", "mask_value": 0.0}, "inbound_nodes": [[["x", 0, 0, {}]]]}
     config = {"class_name": "Functional", "config": {"name": "f", "trainable": True, "layers": [
         layer("InputLayer", "x", batch_input_shape=[None, 4, 2], dtype="float32"), mask,
         layer("Add", "s", "m", "x"), layer("SimpleRNN", "r", "s", units=3, activation="tanh", use_bias=False, return_sequences=False)],
         "input_layers": [["x", 0, 0]], "output_layers": [["r", 0, 0]]}}  # fmt: skip
     w, u = numbers(2, 3), numbers(3, 3, seed=1)
-    path = old_file(
-        tmp_path / "o.h5", config, {"r": {"r/kernel:0": w, "r/recurrent_kernel:0": u}}, "2.21.0", backend="tensorflow"
-    )
+    path = old_file(tmp_path / "o.h5", config, {"r": {"r/kernel:0": w, "r/recurrent_kernel:0": u}}, "2.21.0", backend="tensorflow")
     upgrade(path, tmp_path / "n.keras")
     x = numbers(2, 4, 2, seed=2)
     x[0, 1:3] = 0
@@ -374,9 +356,7 @@ def test_outputs_at_masked_steps_of_old_bidirectional_layers(tmp_path: Path) -> 
     assert "at masked steps its outputs are zero" in str(upgrade(model, tmp_path / "new.keras"))
     with h5py.File(model, "r+") as file:
         config = json.loads(file.attrs["model_config"])
-        config["config"]["layers"].append(
-            {"class_name": "Flatten", "config": {"name": "f", "data_format": "channels_last"}}
-        )
+        config["config"]["layers"].append({"class_name": "Flatten", "config": {"name": "f", "data_format": "channels_last"}})
         file.attrs["model_config"] = json.dumps(config)
     with pytest.raises(RefusedError, match=r"at masked steps.*'f' sees them"):
         upgrade(model, tmp_path / "other.keras")
@@ -398,17 +378,11 @@ def test_names_that_keras_3_does_not_permit(tmp_path: Path) -> None:
 def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
     old, weights, text = GOLDEN / "shared.h5", tmp_path / "weights.h5", tmp_path / "model.json"
     stored = hdf5.read(old)
-    inside = {
-        name.removeprefix("model_weights/"): array
-        for name, array in stored.arrays.items()
-        if name.startswith("model_weights/")
-    }
+    inside = {name.removeprefix("model_weights/"): array for name, array in stored.arrays.items() if name.startswith("model_weights/")}
     attributes = {name.removeprefix("model_weights").lstrip("/"): values for name, values in stored.metadata["attributes"].items()
                   if name.startswith("model_weights")}  # fmt: skip
     hdf5.write(weights, inside, attributes)
-    text.write_text(
-        json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"})
-    )
+    text.write_text(json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"}))
     assert run("upgrade", weights, tmp_path / "new.keras").exit_code == 2
     assert run("upgrade", weights, tmp_path / "new.keras", "--config", weights).exit_code == 3
     assert run("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
@@ -485,9 +459,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert "multiplied by 1.2" in told["changes"]["gru"][0]
     assert run("upgrade", old, new).exit_code == 2
     lines = dry.stderr.splitlines()
-    assert len(lines) > 4 and lines[0].startswith("would write") and lines[2].startswith("  gru: its weights"), (
-        dry.stderr
-    )
+    assert len(lines) > 4 and lines[0].startswith("would write") and lines[2].startswith("  gru: its weights"), dry.stderr
     first = new.read_bytes()
     assert run("upgrade", old, new, "--force", "--quiet").stderr == "" and new.read_bytes() == first
     assert run("upgrade", old, tmp_path / "new.h5").exit_code == 2
@@ -510,9 +482,7 @@ def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: py
     keras_2 = frameworks.tf_keras()
     monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
     done = run("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
-    assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, (
-        done.output
-    )
+    assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, done.output
 
 
 def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -615,10 +585,7 @@ def test_every_key_of_every_layer_counts() -> None:
 def test_stacked_cells_in_a_keras_file_of_keras_2(tmp_path: Path) -> None:
     """tf_keras keeps them at cell/cells, numbered by class."""
     names = ("lstm_cell", "gru_cell", "lstm_cell_1")
-    cells = [
-        {"class_name": "GRUCell" if name == "gru_cell" else "LSTMCell", "config": {"name": name, "units": 4}}
-        for name in names
-    ]
+    cells = [{"class_name": "GRUCell" if name == "gru_cell" else "LSTMCell", "config": {"name": name, "units": 4}} for name in names]
     stack = {"class_name": "StackedRNNCells", "config": {"name": "stack", "cells": cells}}
     config = {
         "class_name": "Sequential",

@@ -56,10 +56,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 def test_every_command_has_both_and_says_the_same_of_them() -> None:
     for name, command in commands():
-        helps = {
-            word: [one.help for one in command.params if isinstance(one, click.Option) and word in one.opts]
-            for word in ("-q", "-v")
-        }
+        helps = {word: [one.help for one in command.params if isinstance(one, click.Option) and word in one.opts] for word in ("-q", "-v")}
         assert helps == {"-q": [QUIET], "-v": [VERBOSE]}, name
 
 

@@ -192,9 +192,7 @@ def test_small_weights_of_a_short_type_are_judged(types: tuple[str, str], change
     assert "B's weights are not A's" in str(report) and types[1] in str(report)
     found = rc.diff(*files)
     assert not found and found.verdict.word == NOT_EQUAL
-    honest = rc.verify(
-        files[0], write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False
-    )
+    honest = rc.verify(files[0], write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False)
     assert honest and (types[0] == types[1] or f"held in {types[1]}, its weights cost up to" in str(honest))
 
 
@@ -243,9 +241,7 @@ def tiny(factor: float) -> tuple[Recurrent, Recurrent]:
     return a, changed(a, lambda arrays: [array.__imul__(np.float32(factor)) for array in arrays.values()] and None)
 
 
-@pytest.mark.parametrize(
-    "pair", [saturated(), tiny(0), tiny(-1)], ids=["saturated", "against zeros", "against negatives"]
-)
+@pytest.mark.parametrize("pair", [saturated(), tiny(0), tiny(-1)], ids=["saturated", "against zeros", "against negatives"])
 def test_scaled_inputs_exercise_what_usual_ones_do_not(pair: tuple[Recurrent, Recurrent], tmp_path: Path) -> None:
     a, b = pair
     report = judged(tmp_path, a, b)
@@ -264,10 +260,7 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
         for gate in "rzn":
             arrays["input", gate] *= np.float32(-1)
 
-    files = [
-        write(tmp_path / name, enc=stack)
-        for name, stack in (("a.safetensors", a), ("b.safetensors", changed(a, negated)))
-    ]
+    files = [write(tmp_path / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", changed(a, negated)))]
     np.savez(tmp_path / "x.npz", x=np.zeros((5, 2, 3), np.float32))
     words = ["verify", *files, "--on", "torch-cpu", "--inputs", tmp_path / "x.npz", "--no-explain"]
     assert call(*words).exit_code == 0
@@ -283,9 +276,7 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
 
 
 @looped(kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
-def test_ordinary_layers_are_exercised_by_the_usual_inputs(
-    kind: str, layers: int, directions: int, units: int, dtype: str
-) -> None:
+def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: int, directions: int, units: int, dtype: str) -> None:
     for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
         form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)
         stack = cast(random_stack(form, 1, np.float64, cell), dtype)
@@ -301,16 +292,11 @@ def test_two_models_of_no_numbers_are_not_green_anywhere(tmp_path: Path) -> None
 
     a = changed(lstm(), broken)
     files = [write(tmp_path / name, enc=stack) for name, stack in (("a.safetensors", a), ("b.safetensors", a))]
-    result = call(
-        "verify", *files, "--on", "torch-cpu", "--report", tmp_path / "r.xml", "--report", tmp_path / "r.sarif"
-    )
+    result = call("verify", *files, "--on", "torch-cpu", "--report", tmp_path / "r.xml", "--report", tmp_path / "r.sarif")
     assert result.exit_code == 5
     assert ElementTree.parse(tmp_path / "r.xml").getroot().findall(".//error")
     text = (tmp_path / "r.sarif").read_text()
-    assert (
-        "torch-cpu ran (the module itself), but its outputs could not be judged" in text
-        and "no framework here ran it" not in text
-    )
+    assert "torch-cpu ran (the module itself), but its outputs could not be judged" in text and "no framework here ran it" not in text
 
 
 def test_layers_that_were_not_chosen_are_named(tmp_path: Path) -> None:
@@ -387,9 +373,7 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     across = rc.diff(of(both), of(summed, "onnx"))
     assert across.verdict.word == BUT_FOR and not across and "joining directions by sum" in str(across.verdict)
     mixed = rc.diff(of(both), of(both, "keras", "it computes in float16 there (mixed_float16)"))
-    assert (
-        mixed.verdict.word == BUT_FOR and not mixed and "mixed_float16" in str(mixed) and mixed.verdict.exit_code() == 0
-    )
+    assert mixed.verdict.word == BUT_FOR and not mixed and "mixed_float16" in str(mixed) and mixed.verdict.exit_code() == 0
     half = rc.diff(of(both), of(cast(both, "float16")))
     assert half.verdict.word == BUT_FOR and "are equal but for: a: rounding in" in str(half)
     zeroed = rc.diff(of(both, "keras", "its outputs are zero where its input is masked"), of(both))
@@ -450,9 +434,7 @@ def test_weights_that_saved_results_do_not_hold_limit_what_they_prove(tmp_path: 
     same = write(tmp_path / "same.onnx", enc=fewer)
     kept = rc.run(a, on=["torch-cpu"], cases=["states"])
     report = rc.verify(kept, b, on=["torch-cpu"], explain=False)
-    assert report.verdict == BUT_FOR and [one.kind for one in report.conclusion.exceptions if one.kind != "units"] == [
-        "weights"
-    ]
+    assert report.verdict == BUT_FOR and [one.kind for one in report.conclusion.exceptions if one.kind != "units"] == ["weights"]
     report = rc.verify(kept, same, on=["torch-cpu"], explain=False)
     assert "weights" not in [one.kind for one in report.conclusion.limits]
 

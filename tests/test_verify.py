@@ -71,9 +71,7 @@ def swapped(stack: Recurrent) -> Recurrent:
     """r and z taken for each other: every shape still fits."""
     other = {"r": "z", "z": "r", "n": "n"}
     layers = tuple(
-        rc.Layer(
-            tuple(d.replace(arrays={(p, other[g]): a for (p, g), a in d.arrays.items()}) for d in layer.directions)
-        )
+        rc.Layer(tuple(d.replace(arrays={(p, other[g]): a for (p, g), a in d.arrays.items()}) for d in layer.directions))
         for layer in stack.layers
     )
     return stack.replace(layers=layers)
@@ -99,9 +97,7 @@ def call(*words: object) -> Result:
 def require(*names: str) -> None:
     for name in names:
         executor = registry.executors()[name]
-        need(
-            {"onnxruntime-cpu": "onnxruntime", "torch-cpu": "torch", "keras-tensorflow": "keras"}[name], executor.absent
-        )
+        need({"onnxruntime-cpu": "onnxruntime", "torch-cpu": "torch", "keras-tensorflow": "keras"}[name], executor.absent)
 
 
 def test_two_files_of_one_model_are_equal(models: Path) -> None:
@@ -127,9 +123,7 @@ def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:
     assert not tight.equal
 
 
-@pytest.mark.parametrize(
-    ("raised", "word"), [("NotImplementedError", "does not support"), ("AssertionError", "failed")]
-)
+@pytest.mark.parametrize(("raised", "word"), [("NotImplementedError", "does not support"), ("AssertionError", "failed")])
 def test_an_executor_that_gives_no_reason_is_said_to_give_none(
     models: Path, own_executor: Callable[..., None], raised: str, word: str
 ) -> None:
@@ -153,9 +147,7 @@ def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
         run.outputs[name] = dataclasses.replace(found, y=found.y + noise)
     assert not rc.verify(results).equal
     run.rounding = "float16"
-    layer.floors["float16"] = {
-        case.name: case.solve(rc.load(models / "model.safetensors").layers[""], np.float16) for case in layer.cases
-    }
+    layer.floors["float16"] = {case.name: case.solve(rc.load(models / "model.safetensors").layers[""], np.float16) for case in layer.cases}
     assert rc.verify(results).equal
     executors = registry.executors()
     assert rounding(executors["torch-cuda-tf32"], "float32") == "float16"
@@ -173,9 +165,7 @@ def test_every_case_runs_and_agrees(models: Path) -> None:
     # Gradients of a sequence that is not finite are not finite either, and tell nothing.
     words = "; ".join(run["left_out"])
     assert {case for case in CASES if case in words} == {"empty sequence", "not finite"}
-    assert {"gradient of x", "gradient of h_0", "gradient of recurrent weights"} <= {
-        c["output"] for c in run["comparisons"]
-    }
+    assert {"gradient of x", "gradient of h_0", "gradient of recurrent weights"} <= {c["output"] for c in run["comparisons"]}
 
 
 def test_padded_steps_are_judged_apart(models: Path) -> None:
@@ -271,9 +261,7 @@ def test_a_users_own_inputs(models: Path, tmp_path: Path) -> None:
         (["convert", "model.safetensors", "new.onnx", "--verify", "--dry-run"], 2, "--dry-run"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said(
-    models: Path, words: Sequence[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_done_is_said(models: Path, words: Sequence[str], code: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "torch-cuda" in words and not registry.executors()["torch-cuda"].absent:
         pytest.skip("there is a GPU here")
     monkeypatch.chdir(models)
@@ -283,9 +271,7 @@ def test_what_cannot_be_done_is_said(
     assert not (models / "new.onnx").exists()
 
 
-def test_convert_verify_keeps_what_is_proved_and_nothing_else(
-    models: Path, tmp_path: Path, own_executor: Callable[..., None]
-) -> None:
+def test_convert_verify_keeps_what_is_proved_and_nothing_else(models: Path, tmp_path: Path, own_executor: Callable[..., None]) -> None:
     require("onnxruntime-cpu")
     model = models / "model.safetensors"
     good, bad = tmp_path / "good" / "model.onnx", tmp_path / "bad" / "model.onnx"
@@ -322,10 +308,7 @@ def test_an_error_of_a_proved_conversion_names_the_target(models: Path, tmp_path
     words = ("convert", models / "model.safetensors", tmp_path / "new.onnx", "--verify", "--set", "directions=split")
     result = call(*words)
     assert result.exit_code == 2
-    assert (
-        f"decides nothing in {tmp_path / 'new.onnx'}: " in result.output
-        and "-" not in result.output.partition("new.onnx")[2][:2]
-    )
+    assert f"decides nothing in {tmp_path / 'new.onnx'}: " in result.output and "-" not in result.output.partition("new.onnx")[2][:2]
 
 
 def test_what_is_left_to_the_caller_is_not_verified(models: Path, tmp_path: Path) -> None:
@@ -428,9 +411,7 @@ def test_executors_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_claim_is_checked(models: Path, tmp_path: Path) -> None:
     require("onnxruntime-cpu", "torch-cpu")
     config = models / "rnnconvert.toml"
-    config.write_text(
-        '[[equal]]\na = "model.safetensors"\nb = "model.onnx"\n[[equal]]\na = "model.safetensors"\nb = "wrong.onnx"\n'
-    )
+    config.write_text('[[equal]]\na = "model.safetensors"\nb = "model.onnx"\n[[equal]]\na = "model.safetensors"\nb = "wrong.onnx"\n')
     result = call("check", "--config", config, "--reports", tmp_path)
     assert result.exit_code == 1
     assert {path.name for path in tmp_path.glob("*.html")} == {"model.html", "model-wrong.html"}
@@ -439,8 +420,7 @@ def test_a_claim_is_checked(models: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "equal = 1", "[[equal]]\nb = 'x'", "[[equal]]\na = 'x'\nmode = 1", "[[equal]]\na = 'x'\nseed = 'y'", "[["],
+    "text", ["", "equal = 1", "[[equal]]\nb = 'x'", "[[equal]]\na = 'x'\nmode = 1", "[[equal]]\na = 'x'\nseed = 'y'", "[["]
 )
 def test_a_wrong_claim_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "rnnconvert.toml").write_text(text)

@@ -28,9 +28,7 @@ FORM = Sizes("lstm", 5, 7, num_layers=2, num_directions=2, parts=BOTH)
 
 
 def stack_of(form: Sizes = FORM, cell: Cell | None = None, name: str = "enc", seed: int = 1) -> Recurrent:
-    return random_stack(
-        form, seed, np.float32, cell or Cell(form.kind, *([True] if form.kind == "gru" else []))
-    ).replace(name=name)
+    return random_stack(form, seed, np.float32, cell or Cell(form.kind, *([True] if form.kind == "gru" else []))).replace(name=name)
 
 
 def checkpoint(*stacks: Recurrent) -> Checkpoint:
@@ -60,16 +58,12 @@ def test_the_numbers_are_those_of_numpy() -> None:
                 assert one.radius is not None and one.radius.exact
                 assert one.radius.value == pytest.approx(np.abs(np.linalg.eigvals(array)).max())
         for gate, (low, mean, high) in way.bias.items():
-            total = sum(
-                np.asarray(way.direction.get(kind, gate), np.float64) for kind in ("input_bias", "recurrent_bias")
-            )
+            total = sum(np.asarray(way.direction.get(kind, gate), np.float64) for kind in ("input_bias", "recurrent_bias"))
             assert (low, mean, high) == pytest.approx((total.min(), total.mean(), total.max()))
 
 
 def test_what_is_added_at_run_time_counts_as_bias() -> None:
-    (plain,), (added,) = (
-        ways(stack_of(Sizes("lstm", 3, 4), cell)) for cell in (Cell("lstm"), Cell("lstm", constants={"f": 1.0}))
-    )
+    (plain,), (added,) = (ways(stack_of(Sizes("lstm", 3, 4), cell)) for cell in (Cell("lstm"), Cell("lstm", constants={"f": 1.0})))
     assert added.bias["f"] == pytest.approx([one + 1 for one in plain.bias["f"]]) and added.bias["i"] == plain.bias["i"]
 
 
@@ -82,9 +76,7 @@ def test_a_cell_of_a_heat_map_is_the_mean_of_its_block(shape: tuple[int, int]) -
     assert heat is not None and max(heat.cells.shape) <= SIDE
     tall, wide = heat.block
     for (row, column), value in np.ndenumerate(heat.cells):
-        assert value == pytest.approx(
-            array[row * tall : row * tall + tall, column * wide : column * wide + wide].mean()
-        )
+        assert value == pytest.approx(array[row * tall : row * tall + tall, column * wide : column * wide + wide].mean())
     assert heat.largest == np.abs(heat.cells).max()
 
 
@@ -114,9 +106,7 @@ def test_a_large_radius_is_found_without_all_eigenvalues() -> None:
 
 def test_a_projection_belongs_to_the_recurrence() -> None:
     (way,) = ways(stack_of(Sizes("lstm", 3, 9, projection_size=4, parts=BOTH | {"projection"})))
-    recurrent, projection = (
-        np.asarray(way.direction.arrays[key], np.float64) for key in (("recurrent", "f"), ("projection", ""))
-    )
+    recurrent, projection = (np.asarray(way.direction.arrays[key], np.float64) for key in (("recurrent", "f"), ("projection", "")))
     found = part(way, "recurrent", "f").radius
     assert found is not None and found.value == pytest.approx(np.abs(np.linalg.eigvals(recurrent @ projection)).max())
 
@@ -134,10 +124,7 @@ def test_saturated_and_dead_units_are_counted(gates: Activation) -> None:
     bias[0] = 4.2 + reach[0] - other[0]
     bias[1] = -4.2 - reach[1] - other[1]
     bias[2] = 2.0 + reach[2] - other[2]
-    gone = {
-        (kind, "g"): np.array(stack.first.arrays[kind, "g"])
-        for kind in ("input", "recurrent", "input_bias", "recurrent_bias")
-    }
+    gone = {(kind, "g"): np.array(stack.first.arrays[kind, "g"]) for kind in ("input", "recurrent", "input_bias", "recurrent_bias")}
     for array in gone.values():
         array[3] = 0
     direction = stack.first.with_arrays({("input_bias", "f"): bias, **gone})
@@ -189,9 +176,7 @@ def test_a_page_of_many_layers_stays_small() -> None:
 def test_of_a_large_matrix_the_means_of_blocks_are_shown_and_said() -> None:
     size = 4096
     array = np.broadcast_to(np.linspace(-1, 1, size, dtype=np.float32), (size, size))
-    stack = Recurrent(
-        "big", (rc.Layer((rc.Direction(Cell("rnn"), {("input", "n"): array, ("recurrent", "n"): array}),)),)
-    )
+    stack = Recurrent("big", (rc.Layer((rc.Direction(Cell("rnn"), {("input", "n"): array, ("recurrent", "n"): array}),)),))
     page = rc.view(checkpoint(stack)).page()
     assert "each cell the mean of up to 32 x 32 weights" in page and len(page) < 200_000
     assert "one weight in 17 counted" in page
@@ -205,15 +190,10 @@ def test_two_files_stand_side_by_side() -> None:
     wrong = right.replace(layers=(layer, *right.layers[1:]))
     shown = rc.view(checkpoint(right), checkpoint(wrong))
     page = shown.page()
-    assert (
-        "gates i and f of the recurrent matrix are swapped" in html.unescape(page)
-        and page.count("<strong>B minus A") == 2
-    )
+    assert "gates i and f of the recurrent matrix are swapped" in html.unescape(page) and page.count("<strong>B minus A") == 2
     same = rc.view(checkpoint(right), checkpoint(right)).page()
     assert "The weights are equal" in same and "B minus A" not in same
-    assert repr(shown) == "<View of Checkpoint a/model.pt: pytorch, 1 layer beside a/model.pt>" or "beside" in repr(
-        shown
-    )
+    assert repr(shown) == "<View of Checkpoint a/model.pt: pytorch, 1 layer beside a/model.pt>" or "beside" in repr(shown)
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
@@ -243,9 +223,7 @@ def test_a_file_is_written_in_each_form_and_twice_alike(form: str, file: Path, t
     assert one == two and one[:4] in (b"<!do", b"<?xm", b"\x89PNG", b"%PDF")
 
 
-def test_a_view_is_named_after_its_file_and_replaces_nothing(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_view_is_named_after_its_file_and_replaces_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert called(file.name).exit_code == 0
     before = (tmp_path / "model.safetensors.html").read_bytes()

@@ -155,9 +155,7 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
         return k.Sequential([k.Input((5, 4, 2)), k.layers.UpSampling2D(2, interpolation="bilinear", name="smooth")])
 
     def longer(k: Any) -> Any:
-        return k.Sequential(
-            [k.Input((5, 4)), k.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1, name="longer")]
-        )
+        return k.Sequential([k.Input((5, 4)), k.layers.Conv1DTranspose(2, 3, strides=2, output_padding=1, name="longer")])
 
     def unknown(k: Any) -> Any:
         return k.Sequential([k.Input((5, 4)), k.layers.LSTM(2, activation="gelu", name="curved")])
@@ -189,9 +187,7 @@ def test_the_command_writes_a_whole_model(tmp_path: Path) -> None:
     assert call(target).exit_code == 2 and call(target, "--force").exit_code == 0
     assert call(target, "--force", "--stateful").exit_code == 2
     old = CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--force"])
-    assert (
-        old.exit_code == 0 and f"warning: --whole is now a command of its own: rnnconvert export {source}" in old.stderr
-    )
+    assert old.exit_code == 0 and f"warning: --whole is now a command of its own: rnnconvert export {source}" in old.stderr
     assert CliRunner().invoke(main, ["convert", str(source), str(target), "--whole", "--stateful"]).exit_code == 2
     with pytest.raises(UsageError, match=r"ends in \.onnx"):
         export_model(source, tmp_path / "whole.pt")

@@ -135,9 +135,7 @@ def test_merges_of_tensors_with_other_axes(tmp_path: Path) -> None:
     a = k.layers
     one, two, flat = k.Input((5, 4)), k.Input((3, 4)), k.Input((4,))
     narrow = k.Input((1, 4))
-    outputs = [
-        merge([one, flat]) for merge in (a.Add(), a.Subtract(), a.Multiply(), a.Average(), a.Maximum(), a.Minimum())
-    ]
+    outputs = [merge([one, flat]) for merge in (a.Add(), a.Subtract(), a.Multiply(), a.Average(), a.Maximum(), a.Minimum())]
     outputs += [a.Add()([flat, one, narrow]), a.Concatenate(axis=1)([one, two]), a.Concatenate()([flat, flat])]
     outputs += [
         a.Dot(axes=2)([one, two]), a.Dot(axes=-1, normalize=True)([one, two]), a.Dot(axes=(2, 1))([one, flat]),
@@ -155,9 +153,7 @@ def test_time_distributed_embeddings(tmp_path: Path) -> None:
     x = k.Input((None, 4), dtype="int32")
     y = k.layers.TimeDistributed(k.layers.Embedding(9, 3))(x)
     y = k.layers.TimeDistributed(k.layers.LSTM(3))(y)
-    agrees(
-        k.Model(x, k.layers.GRU(2)(y)), [np.random.default_rng(8).integers(0, 9, (2, 3, 4)).astype(np.int32)], tmp_path
-    )
+    agrees(k.Model(x, k.layers.GRU(2)(y)), [np.random.default_rng(8).integers(0, 9, (2, 3, 4)).astype(np.int32)], tmp_path)
 
 
 def test_initial_states_between_layers(tmp_path: Path) -> None:
@@ -176,11 +172,7 @@ def test_initial_states_between_layers(tmp_path: Path) -> None:
         *a.SimpleRNN(5, return_state=True)(y, initial_state=a.Dense(5, activation="tanh")(h)),
     ]  # fmt: skip
     random = np.random.default_rng(9)
-    agrees(
-        k.Model([x, y, h], outputs),
-        [random.normal(size=n).astype(np.float32) for n in ((2, 6, 4), (2, 3, 3), (2, 5))],
-        tmp_path,
-    )
+    agrees(k.Model([x, y, h], outputs), [random.normal(size=n).astype(np.float32) for n in ((2, 6, 4), (2, 3, 3), (2, 5))], tmp_path)
 
 
 def test_attention(tmp_path: Path) -> None:
@@ -194,11 +186,7 @@ def test_attention(tmp_path: Path) -> None:
         lambda: a.Attention(use_scale=True, score_mode="concat"), lambda: a.AdditiveAttention(),
         lambda: a.AdditiveAttention(use_scale=False),
     ):  # fmt: skip
-        outputs += [
-            make()([x, y]),
-            make()([x, wide, y], use_causal_mask=True),
-            *make()([y, x], return_attention_scores=True),
-        ]
+        outputs += [make()([x, y]), make()([x, wide, y], use_causal_mask=True), *make()([y, x], return_attention_scores=True)]
     for options in ({}, {"value_dim": 5, "dropout": 0.2}, {"use_bias": False, "output_shape": 7}):
 
         def many(options: Any = options) -> Any:
@@ -207,9 +195,7 @@ def test_attention(tmp_path: Path) -> None:
         outputs += [many()(x, y), many()(x, wide, y), many()(x, x, use_causal_mask=True), many()(query=x, value=wide, key=y),
                     many()(x, key=y, value=wide, use_causal_mask=True), *many()(x, y, return_attention_scores=True)]  # fmt: skip
     random = np.random.default_rng(10)
-    agrees(
-        k.Model([x, y], outputs), [random.normal(size=n).astype(np.float32) for n in ((2, 6, 4), (2, 4, 4))], tmp_path
-    )
+    agrees(k.Model([x, y], outputs), [random.normal(size=n).astype(np.float32) for n in ((2, 6, 4), (2, 4, 4))], tmp_path)
 
 
 def test_a_translator_with_attention_is_whole(tmp_path: Path) -> None:

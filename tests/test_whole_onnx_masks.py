@@ -44,10 +44,7 @@ def recurrent(k: Any, x: Any, kinds: slice = slice(None)) -> list[Any]:
             one = kind(3, **options)(x)
             made += one if isinstance(one, (list, tuple)) else [one]
         made += [a.Bidirectional(kind(2, return_sequences=True), merge_mode=mode)(x) for mode in ("concat", "ave")]
-        made += [
-            a.Bidirectional(kind(2), merge_mode="mul")(x),
-            *a.Bidirectional(kind(2, return_sequences=True), merge_mode=None)(x),
-        ]
+        made += [a.Bidirectional(kind(2), merge_mode="mul")(x), *a.Bidirectional(kind(2, return_sequences=True), merge_mode=None)(x)]
         made += a.Bidirectional(kind(2, return_state=True, return_sequences=True, zero_output_for_mask=False))(x)
     return made
 
@@ -88,12 +85,7 @@ def test_masks_go_on_through_layers_and_stop_where_keras_drops_them(tmp_path: Pa
     for merge in (a.Add, a.Multiply, a.Average, a.Maximum, a.Minimum, a.Concatenate, lambda: a.Concatenate(axis=1)):
         for values in ([x, y], [x, plain], [plain, y, x], [x, y, x], [x, y, plain]):
             outputs += [*read(merge()(values)), merge()(values)]
-    outputs += (
-        read(a.Subtract()([x, y]))
-        + read(a.Subtract()([x, plain]))
-        + read(a.Multiply()([x, flat]))
-        + read(a.Maximum()([flat, x]))
-    )
+    outputs += read(a.Subtract()([x, y])) + read(a.Subtract()([x, plain])) + read(a.Multiply()([x, flat])) + read(a.Maximum()([flat, x]))
     outputs += [a.Dot(2)([x, y]), *read(a.Add()([x, flat])), a.GlobalAveragePooling1D(keepdims=True)(x)]
     random = np.random.default_rng(2)
     given = [words(random, 6, 6), words(random, 6, 6), random.normal(size=(6, 4)).astype(np.float32)]
@@ -104,21 +96,13 @@ def test_masks_go_on_through_layers_and_stop_where_keras_drops_them(tmp_path: Pa
 def test_attention_looks_at_what_counts(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers
-    ids, other, free = (
-        k.Input((None,), dtype="int32"),
-        k.Input((None,), dtype="int32"),
-        k.Input((None, None), dtype="bool"),
-    )
+    ids, other, free = (k.Input((None,), dtype="int32"), k.Input((None,), dtype="int32"), k.Input((None, None), dtype="bool"))
 
     def fresh() -> tuple[Any, Any]:
         return a.Embedding(9, 4, mask_zero=True)(ids), a.Embedding(9, 4, mask_zero=True)(other)
 
     outputs = []
-    for make in (
-        lambda: a.Attention(),
-        lambda: a.AdditiveAttention(),
-        lambda: a.Attention(score_mode="concat", use_scale=True),
-    ):
+    for make in (lambda: a.Attention(), lambda: a.AdditiveAttention(), lambda: a.Attention(score_mode="concat", use_scale=True)):
         x, y = fresh()
         outputs += [
             make()([x, y]),
@@ -136,12 +120,7 @@ def test_attention_looks_at_what_counts(tmp_path: Path) -> None:
             outputs.append(call(a.MultiHeadAttention(2, 3, **options), *fresh()))
     x, y = fresh()
     attended = a.MultiHeadAttention(2, 3)(x, x)  # Keras takes the mask off x here
-    outputs += [
-        a.GlobalAveragePooling1D()(a.Add()([x, attended])),
-        a.GRU(3)(attended),
-        a.GRU(3)(x),
-        a.GRU(3)(a.Dense(2)(a.Dense(2)(x))),
-    ]
+    outputs += [a.GlobalAveragePooling1D()(a.Add()([x, attended])), a.GRU(3)(attended), a.GRU(3)(x), a.GRU(3)(a.Dense(2)(a.Dense(2)(x)))]
     random = np.random.default_rng(3)
     given = [words(random), words(random, 6, 5), random.random((6, 7, 5)) > 0.4]
     agrees(k.Model([ids, other, free], outputs), given, tmp_path)
@@ -209,8 +188,7 @@ def drawn(k: Any, random: np.random.Generator) -> Any:
 
     def both() -> Any:
         return a.Bidirectional(
-            random.choice([a.LSTM, a.GRU])(4, return_sequences=True),
-            merge_mode=str(random.choice(["sum", "ave", "mul"])),
+            random.choice([a.LSTM, a.GRU])(4, return_sequences=True), merge_mode=str(random.choice(["sum", "ave", "mul"]))
         )
 
     def stated(x: Any) -> Any:
@@ -218,9 +196,7 @@ def drawn(k: Any, random: np.random.Generator) -> Any:
         return a.Add()([y, a.LSTM(4, return_sequences=True)(x, initial_state=[h, c])])
 
     def heads(x: Any, y: Any) -> Any:
-        return a.MultiHeadAttention(2, 3, dropout=float(random.choice([0, 0.1])))(
-            x, y, use_causal_mask=bool(random.integers(2))
-        )
+        return a.MultiHeadAttention(2, 3, dropout=float(random.choice([0, 0.1])))(x, y, use_causal_mask=bool(random.integers(2)))
 
     steps: list[Callable[[], Any]] = [
         lambda: layer()(pick()), lambda: layer()(pick()), lambda: both()(pick()), lambda: stated(pick()), lambda: heads(pick(), pick()),
@@ -231,9 +207,7 @@ def drawn(k: Any, random: np.random.Generator) -> Any:
     ]  # fmt: skip
     for number in random.integers(0, len(steps), 8):
         pool.append(steps[number]())
-    return k.Model(
-        [ids, other], [a.GRU(3)(pool[-1]), a.GlobalAveragePooling1D()(pool[-2]), *pool[-3:], a.LSTM(2)(pick())]
-    )
+    return k.Model([ids, other], [a.GRU(3)(pool[-1]), a.GlobalAveragePooling1D()(pool[-2]), *pool[-3:], a.LSTM(2)(pick())])
 
 
 @pytest.mark.drawn(5)
@@ -297,9 +271,7 @@ def test_masks_that_nothing_reads_leave_no_nodes(tmp_path: Path) -> None:
     a = k.layers
     nodes = []
     for masked in (False, True):
-        k.Sequential([k.Input((5,)), a.Embedding(9, 3, mask_zero=masked), a.Flatten(), a.Dense(2)]).save(
-            tmp_path / "model.keras"
-        )
+        k.Sequential([k.Input((5,)), a.Embedding(9, 3, mask_zero=masked), a.Flatten(), a.Dense(2)]).save(tmp_path / "model.keras")
         export_model(tmp_path / "model.keras", tmp_path / "model.onnx", force=True)
         nodes.append([node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node])
     assert nodes[0] == nodes[1]

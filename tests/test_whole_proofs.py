@@ -110,15 +110,7 @@ def test_transplant_verify_keeps_what_is_equal_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "x.npz", first=X)
     for inputs in ("x.npy", "x.npz"):
-        words = (
-            "transplant",
-            tmp_path / "a.keras",
-            "--into",
-            tmp_path / "b.keras",
-            "-o",
-            tmp_path / "c.keras",
-            "--verify",
-        )
+        words = ("transplant", tmp_path / "a.keras", "--into", tmp_path / "b.keras", "-o", tmp_path / "c.keras", "--verify")
         result = call(*words, tmp_path / inputs, "--force", "--json")
         assert result.exit_code == 0 and json.loads(result.stdout)["proof"]["verdict"] == "equal", result.output
     result = call(
@@ -130,10 +122,7 @@ def test_transplant_verify_keeps_what_is_equal_alone(tmp_path: Path) -> None:
         "a.keras", "b.keras", "c.keras", "tanh.keras", "x.npy", "x.npz",
     ]  # fmt: skip
     (tmp_path / "text.npy").write_text("no array")
-    for given, code, said in (
-        ("missing.npy", 3, "No such file"),
-        ("text.npy", 3, "not a .npy or .npz file"),
-    ):
+    for given, code, said in (("missing.npy", 3, "No such file"), ("text.npy", 3, "not a .npy or .npz file")):
         result = call(*words, tmp_path / given, "--force")
         assert result.exit_code == code and said in result.output, result.output
     assert call(*words, tmp_path / "x.npy", "--force", "--dry-run").exit_code == 2
@@ -155,11 +144,7 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     written = whole_onnx.onnx_write.write
 
     def wrong(path: Any, model: Any, arrays: Any) -> str:
-        return written(
-            path,
-            model,
-            {name: np.asarray(one) * (0.99 if one.dtype == np.float32 else 1) for name, one in arrays.items()},
-        )
+        return written(path, model, {name: np.asarray(one) * (0.99 if one.dtype == np.float32 else 1) for name, one in arrays.items()})
 
     monkeypatch.setattr(whole_onnx.onnx_write, "write", wrong)
     with pytest.raises(NotEqualError, match="not equal"):

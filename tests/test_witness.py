@@ -95,9 +95,7 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
 
     known = _torch()
     # torch.export refuses lengths that are data; it writes the others much as TorchScript does.
-    chosen = (
-        known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
-    )
+    chosen = known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
     names = drawn(chosen, 5, "whole models of torch", lambda name: name in ("straight", "negated"))
     each([(name, chosen[name]) for name in names], check, lambda entry: entry[0])
 
@@ -182,10 +180,7 @@ def _keras(K: Any, dense: str = "encoder's_dense") -> Mapping[str, tuple[Callabl
         "dropout that is off": (both(K.Dropout(0.5)), "equal"),
         "masked from the start": (lambda x: both(lambda y: y)(K.Masking()(x)), "equal"),
         "the last step alone": (lambda x: K.LSTM(4, name="b")(layer("a")(x)), "equal"),
-        "both directions": (
-            lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)),
-            "equal",
-        ),
+        "both directions": (lambda x: K.Bidirectional(K.GRU(2), name="b")(K.Bidirectional(layer("c"), name="a")(x)), "equal"),
         "dense": (both(K.Dense(3, activation="relu", name=dense)), "'b' does not read what 'a' gives"),
         "dropout that is on": (both(lambda y: K.Dropout(0.5)(y, training=True)), RANDOM),
         "noise": (both(lambda y: K.GaussianNoise(0.5)(y, training=True)), RANDOM),

@@ -21,11 +21,7 @@ ENGINE = (
     "batch comparison containers core diagnosis files graphs identification judging language models "
     "reports rewrites running training verification views"
 )
-NOT_YET_CLEAN = {
-    "cli",
-    *(f"formats/{name}" for name in ROOMS.split()),
-    *(f"rnnconvert/{name}" for name in ENGINE.split()),
-}
+NOT_YET_CLEAN = {"cli", *(f"formats/{name}" for name in ROOMS.split()), *(f"rnnconvert/{name}" for name in ENGINE.split())}
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:

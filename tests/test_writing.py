@@ -53,12 +53,7 @@ def test_checksums_of_parts_joined_are_those_of_the_whole(size: int) -> None:
 
 def test_crc32c_is_that_of_the_standard() -> None:
     """RFC 3720, appendix B.4."""
-    for data, wanted in (
-        (bytes(32), 0x8A9136AA),
-        (b"\xff" * 32, 0x62A8AB43),
-        (bytes(range(32)), 0x46DD794E),
-        (b"123456789", 0xE3069283),
-    ):
+    for data, wanted in ((bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E), (b"123456789", 0xE3069283)):
         assert crc32c(data) == by_numpy(data) == wanted
         assert crc32c(data[5:], crc32c(data[:5])) == by_numpy(data[5:], by_numpy(data[:5])) == wanted
 
@@ -88,9 +83,7 @@ def test_a_file_that_is_not_the_systems_is_written_in_order(apart: None) -> None
     assert file.getvalue() == np.ascontiguousarray(whole.T).tobytes()
 
 
-@pytest.mark.parametrize(
-    "name", ["torch", "onnx", "onnx external", "keras", "h5", "npz", "cudnn", "tensorflow1", "safetensors"]
-)
+@pytest.mark.parametrize("name", ["torch", "onnx", "onnx external", "keras", "h5", "npz", "cudnn", "tensorflow1", "safetensors"])
 def test_files_written_apart_are_those_written_in_order(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -166,9 +159,7 @@ def test_weights_that_are_not_finite_are_seen_by_every_thread(apart: None, tmp_p
     bad = each(stack, lambda direction: direction.with_arrays(given))
     done: list[tuple[int, int]] = []
     found = rc.save(
-        rc.Checkpoint("memory", "memory", {"rnn": bad}),
-        tmp_path / "m.keras",
-        progress=lambda one, all_: done.append((one, all_)),
+        rc.Checkpoint("memory", "memory", {"rnn": bad}), tmp_path / "m.keras", progress=lambda one, all_: done.append((one, all_))
     )
     assert "NaN" in found.warnings[0] and done[-1][0] == done[-1][1] and done == sorted(done)
 
@@ -180,9 +171,7 @@ def test_two_layers_of_one_model_can_be_exchanged() -> None:
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     rc.load_into(module, module.state_dict(), mapping={"a": "b", "b": "a"})
     for one, other in (("a", "b"), ("b", "a")):
-        assert torch.equal(module[one].weight, before[f"{other}.weight"]) and torch.equal(
-            module[one].bias, before[f"{other}.bias"]
-        )
+        assert torch.equal(module[one].weight, before[f"{other}.weight"]) and torch.equal(module[one].bias, before[f"{other}.bias"])
 
 
 @pytest.mark.parametrize("memory", ["system", "own"])
@@ -228,6 +217,4 @@ def test_what_lies_in_a_file_as_it_is_needed_is_not_copied(tmp_path: Path) -> No
         assert there is not None and not there.flags.writeable and np.array_equal(there, np.asarray(packed)), name
     layout = layout_named("onnx.lstm")  # another order of gates
     assert all(packed.in_file() is None for packed in pack(layout, stack.replace(layers=stack.layers[:1])).values())
-    assert all(
-        packed.in_file() is None for packed in pack(layout_named("pytorch.lstm"), stack, np.dtype(np.float16)).values()
-    )
+    assert all(packed.in_file() is None for packed in pack(layout_named("pytorch.lstm"), stack, np.dtype(np.float16)).values())

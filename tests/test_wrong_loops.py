@@ -41,9 +41,7 @@ def agrees(looked: Looked, fetch: Fetch) -> int:
         truths = [_before(looked, fetch, use.value) for use in found.uses]
         given = computed._given(looked.scope, found, known)  # type: ignore[arg-type]
         for use, truth in zip(found.uses, truths, strict=True):
-            new = computed._form(
-                found, use, given if found.mask is None else computed._spread(found, use, given, known)
-            )
+            new = computed._form(found, use, given if found.mask is None else computed._spread(found, use, given, known))
             if truth is not None and np.isfinite(truth).all():
                 np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
                 compared += 1
@@ -70,9 +68,7 @@ def _before(looked: Looked, fetch: Fetch, name: str) -> Array | None:
         found = fetch(value)
         if found is not None:
             return found
-        readers = [
-            node for node in looked.scope.nodes if value in node.inputs and node.kind in ("Identity", "Unsqueeze")
-        ]
+        readers = [node for node in looked.scope.nodes if value in node.inputs and node.kind in ("Identity", "Unsqueeze")]
         waiting += [out for node in readers for out in node.outputs]
     return None
 

@@ -42,9 +42,7 @@ def counted(path: Path, count: Count, start: Count | None = None, going: bool = 
         [numpy_helper.from_array(array, name) for name, array in body.arrays.items()],
     )  # fmt: skip
     first = start(outer, length, batch) if start is not None else ""
-    node = helper.make_node(
-        "Loop", [length if going else number, first, "first0"], ["last0", "y"], "looped", body=inner
-    )
+    node = helper.make_node("Loop", [length if going else number, first, "first0"], ["last0", "y"], "looped", body=inner)
     return save(path, ([*outer.nodes, node], outer.arrays), 1)
 
 
@@ -88,9 +86,7 @@ CORNERS: dict[str, Callable[[Body, str], str]] = {
 
 @pytest.mark.parametrize("corner", ["", *CORNERS])
 @pytest.mark.parametrize("cell", ["rnn", "gru"])
-def test_a_function_that_differs_where_no_random_number_falls_is_no_layers(
-    cell: str, corner: str, tmp_path: Path
-) -> None:
+def test_a_function_that_differs_where_no_random_number_falls_is_no_layers(cell: str, corner: str, tmp_path: Path) -> None:
     w = weights(3 if cell == "gru" else 1)
 
     def step(b: Body, x: str, states: Sequence[str]) -> list[str]:

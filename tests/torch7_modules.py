@@ -182,9 +182,7 @@ def steps(made: Object, x: Array) -> Array:
 
 def _units(made: Object) -> int:
     if made.name == "nn.LSTM":
-        return int(
-            made.fields["inputGate"].fields["modules"].listed()[-3].fields["modules"][1].fields["weight"].shape[0]
-        )
+        return int(made.fields["inputGate"].fields["modules"].listed()[-3].fields["modules"][1].fields["weight"].shape[0])
     return int(made.fields["o2g"].fields["weight"].shape[1])
 
 

@@ -151,9 +151,7 @@ def jax_gru(weights: Any, x: Any) -> Any:
     def cell(h: Any, inputs: Any) -> Any:
         own = inputs @ rnn["weight_ih_l0"].T + rnn["bias_ih_l0"]
         back = h @ rnn["weight_hh_l0"].T + rnn["bias_hh_l0"]
-        r, z = (
-            jax.nn.sigmoid(own[:, k * UNITS : (k + 1) * UNITS] + back[:, k * UNITS : (k + 1) * UNITS]) for k in (0, 1)
-        )
+        r, z = (jax.nn.sigmoid(own[:, k * UNITS : (k + 1) * UNITS] + back[:, k * UNITS : (k + 1) * UNITS]) for k in (0, 1))
         n = jnp.tanh(own[:, 2 * UNITS :] + r * back[:, 2 * UNITS :])
         h = (1 - z) * n + z * h
         return h, h
@@ -211,9 +209,7 @@ def optax_optimizer(name: str, rate: float | None = None) -> Any:
         "adam": lambda: optax.adam(rate or 2**-6, **betas),
         "adamw": lambda: optax.adamw(rate or 2**-6, **betas, weight_decay=0.25),
         "rmsprop": lambda: optax.rmsprop(rate or 2**-6, decay=0.875, eps=TINY, eps_in_sqrt=False),
-        "centered": lambda: optax.rmsprop(
-            rate or 2**-6, decay=0.875, eps=TINY, eps_in_sqrt=False, centered=True, momentum=0.5
-        ),
+        "centered": lambda: optax.rmsprop(rate or 2**-6, decay=0.875, eps=TINY, eps_in_sqrt=False, centered=True, momentum=0.5),
         "adagrad": lambda: optax.adagrad(rate or 2**-6, initial_accumulator_value=0.0, eps=SQUARED),
     }
     return makes[name]()

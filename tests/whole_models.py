@@ -175,12 +175,7 @@ TAGGER = Pair(
 PAIRS = (
     TAGGER,
     Pair("dense", sequential(lambda k: k.Dense(5), shape=(4,)), lambda nn: nn.Sequential(nn.Linear(4, 5)), (4,)),
-    Pair(
-        "square dense",
-        sequential(lambda k: k.Dense(5), shape=(5,)),
-        lambda nn: nn.Sequential(nn.Linear(5, 5)),
-        (5,),
-    ),
+    Pair("square dense", sequential(lambda k: k.Dense(5), shape=(5,)), lambda nn: nn.Sequential(nn.Linear(5, 5)), (5,)),
     Pair(
         "transposed convolution",
         sequential(lambda k: k.Conv2DTranspose(4, (3, 2), strides=2), shape=(7, 5, 3)),
@@ -225,9 +220,7 @@ PAIRS = (
     ),
     Pair(
         "flattened convolution",
-        sequential(
-            lambda k: k.Conv2D(6, 3), lambda k: k.ReLU(), lambda k: k.Flatten(), lambda k: k.Dense(5), shape=(7, 5, 4)
-        ),
+        sequential(lambda k: k.Conv2D(6, 3), lambda k: k.ReLU(), lambda k: k.Flatten(), lambda k: k.Dense(5), shape=(7, 5, 4)),
         lambda nn: nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(90, 5)),
         (7, 5, 4),
         (_IMAGE[0], ()),
@@ -267,9 +260,7 @@ PAIRS = (
     ),
     Pair(
         "two layers in one module",
-        sequential(
-            lambda k: k.LSTM(6, return_sequences=True), lambda k: k.LSTM(6, return_sequences=True), shape=(7, 6)
-        ),
+        sequential(lambda k: k.LSTM(6, return_sequences=True), lambda k: k.LSTM(6, return_sequences=True), shape=(7, 6)),
         lambda nn: every(nn, nn.LSTM(6, 6, 2, batch_first=True)),
         (7, 6),
     ),
@@ -285,12 +276,7 @@ PAIRS = (
         lambda nn: nn.Sequential(last(nn, nn.LSTM(4, 5, bias=False, batch_first=True)), nn.Linear(5, 3, bias=False)),
         (7, 4),
     ),
-    Pair(
-        "a cell for a layer of one step",
-        sequential(lambda k: k.GRU(5), shape=(1, 4)),
-        lambda nn: _stepping(nn),
-        (1, 4),
-    ),
+    Pair("a cell for a layer of one step", sequential(lambda k: k.GRU(5), shape=(1, 4)), lambda nn: _stepping(nn), (1, 4)),
 )
 
 

@@ -37,9 +37,7 @@ def photograph(page: Path, picture: Path) -> None:
     """Write what a browser shows of a page."""
     browser = os.environ.get("CHROMIUM") or shutil.which("chromium") or sys.exit("chromium is missing")
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--window-size={SIZE}"]
-    subprocess.run(
-        [browser, *options, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True, timeout=120
-    )
+    subprocess.run([browser, *options, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True, timeout=120)
 
 
 def main() -> None:

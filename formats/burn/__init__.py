@@ -7,6 +7,6 @@ FILES = {
         "unwritten": ".mpk .bpk",
         "named": ".mpk .bpk",
         "begins": ((0, b"NRUB"),),
-    },
+    }
 }
 """Which kinds of file its formats may be in, and what they write: rnnconvert.language.registry.Card."""

@@ -45,11 +45,7 @@ class Burn(ArrayFiles):
         document = file.json if "json" in file.kinds and b'"metadata"' in file.head else None
         if document is not None and records.is_record(document):
             return "a record of Burn (JSON)"
-        return (
-            f"a file of Burn, by its ending {lowered(file.path).suffix}"
-            if lowered(file.path).suffix in (".mpk", ".bpk")
-            else ""
-        )
+        return f"a file of Burn, by its ending {lowered(file.path).suffix}" if lowered(file.path).suffix in (".mpk", ".bpk") else ""
 
     def kind(self, file: Opened) -> str:
         """Return what sort of file this is, in words; "" if it does not belong to Burn."""
@@ -105,9 +101,7 @@ class Burn(ArrayFiles):
         numbers = re.match(r"(\d+)\.(\d+)\.", str(said.get("version", "")))
         if stack.cell.kind == "gru" and numbers and tuple(map(int, numbers.groups())) < _FIRST_RECURRENT:
             reason = "up to 0.16, Burn's Gru read the state of each step from the initial one: its weights were trained without recurrence"
-            stack = replace(
-                stack, unconvertible=(Unconvertible(UNACCOUNTED, f"a Gru of Burn {said['version']}", reason),)
-            )
+            stack = replace(stack, unconvertible=(Unconvertible(UNACCOUNTED, f"a Gru of Burn {said['version']}", reason),))
         return stack
 
 

@@ -74,9 +74,7 @@ def _record(path: Path, tree: Any, raw: Callable[[Any], Array | None]) -> Stored
     return Stored(arrays, {"burn": tree["metadata"]})
 
 
-def _tensors(
-    path: Path, tree: Any, raw: Callable[[Any], Array | None], above: str, depth: int
-) -> Iterator[tuple[str, Array]]:
+def _tensors(path: Path, tree: Any, raw: Callable[[Any], Array | None], above: str, depth: int) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a tree by their paths, as a model's parameters are called."""
     if depth > _DEEPEST:
         raise UnreadableError(path, f"its modules are nested more than {_DEEPEST} deep")
@@ -86,9 +84,7 @@ def _tensors(
         return
     charging(0).work(1 + len(tree), path)
     if {"value", "shape"} == tree.keys():
-        raise UnreadableError(
-            path, "it is a record of Burn before 0.14", "Load and save it with Burn 0.14 to 0.16 first."
-        )
+        raise UnreadableError(path, "it is a record of Burn before 0.14", "Load and save it with Burn 0.14 to 0.16 first.")
     if {"bytes", "shape", "dtype"} <= tree.keys():
         yield above, _tensor(path, above, tree, raw)
         return
@@ -116,9 +112,7 @@ def _array(path: Path, name: str, data: Array, said: tuple[Any, list[int]]) -> A
     kind, shape = said
     if not isinstance(kind, str) or kind not in _TYPES:
         shown = next(iter(kind), "none") if isinstance(kind, dict) else kind
-        raise UnreadableError(
-            path, f"{name!r} is of type {shown}, which is not read", "Save the model without quantization."
-        )
+        raise UnreadableError(path, f"{name!r} is of type {shown}, which is not read", "Save the model without quantization.")
     array = view(data, 0, tuple(shape), np.dtype(_TYPES[kind]), path, name)
     if array.nbytes != data.size:
         raise UnreadableError(path, f"{name!r} of shape {tuple(shape)} has {data.size} bytes, not {array.nbytes}")
@@ -135,9 +129,7 @@ def read_burnpack(path: Path) -> Stored:
         raise UnreadableError(path, f"it has {data.size} bytes, fewer than a Burnpack's header")
     magic, version, size = _HEADER.unpack(data[: _HEADER.size].tobytes())
     if magic != BURNPACK or version != _VERSION:
-        raise UnreadableError(
-            path, f"it begins with {magic!r} and version {version}, not as a Burnpack file of version {_VERSION}"
-        )
+        raise UnreadableError(path, f"it begins with {magic!r} and version {version}, not as a Burnpack file of version {_VERSION}")
     start = _HEADER.size + size
     if start > data.size:
         raise UnreadableError(path, f"its description should be {size} bytes, but the file has {data.size}")
@@ -149,12 +141,7 @@ def read_burnpack(path: Path) -> Stored:
     places: dict[str, tuple[int, int]] = {}
     for name, one in described.items():
         offsets = one.get("data_offsets") if isinstance(one, dict) else None
-        if (
-            not isinstance(offsets, list)
-            or len(offsets) != 2
-            or not all(type(at) is int for at in offsets)
-            or offsets[1] < offsets[0]
-        ):
+        if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(at) is int for at in offsets) or offsets[1] < offsets[0]:
             raise UnreadableError(path, f"the tensor {name!r} has no place in the file")
         places[str(name)] = offsets[0], offsets[1]
     end = max((stop for _, stop in places.values()), default=0)

@@ -49,9 +49,7 @@ _MOST = 1e30
 _LEAST_CODE, _LARGEST_CODE = -128, 127
 """C holds another number for one that an int8_t has no place for."""
 _PREFIX = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
-_STATED = frozenset(
-    {"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"}
-)
+_STATED = frozenset({"name", "prefix", "layout", "storage", "dtype", "shapes", "activation", "gate_activation", "output_activation"})
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -111,10 +109,20 @@ def read(path: Path, options: Options) -> Checkpoint:
     if known is not None and known.line:
         warnings.insert(0, f"only its numbers and its description are read: {edited(known.line)}")
     return Checkpoint(
-        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {}, {**arrays, **others}, known,
-        unread=tuple(unread), beside=tuple(str(one) for one in source.files[1:]),
+        str(path),
+        NAME,
+        layers,
+        others,
+        evidence,
+        options.questions,
+        (*warnings, *unread),
+        {},
+        {**arrays, **others},
+        known,
+        unread=tuple(unread),
+        beside=tuple(str(one) for one in source.files[1:]),
         int8=frozenset(name for name, one in zip(layers, written, strict=False) if one.stored.scales),
-    )  # fmt: skip
+    )
 
 
 Found = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]], "tuple[str, np.dtype[Any], Stored] | None"]
@@ -165,11 +173,7 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
             if len(names) > 1:
                 stored.numbers[local] = source.arrays[names[0]].reshape(shape)
                 stored.scales[local] = source.arrays[names[1]]
-        warnings = (
-            ["its matrices are stored as int8, and are read as the float numbers that these stand for"]
-            if narrow
-            else []
-        )
+        warnings = ["its matrices are stored as int8, and are read as the float numbers that these stand for"] if narrow else []
         yield (
             name,
             layout,
@@ -180,20 +184,14 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         )
 
 
-def _stored(
-    path: Path, source: Source, full: str, shape: Any, one: Mapping[str, Any], narrow: bool
-) -> tuple[Array, list[str]]:
+def _stored(path: Path, source: Source, full: str, shape: Any, one: Mapping[str, Any], narrow: bool) -> tuple[Array, list[str]]:
     """Return an array of a header of our own, and the names of those that hold it."""
     if full not in source.arrays:
         raise UnreadableError(path, f"it lacks the array {full!r}")
     numbers, dtype = source.arrays[full], FLOATS.get(str(one.get("dtype")))
-    whole = (
-        isinstance(shape, list) and 0 < len(shape) < 3 and all(type(length) is int and length > 0 for length in shape)
-    )
+    whole = isinstance(shape, list) and 0 < len(shape) < 3 and all(type(length) is int and length > 0 for length in shape)
     if not whole or dtype is None or int(np.prod(shape, dtype=object)) != numbers.size:
-        raise UnreadableError(
-            path, f"{full!r} has {numbers.size} numbers, but its description says {shape} of {one.get('dtype')}"
-        )
+        raise UnreadableError(path, f"{full!r} has {numbers.size} numbers, but its description says {shape} of {one.get('dtype')}")
     if not narrow or len(shape) != 2:
         if dtype == np.float16:
             if ((numbers < 0) | (numbers > 0xFFFF) | (numbers != np.floor(numbers))).any():
@@ -222,9 +220,7 @@ def _cell(path: Path, layout: Layout, one: Mapping[str, Any]) -> Cell:
             and all(value is None or (type(value) in (int, float) and abs(value) < _MOST) for value in said[1:])
         )
         if not numbers or said[0] not in FUNCTIONS:
-            raise UnreadableError(
-                path, f"its description has the {key} {said!r}, which is not a function with its constants"
-            )
+            raise UnreadableError(path, f"its description has the {key} {said!r}, which is not a function with its constants")
         found[key] = Activation(*said)
     return layout.cell.replace(**found)
 
@@ -268,24 +264,17 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         def defined(what: str, name: str = name) -> int:
             said = source.defined.get(f"{name.upper()}_{what}", "")
             if not re.fullmatch(r"-?\d{1,12}", said):
-                raise UnreadableError(
-                    path,
-                    f"{name.upper()}_{what} is not defined as a number, so that the scales of {name!r} are unknown",
-                )
+                raise UnreadableError(path, f"{name.upper()}_{what} is not defined as a number, so that the scales of {name!r} are unknown")
             return int(said)
 
         def factor(what: str) -> float:
-            return float(
-                np.ldexp(defined(f"{what}_MULTIPLIER") / 2.0**31, int(np.clip(defined(f"{what}_SHIFT"), -64, 64)))
-            )
+            return float(np.ldexp(defined(f"{what}_MULTIPLIER") / 2.0**31, int(np.clip(defined(f"{what}_SHIFT"), -64, 64))))
 
         width, units = defined("INPUT_SIZE"), defined("HIDDEN_SIZE")
         why = "CMSIS-NN's tables hold the scale of the input times that of the weights"
         said = options.ask("input_scale", name, assumed="1", why=why)
         if said == "none" or float(said) <= 0:
-            raise UsageError(
-                f"option input_scale is {said}. Give what one step of the input stands for, a number above 0"
-            )
+            raise UsageError(f"option input_scale is {said}. Give what one step of the input stands for, a number above 0")
         scale = float(said)
         state = 2.0**-30 / factor("OUTPUT")
         cell_step = 2.0 ** int(np.clip(defined("CELL_SCALE_POWER"), -64, 64))
@@ -293,24 +282,14 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
         if abs(kept - 1) > _EVEN or abs(added - 1) > _EVEN:
             # Its cell's scale is no power of two, but tanh takes it for one.
             what = f"c' = {kept:.4g} f c + {added:.4g} i g, with factors that no other system here has"
-            yield (
-                name,
-                layout,
-                {},
-                layout.cell,
-                {"arrays": [], "warnings": [f"it computes {what}"], "kind": [UNREAD]},
-                None,
-            )
+            yield (name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"], "kind": [UNREAD]}, None)
             continue
         found, taken = {}, []
         for gate in _GATES:
             product = 2.0**-12 * factor(f"{gate.upper()}_GATE_INPUT")
             parts = {
                 f"{gate}_gate_input_weights": ((units, width), product / scale),
-                f"{gate}_gate_hidden_weights": (
-                    (units, units),
-                    2.0**-12 * factor(f"{gate.upper()}_GATE_HIDDEN") / state,
-                ),
+                f"{gate}_gate_hidden_weights": ((units, units), 2.0**-12 * factor(f"{gate.upper()}_GATE_HIDDEN") / state),
                 f"{gate}_gate_bias": ((units,), product),
             }
             for local, (shape, step) in parts.items():

@@ -7,21 +7,27 @@ Include/arm_nn_types.h, cmsis_nn_lstm_gate; Source/NNSupportFunctions/arm_nn_lst
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
-    "c_header", "C99", "our own headers; rnn_data.c of RNNoise 0.1 (2018); the tables of CMSIS-NN's LSTM for int8 and int16",
+    "c_header",
+    "C99",
+    "our own headers; rnn_data.c of RNNoise 0.1 (2018); the tables of CMSIS-NN's LSTM for int8 and int16",
     "executed: headers are compiled by gcc as C99 and run; corpus: RNNoise's trained tables with the outputs of its own C, and CMSIS-NN's "
     "unit tests with theirs",
-    ("a header has one direction a layer, and a function NAME_step that computes one step in plain C",
-     "storage=int8 stores each matrix in bytes with a scale for each row: the largest change of a weight is printed",
-     "RNNoise takes tables for tanh and sigmoid; the layers that are read have the functions themselves",
-     "CMSIS-NN's tables hold the product of the scales of weights and input: the scale of the input is asked for",
-     "newer tables of RNNoise (0.2 and later) are another cell with sparse matrices, and are not read"),
-    separator="_", speaking=True,
+    (
+        "a header has one direction a layer, and a function NAME_step that computes one step in plain C",
+        "storage=int8 stores each matrix in bytes with a scale for each row: the largest change of a weight is printed",
+        "RNNoise takes tables for tanh and sigmoid; the layers that are read have the functions themselves",
+        "CMSIS-NN's tables hold the product of the scales of weights and input: the scale of the input is asked for",
+        "newer tables of RNNoise (0.2 and later) are another cell with sparse matrices, and are not read",
+    ),
+    separator="_",
+    speaking=True,
     options=(
         Option("storage", ("float", "int8"), "how matrices are stored: in their own type (the default), or in int8 with scales", "write"),
         Option("input_scale", (), "what one step of a quantized input stands for; 1 by default: the layer reads integers", number="real"),
     ),
-    family="microcontrollers", language="C",
-)  # fmt: skip
+    family="microcontrollers",
+    language="C",
+)
 
 FUNCTIONS = ("tanh", "sigmoid", "relu", "linear", "softsign", "hard_sigmoid")
 _DTYPES = ("float16", "float32", "float64")
@@ -41,10 +47,7 @@ _BIAS, _FOUR = Tensor("b", "input_bias"), Tensor("b", "input_bias recurrent_bias
 
 
 def _cells(ending: str, axes: str, called: str) -> tuple[Layout, ...]:
-    more = (
-        Tensor("P", "peephole[i f o]"),
-        Tensor("projection", "projection", "hidden in" if axes == _ROWS else "in hidden"),
-    )
+    more = (Tensor("P", "peephole[i f o]"), Tensor("projection", "projection", "hidden in" if axes == _ROWS else "in hidden"))
     return (
         Layout(f"c_header.lstm{ending}", "lstm", "i f g o", _tensors(axes, _BIAS, *more), _OWN, f"LSTM {called}",
                holds=_holds(output="any")),
@@ -60,15 +63,28 @@ LSTM, GRU, GRU_RESET_BEFORE, RNN = _cells("", _ROWS, "by rows")
 LSTM_COLUMNS, GRU_COLUMNS, GRU_RESET_BEFORE_COLUMNS, RNN_COLUMNS = _cells("_columns", _COLUMNS, "by columns")
 
 RNNOISE = Layout(
-    "c_header.rnnoise_gru", "gru", "z r n",
+    "c_header.rnnoise_gru",
+    "gru",
+    "z r n",
     (Tensor("weights", "input", _COLUMNS), Tensor("recurrent_weights", "recurrent", _COLUMNS), Tensor("bias", "input_bias")),
-    "rnnoise/src/rnn.c, compute_gru (v0.1)", "GRULayer", reset_after=False,
-    holds=Holds(("input",), ("tanh", "sigmoid", "relu"), layers=False, directions=1, dtypes=("float32",)), writable=False,
-)  # fmt: skip
+    "rnnoise/src/rnn.c, compute_gru (v0.1)",
+    "GRULayer",
+    reset_after=False,
+    holds=Holds(("input",), ("tanh", "sigmoid", "relu"), layers=False, directions=1, dtypes=("float32",)),
+    writable=False,
+)
 CMSIS = Layout(
-    "c_header.cmsis_lstm", "lstm", "i f g o",
-    (Tensor("{gate}_gate_input_weights", "input", "hidden in"), Tensor("{gate}_gate_hidden_weights", "recurrent", "hidden in"),
-     Tensor("{gate}_gate_bias", "input_bias", "hidden")),
-    "CMSIS-NN/Include/arm_nn_types.h, cmsis_nn_lstm_gate", "arm_lstm_unidirectional_s8", letters="input forget cell output",
-    holds=Holds(("input",), clips=("cell",), layers=False, directions=1, dtypes=("float32",)), writable=False,
-)  # fmt: skip
+    "c_header.cmsis_lstm",
+    "lstm",
+    "i f g o",
+    (
+        Tensor("{gate}_gate_input_weights", "input", "hidden in"),
+        Tensor("{gate}_gate_hidden_weights", "recurrent", "hidden in"),
+        Tensor("{gate}_gate_bias", "input_bias", "hidden"),
+    ),
+    "CMSIS-NN/Include/arm_nn_types.h, cmsis_nn_lstm_gate",
+    "arm_lstm_unidirectional_s8",
+    letters="input forget cell output",
+    holds=Holds(("input",), clips=("cell",), layers=False, directions=1, dtypes=("float32",)),
+    writable=False,
+)

@@ -102,15 +102,14 @@ def _layers(file: str) -> dict[str, dict[str, Any]]:
     found = {}
     for one in described:
         upper = one["prefix"].upper()
-        sizes = {
-            word: int(re.findall(rf"^#define {upper}_{word} (\d+)$", text, re.M)[0])
-            for word in ("INPUT", "HIDDEN", "OUTPUT")
-        }
+        sizes = {word: int(re.findall(rf"^#define {upper}_{word} (\d+)$", text, re.M)[0]) for word in ("INPUT", "HIDDEN", "OUTPUT")}
         found[one["name"]] = {
-            "prefix": one["prefix"], "real": "double" if one["dtype"] == "float64" else "float",
-            "in": sizes["INPUT"], "out": sizes["OUTPUT"],
+            "prefix": one["prefix"],
+            "real": "double" if one["dtype"] == "float64" else "float",
+            "in": sizes["INPUT"],
+            "out": sizes["OUTPUT"],
             "cell": sizes["HIDDEN"] if one["layout"].startswith("c_header.lstm") else 0,
-        }  # fmt: skip
+        }
     return found
 
 
@@ -156,9 +155,7 @@ def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> 
     (folder / "main.c").write_text(source, encoding="utf-8")
     command = [*compiler, *_FLAGS, "-o", "program", "main.c", "-lm"]
     try:
-        done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILING, errors="replace"
-        )
+        done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=_COMPILING, errors="replace")
     except subprocess.TimeoutExpired:
         raise NotImplementedError(f"{compiler[0]} did not compile the header within {_COMPILING} s") from None
     except OSError as error:
@@ -196,19 +193,14 @@ def _fed(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]], lengths
     return b"".join(parts)
 
 
-def _by_layer(
-    request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]]
-) -> list[tuple[Mapping[str, Any], Any, Any]]:
+def _by_layer(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any, Any]]:
     """Return each layer with its initial hidden and cell states, or None. Raises NotImplementedError for another number of them."""
     hidden, cell = (list(request.get(key) or []) for key in ("hidden", "cell"))
     cells = [one for one in chain if one["cell"]]
     if len(hidden) not in (0, len(chain)) or len(cell) not in (0, len(cells)):
         raise NotImplementedError(f"{len(hidden)} hidden and {len(cell)} cell states for {len(chain)} layers")
     rows = iter(cell)
-    return [
-        (one, hidden[number] if hidden else None, next(rows, None) if one["cell"] else None)
-        for number, one in enumerate(chain)
-    ]
+    return [(one, hidden[number] if hidden else None, next(rows, None) if one["cell"] else None) for number, one in enumerate(chain)]
 
 
 def _row(states: Any, number: int, width: int, dtype: np.dtype[Any]) -> bytes:

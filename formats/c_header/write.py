@@ -42,9 +42,7 @@ def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
             layers.append(Written(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
             if narrow:
                 lost, largest = _lost(packed, stored, layout)
-                notes.append(
-                    f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}"
-                )
+                notes.append(f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}")
     guard = "RNNCONVERT_" + re.sub(r"[^A-Z0-9_]", "_", path.stem.upper()) + "_H"
     return rendered(layers, guard), notes, _recipe(path, layers[: len(called[0])])
 
@@ -78,8 +76,15 @@ def rendered(layers: Sequence[Written], guard: str) -> str:
     half = any(one.dtype == np.float16 for one in layers)
     head = [
         _comment(f"Written by rnnconvert. {TAG} {described}"),
-        f"#ifndef {guard}", f"#define {guard}", "", "#include <math.h>", "#include <stdint.h>", "", *_HELPERS, *(_HALF if half else []),
-    ]  # fmt: skip
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        "#include <math.h>",
+        "#include <stdint.h>",
+        "",
+        *_HELPERS,
+        *(_HALF if half else []),
+    ]
     body = [line for one in layers for line in (*one.arrays(), *one.function())]
     return "\n".join([*head, *body, "#endif", ""])
 
@@ -121,21 +126,27 @@ def _lost(packed: Mapping[str, Array], stored: Stored, layout: Layout) -> tuple[
 
 
 _HELPERS = [
-    "#ifndef RNNCONVERT_HELPERS", "#define RNNCONVERT_HELPERS",
+    "#ifndef RNNCONVERT_HELPERS",
+    "#define RNNCONVERT_HELPERS",
     "#define RNNCONVERT_SIGMOID(x) (1 / (1 + exp(-(x))))",
     "#define RNNCONVERT_SIGMOIDF(x) (1 / (1 + expf(-(x))))",
     "#define RNNCONVERT_CLAMP(x) ((x) < 0 ? 0 : (x) > 1 ? 1 : (x))",
-    "#endif", "",
-]  # fmt: skip
+    "#endif",
+    "",
+]
 _HALF = [
-    "#ifndef RNNCONVERT_HALF", "#define RNNCONVERT_HALF",
+    "#ifndef RNNCONVERT_HALF",
+    "#define RNNCONVERT_HALF",
     "/* The number that 16 bits stand for: a sign, 5 bits of exponent and 10 of fraction. */",
     "static inline float rnnconvert_half(uint16_t bits) {",
     "    int exponent = (bits >> 10) & 31, fraction = bits & 1023;",
     "    float value = exponent == 31 ? (fraction ? NAN : INFINITY)",
     "                : exponent ? ldexpf((float)(1024 + fraction), exponent - 25) : ldexpf((float)fraction, -24);",
-    "    return bits & 0x8000 ? -value : value;", "}", "#endif", "",
-]  # fmt: skip
+    "    return bits & 0x8000 ? -value : value;",
+    "}",
+    "#endif",
+    "",
+]
 
 
 def _comment(content: str) -> str:
@@ -163,11 +174,14 @@ class Written:
         functions |= {"gate_activation": cell.gate_activation} if cell.kind != "rnn" else {}
         functions |= {"output_activation": cell.output_activation} if cell.kind == "lstm" else {}
         return {
-            "name": self.stack.name, "prefix": self.name, "layout": self.layout.name,
-            "storage": "int8" if self.stored.scales else str(self.dtype), "dtype": str(self.dtype),
+            "name": self.stack.name,
+            "prefix": self.name,
+            "layout": self.layout.name,
+            "storage": "int8" if self.stored.scales else str(self.dtype),
+            "dtype": str(self.dtype),
             "shapes": {local: list(array.shape) for local, array in self.stored.numbers.items()},
             **{key: [one.name, one.alpha, one.beta] for key, one in functions.items()},
-        }  # fmt: skip
+        }
 
     def arrays(self) -> Iterator[str]:
         """Yield the definitions of the sizes and the arrays."""
@@ -266,10 +280,7 @@ class Written:
         """Yield an LSTM's step: rows i, f, g, o."""
         cell, real = self.stack.cell, self.real
         peeping = "P" in self.stored.numbers
-        peep = {
-            gate: f" + {self._vector('P', f'{place * units} + j')} * " if peeping else ""
-            for place, gate in enumerate("ifo")
-        }
+        peep = {gate: f" + {self._vector('P', f'{place * units} + j')} * " if peeping else "" for place, gate in enumerate("ifo")}
         old, new = ("state->c[j]" if peeping else ""), ("c" if peeping else "")
 
         def gate(index: int, more: str) -> str:
@@ -299,10 +310,13 @@ def _function(function: Activation, value: str, real: str) -> str:
     alpha, beta = (_number(one or 0.0, real) for one in (function.alpha, function.beta))
     end = "f" if real == "float" else ""
     return {
-        "tanh": f"tanh{end}({value})", "sigmoid": f"RNNCONVERT_SIGMOID{end.upper()}({value})", "relu": f"({value} > 0 ? {value} : 0)",
-        "linear": value, "softsign": f"({value} / (1 + fabs{end}({value})))",
+        "tanh": f"tanh{end}({value})",
+        "sigmoid": f"RNNCONVERT_SIGMOID{end.upper()}({value})",
+        "relu": f"({value} > 0 ? {value} : 0)",
+        "linear": value,
+        "softsign": f"({value} / (1 + fabs{end}({value})))",
         "hard_sigmoid": f"RNNCONVERT_CLAMP({alpha} * {value} + {beta})",
-    }[function.name]  # fmt: skip
+    }[function.name]
 
 
 def _number(value: float, real: str) -> str:

@@ -51,9 +51,10 @@ class ChainerFiles(ArrayFiles):
         file = Opened(path)
         if _is_pickle(path, file.head):
             raise UnreadableError(
-                path, "it is a pickle of a link of Chainer, which can only be opened by running it",
+                path,
+                "it is a pickle of a link of Chainer, which can only be opened by running it",
                 "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
-            )  # fmt: skip
+            )
         found = super().read(path, options)
         doubts = [
             LayerNote(
@@ -64,8 +65,7 @@ class ChainerFiles(ArrayFiles):
                 unnamed="the file itself",
             )
             for name, layer in found.layers.items()
-            if layer.cell.reset_after is False
-            and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
+            if layer.cell.reset_after is False and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
         ]
         return found.replace(arrays=self.archive(file).arrays, warnings=(*found.warnings, *doubts))
 
@@ -130,10 +130,13 @@ class ChainerFiles(ArrayFiles):
         whole = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
         if whole:
             raise RefusedError(
-                "a peephole that is a whole matrix", "the canonical form",
+                "a peephole that is a whole matrix",
+                "the canonical form",
                 f"{whole[0]!r} makes a gate of one unit depend on the cell states of others, but peepholes of every other "
-                "framework are diagonal", "Train the link with diagonal matrices, or without peepholes (L.LSTM).", group.name,
-            )  # fmt: skip
+                "framework are diagonal",
+                "Train the link with diagonal matrices, or without peepholes (L.LSTM).",
+                group.name,
+            )
         return super().layer(group, stored, options)
 
 

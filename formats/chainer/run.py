@@ -18,14 +18,10 @@ Array = np.ndarray
 NEEDS = ("chainer",)
 FORMAT = "chainer"
 SUFFIX = ".npz"
-SUPPORTS = (
-    "NStep links, one or two directions; LSTM, StatelessGRU; lengths for NStep links; gradients; float32 and float64"
-)
+SUPPORTS = "NStep links, one or two directions; LSTM, StatelessGRU; lengths for NStep links; gradients; float32 and float64"
 VARIANTS: dict[str, dict[str, Any]] = {"chainer": {"device": "cpu"}}
 
-_NAME = re.compile(
-    r"(?P<above>(?:.*/)?)(?P<local>\d+/[wb]\d|(?:upward|lateral|[WU](?:_[rz])?)/[Wb]|peep_[ifo]/W)", re.S
-)
+_NAME = re.compile(r"(?P<above>(?:.*/)?)(?P<local>\d+/[wb]\d|(?:upward|lateral|[WU](?:_[rz])?)/[Wb]|peep_[ifo]/W)", re.S)
 _CLASSES = {2: "RNN", 6: "GRU", 8: "LSTM"}
 """NStep links by the number of matrices in a layer."""
 
@@ -103,9 +99,7 @@ def _fill(link: Any, arrays: Mapping[str, Array], dtype: str) -> None:
         raise NotImplementedError(f"{type(link).__name__} does not have the parameters {odd}")
     for name, parameter in own.items():
         if parameter.shape != arrays[name].shape:
-            raise NotImplementedError(
-                f"{name} has the shape {arrays[name].shape}, but the link's has {parameter.shape}"
-            )
+            raise NotImplementedError(f"{name} has the shape {arrays[name].shape}, but the link's has {parameter.shape}")
         parameter.array = np.array(arrays[name], dtype)
 
 

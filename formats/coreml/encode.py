@@ -31,9 +31,7 @@ def entry(place: int, key: str, value: bytes) -> bytes:
     return field(place, text(1, key) + field(2, value))
 
 
-def feature(
-    name: str, shape: Sequence[int], dtype: int, ranges: Iterable[tuple[int, int]] = (), optional: bool = False
-) -> bytes:
+def feature(name: str, shape: Sequence[int], dtype: int, ranges: Iterable[tuple[int, int]] = (), optional: bool = False) -> bytes:
     """Return the description of an input or an output, an array; its shape may be left out."""
     sizes = b"".join(field(1, number(1, low) + number(2, high)) for low, high in ranges)
     array = field(1, b"".join(map(varint, shape))) if shape else b""

@@ -43,12 +43,7 @@ def _begins(head: bytes) -> bool:
 
     Other models begin with a version and a text.
     """
-    return (
-        head[:1] == b"\x08"
-        and head[1:2] < b"\x40"
-        and head[2:3] == b"\x12"
-        and _first(head[3:]) in (b"\n", b"R", b"\xa2")
-    )
+    return head[:1] == b"\x08" and head[1:2] < b"\x40" and head[2:3] == b"\x12" and _first(head[3:]) in (b"\n", b"R", b"\xa2")
 
 
 def _first(after: bytes) -> bytes:
@@ -75,16 +70,10 @@ class CoreMl:
             return self._by_ending(file)
         own = "coreml" if number == _PROGRAM else "coreml_nn"
         what = "a package" if package else "a model"
-        return (
-            Seen(STATED, f"{what} of Core ML, by its description and its type") if number and own == self.NAME else None
-        )
+        return Seen(STATED, f"{what} of Core ML, by its description and its type") if number and own == self.NAME else None
 
     def _by_ending(self, file: Opened) -> Seen | None:
-        return (
-            Seen(STATED, f"a model of Core ML, by its ending {self.SUFFIXES[0]}")
-            if lowered(file.path).suffix in self.SUFFIXES
-            else None
-        )
+        return Seen(STATED, f"a model of Core ML, by its ending {self.SUFFIXES[0]}") if lowered(file.path).suffix in self.SUFFIXES else None
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return every layer."""
@@ -103,10 +92,18 @@ class CoreMl:
         message = Message(map_file(place).data, place)
         _model(place, message, made, options, 0)
         return Checkpoint(
-            str(path), self.NAME, made.layers, made.others, tuple(made.evidence), options.questions, (*made.warnings, *made.unread),
-            _about(message), {**made.arrays, **made.others}, unread=tuple(made.unread),
+            str(path),
+            self.NAME,
+            made.layers,
+            made.others,
+            tuple(made.evidence),
+            options.questions,
+            (*made.warnings, *made.unread),
+            _about(message),
+            {**made.arrays, **made.others},
+            unread=tuple(made.unread),
             batch_first=dict.fromkeys(made.layers, False),
-        )  # fmt: skip
+        )
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a model of the layers, each reading the one before."""

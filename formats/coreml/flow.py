@@ -18,33 +18,12 @@ from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.found import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import Operation, Values
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
-    Graph,
-    Measures,
-    Moves,
-    moves,
-    received,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
 _BOOL = 1
 _DATA = ("x", "values")
-_TYPES = {
-    "fp16": "f2",
-    "fp32": "f4",
-    "fp64": "f8",
-    "int32": "i4",
-    "int16": "i2",
-    "int8": "i1",
-    "uint8": "u1",
-    "uint16": "u2",
-}
+_TYPES = {"fp16": "f2", "fp32": "f4", "fp64": "f8", "int32": "i4", "int16": "i2", "int8": "i1", "uint8": "u1", "uint16": "u2"}
 
 
 @dataclass(frozen=True)
@@ -112,9 +91,14 @@ def _layer(graph: Graph, name: str, layer: Placed) -> None:
     if not layer.sequence:
         outputs, states = (), {**states, layer.operation.outputs[0]: "the last output"}
     graph.call(
-        name, (data, "tbi"), dict.fromkeys(outputs, "tbu"), states, hidden=pair.output_size, dtype=layer.stack.dtype,
+        name,
+        (data, "tbi"),
+        dict.fromkeys(outputs, "tbu"),
+        states,
+        hidden=pair.output_size,
+        dtype=layer.stack.dtype,
         width=layer.stack.input_size,
-    )  # fmt: skip
+    )
 
 
 def _operation(graph: Graph, values: Values, operation: Operation) -> None:
@@ -184,9 +168,7 @@ def _concat(applied: Applied) -> Array:
 
 def _split(applied: Applied) -> list[Array]:
     sizes = _numbers(applied, "split_sizes")
-    return moves.split(
-        applied.input(0), _number(applied, "axis"), sizes or _number(applied, "num_splits", applied.outputs)
-    )
+    return moves.split(applied.input(0), _number(applied, "axis"), sizes or _number(applied, "num_splits", applied.outputs))
 
 
 def _by_index(applied: Applied) -> Array:
@@ -200,9 +182,7 @@ def _by_index(applied: Applied) -> Array:
 
 def _by_size(applied: Applied) -> Array:
     begin, sizes = _numbers(applied, "begin"), _numbers(applied, "size")
-    return moves.cut(
-        applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
-    )
+    return moves.cut(applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)])
 
 
 def _gather(applied: Applied) -> Array:

@@ -47,9 +47,7 @@ class Row:
     label: str = ""
 
 
-def calls(
-    rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]], inside: bool
-) -> dict[str, tuple[Call, ...]]:
+def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]], inside: bool) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent layer of a network receives, by its name.
 
     rows    its layers
@@ -65,10 +63,13 @@ def calls(
             states = dict.fromkeys(row.outputs[1:], "the last states")
             outputs = dict.fromkeys(row.outputs[:1], "tbu11") if whole else {}
             graph.call(
-                name, (row.inputs[0] if row.inputs else "", "tbi11"), outputs,
+                name,
+                (row.inputs[0] if row.inputs else "", "tbi11"),
+                outputs,
                 states if whole else {**states, **dict.fromkeys(row.outputs[:1], "the last output")},
-                hidden=stack.layers[0].output_size, width=stack.input_size,
-            )  # fmt: skip
+                hidden=stack.layers[0].output_size,
+                width=stack.input_size,
+            )
         elif row.number in _CONSTANTS and row.outputs:
             graph.constant(row.outputs[0], _Numbers(row.content))
         else:

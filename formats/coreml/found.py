@@ -74,9 +74,7 @@ def assembled(path: object, name: str, format: str, arrays: Mapping[str, Array],
         why = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {why}")
     parts = unpack(layout, sizes, arrays)
-    made = tuple(
-        Direction(cell, parts[0, way], reverse=way == 1 or stated.reverse) for way, cell in enumerate(stated.cells)
-    )
+    made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or stated.reverse) for way, cell in enumerate(stated.cells))
     order: Any = "processing" if stated.reverse else "time"
     return Recurrent(name, (Layer(made),), output_order=order)
 
@@ -87,10 +85,7 @@ def cell_clips(path: object, name: str, bound: float, warnings: list[str]) -> tu
         raise UnreadableError(path, f"{name!r} clips its cell at {bound:g}, which is not a bound")
     if bound in NO_CLIPS:
         warnings.append(
-            LayerNote(
-                name,
-                f"its cell is clipped to [-{bound:g}, {bound:g}], as coremltools writes it for none; this is left out",
-            )
+            LayerNote(name, f"its cell is clipped to [-{bound:g}, {bound:g}], as coremltools writes it for none; this is left out")
         )
         return ()
     exact = float(str(np.float32(bound)))

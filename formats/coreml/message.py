@@ -101,9 +101,7 @@ class Message:
         found = self.fields.get(number, [])
         pieces = [one for one in found if isinstance(one, memoryview)]
         if any(len(one) % 4 for one in pieces):
-            raise UnreadableError(
-                self.path, f"field {number} holds {len(pieces[-1])} bytes, which are not float32 numbers"
-            )
+            raise UnreadableError(self.path, f"field {number} holds {len(pieces[-1])} bytes, which are not float32 numbers")
         if len(found) == 1 and pieces:
             return np.frombuffer(pieces[0], "<f4")
         charging(0).memory(sum(len(one) for one in pieces) + 4 * len(found), self.path)

@@ -26,16 +26,33 @@ NAME = "coreml_nn"
 LAYERS = {400: "simpleRecurrent", 410: "gru", 420: "uniDirectionalLSTM", 430: "biDirectionalLSTM"}
 """The recurrent layers by the numbers of their fields."""
 LSTM_FIELDS = {
-    "inputGateWeightMatrix": 1, "forgetGateWeightMatrix": 2, "blockInputWeightMatrix": 3, "outputGateWeightMatrix": 4,
-    "inputGateRecursionMatrix": 20, "forgetGateRecursionMatrix": 21, "blockInputRecursionMatrix": 22, "outputGateRecursionMatrix": 23,
-    "inputGateBiasVector": 40, "forgetGateBiasVector": 41, "blockInputBiasVector": 42, "outputGateBiasVector": 43,
-    "inputGatePeepholeVector": 60, "forgetGatePeepholeVector": 61, "outputGatePeepholeVector": 62,
-}  # fmt: skip
+    "inputGateWeightMatrix": 1,
+    "forgetGateWeightMatrix": 2,
+    "blockInputWeightMatrix": 3,
+    "outputGateWeightMatrix": 4,
+    "inputGateRecursionMatrix": 20,
+    "forgetGateRecursionMatrix": 21,
+    "blockInputRecursionMatrix": 22,
+    "outputGateRecursionMatrix": 23,
+    "inputGateBiasVector": 40,
+    "forgetGateBiasVector": 41,
+    "blockInputBiasVector": 42,
+    "outputGateBiasVector": 43,
+    "inputGatePeepholeVector": 60,
+    "forgetGatePeepholeVector": 61,
+    "outputGatePeepholeVector": 62,
+}
 GRU_FIELDS = {
-    "updateGateWeightMatrix": 30, "resetGateWeightMatrix": 31, "outputGateWeightMatrix": 32, "updateGateRecursionMatrix": 50,
-    "resetGateRecursionMatrix": 51, "outputGateRecursionMatrix": 52, "updateGateBiasVector": 70, "resetGateBiasVector": 71,
+    "updateGateWeightMatrix": 30,
+    "resetGateWeightMatrix": 31,
+    "outputGateWeightMatrix": 32,
+    "updateGateRecursionMatrix": 50,
+    "resetGateRecursionMatrix": 51,
+    "outputGateRecursionMatrix": 52,
+    "updateGateBiasVector": 70,
+    "resetGateBiasVector": 71,
     "outputGateBiasVector": 72,
-}  # fmt: skip
+}
 RNN_FIELDS = {"weightMatrix": 30, "recursionMatrix": 31, "biasVector": 32}
 FUNCTIONS = {5: "affine", 10: "relu", 30: "tanh", 31: "scaled_tanh", 40: "sigmoid", 41: "hard_sigmoid"}
 """The functions of recurrent layers by the numbers of their fields."""
@@ -52,9 +69,11 @@ _SPREAD = {
 states as one input of the model, of which each is a slice."""
 _CONSTANTS = (290, 1070)
 _PLAIN = {
-    100: {"weights": 90, "bias": 91}, 140: {"weights": 20, "bias": 21}, 150: {"weights": 20, "bias": 21},
+    100: {"weights": 90, "bias": 91},
+    140: {"weights": 20, "bias": 21},
+    150: {"weights": 20, "bias": 21},
     160: {"gamma": 15, "beta": 16, "mean": 17, "variance": 18},
-}  # fmt: skip
+}
 """The weights of layers without recurrence by the numbers of their fields."""
 _CUSTOM = 500
 _LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
@@ -102,10 +121,7 @@ def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
         made.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:
             made.warnings.append(
-                LayerNote(
-                    name,
-                    f"its weights are stored as {stored}, and are read as the float32 numbers that these stand for",
-                )
+                LayerNote(name, f"its weights are stored as {stored}, and are read as the float32 numbers that these stand for")
             )
     for name, received in calls(rows, met, depth > 0).items():
         made.layers[name] = made.layers[name].replace(calls=received)
@@ -164,9 +180,7 @@ def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tup
     return tuple(Unconvertible("initial_state", "an initial state made in the network", reason) for reason in odd)
 
 
-def _layer(
-    path: object, name: str, number: int, content: Message, warnings: list[str]
-) -> tuple[Stated, dict[str, Array], str]:
+def _layer(path: object, name: str, number: int, content: Message, warnings: list[str]) -> tuple[Stated, dict[str, Array], str]:
     """Return what a layer states, its arrays, and how they are stored where that is not float32."""
     width, units = content.number(1), content.number(2)
     if not (0 < width < 1 << 31 and 0 < units < 1 << 31):
@@ -225,9 +239,7 @@ def _function(message: Message | None) -> Activation:
     """Return a function. Raises UnknownError for one that recurrent layers do not have."""
     numbers = sorted(message.fields) if message is not None else []
     if len(numbers) != 1 or numbers[0] not in FUNCTIONS:
-        raise UnknownError(
-            f"its function has the field {numbers} of ActivationParams, which recurrent layers do not have"
-        )
+        raise UnknownError(f"its function has the field {numbers} of ActivationParams, which recurrent layers do not have")
     (number,) = numbers
     inner = message.one(number) if message is not None else None
     if number not in WITH_CONSTANTS or inner is None:
@@ -263,9 +275,7 @@ class _Weights:
         """Return the arrays of a message of weights by their names."""
         arrays = {}
         for local, number in fields.items():
-            if (local.lower().endswith("biasvector") and not biases) or (
-                local.endswith("PeepholeVector") and not peepholes
-            ):
+            if (local.lower().endswith("biasvector") and not biases) or (local.endswith("PeepholeVector") and not peepholes):
                 continue
             weight = message.one(number)
             if weight is None:
@@ -277,9 +287,7 @@ class _Weights:
         shape = self.shape(local)
         values = self.values(weight, local)
         if values.size != int(np.prod(shape, dtype=object)):
-            raise UnreadableError(
-                self.path, f"{local} of {self.name!r} has {values.size} numbers, expected those of {shape}"
-            )
+            raise UnreadableError(self.path, f"{local} of {self.name!r} has {values.size} numbers, expected those of {shape}")
         return values.reshape(shape)
 
     def values(self, weight: Message, local: str) -> Array:
@@ -292,9 +300,7 @@ class _Weights:
         content = weight.content(ways[0]) or memoryview(b"")
         if ways == [2]:
             if len(content) % 2:
-                raise UnreadableError(
-                    self.path, f"{local} of {self.name!r} has {len(content)} bytes, which are not float16 numbers"
-                )
+                raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes, which are not float16 numbers")
             return np.frombuffer(content, "<f2")
         quantization = weight.one(40)
         if ways == [31] or quantization is None:
@@ -305,9 +311,7 @@ class _Weights:
         """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""
         bits, count = said.number(1), int(np.prod(shape, dtype=object))
         if not 1 <= bits <= 8 or len(content) != -(-count * bits // 8):
-            raise UnreadableError(
-                self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits"
-            )
+            raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits")
         charging(len(content)).memory(16 * count, self.path)
         if bits == 8:
             codes = np.frombuffer(content, np.uint8)
@@ -320,17 +324,13 @@ class _Weights:
             scale, bias = (linear.reals(number).astype(np.float64) for number in (1, 2))
             bias = bias if bias.size else np.zeros(1)
             if not {scale.size, bias.size} <= {1, shape[0]}:
-                raise UnreadableError(
-                    self.path, f"{local} of {self.name!r} has {scale.size} scales and {bias.size} biases"
-                )
+                raise UnreadableError(self.path, f"{local} of {self.name!r} has {scale.size} scales and {bias.size} biases")
             rows = codes.reshape(shape[0], -1)
             with np.errstate(all="ignore"):
                 return (rows * scale[:, None] + bias[:, None]).astype(np.float32).reshape(-1)
         if table is not None:
             values = table.reals(1)
             if values.size != 1 << bits:
-                raise UnreadableError(
-                    self.path, f"{local} of {self.name!r} has a table of {values.size} numbers, not {1 << bits}"
-                )
+                raise UnreadableError(self.path, f"{local} of {self.name!r} has a table of {values.size} numbers, not {1 << bits}")
             return values[codes]
         raise UnknownError(f"its {local} is quantized in a way that is unknown here")

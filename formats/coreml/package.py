@@ -72,9 +72,7 @@ class Weights:
             self.files[name] = path, map_file(path)
         path, data = self.files[name]
         if offset < 0 or offset + _ENTRY.size > data.size:
-            raise UnreadableError(
-                path, f"{what} should have a header at byte {offset}, but the file has {data.size} bytes"
-            )
+            raise UnreadableError(path, f"{what} should have a header at byte {offset}, but the file has {data.size} bytes")
         sentinel, kind, size, at, *_ = _ENTRY.unpack(data[offset : offset + _ENTRY.size].tobytes())
         if sentinel != _SENTINEL:
             raise UnreadableError(path, f"{what} has no header at byte {offset}")
@@ -85,9 +83,7 @@ class Weights:
         for length in shape:
             count *= length
         if size != count * dtype.itemsize:
-            raise UnreadableError(
-                path, f"{what} of shape {shape} has {size} bytes, not {count * dtype.itemsize} of {dtype}"
-            )
+            raise UnreadableError(path, f"{what} of shape {shape} has {size} bytes, not {count * dtype.itemsize} of {dtype}")
         return view(data, at, shape, dtype, path, what)
 
 
@@ -143,10 +139,7 @@ def new_package(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 def _manifest() -> dict[str, Any]:
     """Return the list of a package's items: their names are the same in each, so that equal models are equal files."""
-    items = (
-        ("CoreML Model Specification", "model.mlmodel", _MODEL),
-        ("CoreML Model Weights", "weights", _WEIGHTS),
-    )
+    items = (("CoreML Model Specification", "model.mlmodel", _MODEL), ("CoreML Model Weights", "weights", _WEIGHTS))
     names = [str(uuid.uuid5(uuid.NAMESPACE_URL, place)) for _, _, place in items]
     entries = {
         name: {"author": "com.apple.CoreML", "description": described, "name": called, "path": place}

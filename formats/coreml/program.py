@@ -147,12 +147,8 @@ class _Program(Values):
         self.made.arrays |= {f"{name}/{local}": array for local, array in own.items()}
         self.made.evidence.append(f"{name}: an operation {operation.type}")
         for one in stored:
-            self.made.warnings.append(
-                LayerNote(name, f"its weights are stored as {one}, and are read as the numbers that these stand for")
-            )
-        unknown = {
-            parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _KNOWN
-        }
+            self.made.warnings.append(LayerNote(name, f"its weights are stored as {one}, and are read as the numbers that these stand for"))
+        unknown = {parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _KNOWN}
         self.options.facts(name, "its operation", unknown)
 
     def _arrays(self, operation: Operation) -> tuple[dict[str, Array], list[str]]:
@@ -191,9 +187,18 @@ class _Program(Values):
             cell = Cell("rnn", activation=activation)
         else:
             gates = self._function(operation, "recurrent_activation", "sigmoid")
-            cell = Cell("gru", False, activation=activation, gate_activation=gates) if operation.type == "gru" else Cell(
-                "lstm", None, self._function(operation, "cell_activation", "tanh"), gates, activation, clips=self._clips(operation, name)
-            )  # fmt: skip
+            cell = (
+                Cell("gru", False, activation=activation, gate_activation=gates)
+                if operation.type == "gru"
+                else Cell(
+                    "lstm",
+                    None,
+                    self._function(operation, "cell_activation", "tanh"),
+                    gates,
+                    activation,
+                    clips=self._clips(operation, name),
+                )
+            )
         return (cell,) * (1 + (way == "bidirectional")), way == "reverse"
 
     def _clips(self, operation: Operation, name: str) -> tuple[Clip, ...]:
@@ -201,13 +206,9 @@ class _Program(Values):
         if not given:
             return ()
         bound, _ = self.constant(given[0], "clip")
-        return found.cell_clips(
-            self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.made.warnings
-        )
+        return found.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.made.warnings)
 
-    def _states(
-        self, operation: Operation, name: str, ways: int, recurrent: Array
-    ) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
+    def _states(self, operation: Operation, name: str, ways: int, recurrent: Array) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
         """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""
         states: dict[str, Array] = {}
         odd = []

@@ -15,25 +15,11 @@ from rnnconvert.formats.coreml.found import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import Weights
 
-TYPES = {
-    10: "<f2",
-    11: "<f4",
-    12: "<f8",
-    21: "i1",
-    22: "<i2",
-    23: "<i4",
-    24: "<i8",
-    31: "u1",
-    32: "<u2",
-    33: "<u4",
-    34: "<u8",
-}
+TYPES = {10: "<f2", 11: "<f4", 12: "<f8", 21: "i1", 22: "<i2", 23: "<i4", 24: "<i8", 31: "u1", 32: "<u2", 33: "<u4", 34: "<u8"}
 """The element types of MIL.proto that are read, by their numbers."""
 _BOOL = 1
 _AXES = 8
-_MOVING = (
-    "cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index", "concat", "tile", "stack",
-)  # fmt: skip
+_MOVING = ("cast", "transpose", "squeeze", "expand_dims", "reshape", "identity", "split", "slice_by_index", "concat", "tile", "stack")
 """Operations that make zeros of zeros."""
 
 
@@ -67,8 +53,7 @@ class Values:
         inputs: dict[str, list[str | Message]] = {}
         for parameter, argument in message.entries(2):
             inputs[parameter] = [
-                one.text(1) if 1 in one else one.one(2) or Message(memoryview(b""), self.path)
-                for one in argument.every(1)
+                one.text(1) if 1 in one else one.one(2) or Message(memoryview(b""), self.path) for one in argument.every(1)
             ]
         attributes = dict(message.entries(5))
         outputs = [one.text(1) for one in message.every(3)]
@@ -146,9 +131,7 @@ class Values:
 
         def take(parameter: str) -> Array:
             source = operation.inputs.get(parameter)
-            attribute = dict(operation.message.entries(5)).get(
-                parameter
-            )  # constexpr operations of iOS 16 have attributes
+            attribute = dict(operation.message.entries(5)).get(parameter)  # constexpr operations of iOS 16 have attributes
             if source:
                 return self.constant(source[0], what, depth + 1)[0]
             if attribute is None:
@@ -169,9 +152,7 @@ class Values:
     def _affine(self, codes: Array, scale: Array, zero: Array, axis: int, what: str) -> Array:
         """Return scale * (code - zero), along an axis."""
         if not 0 <= axis < max(codes.ndim, 1) or any(one.size not in (1, codes.shape[axis]) for one in (scale, zero)):
-            raise UnreadableError(
-                self.path, f"{what} of shape {codes.shape} has {scale.size} scales and {zero.size} zero points"
-            )
+            raise UnreadableError(self.path, f"{what} of shape {codes.shape} has {scale.size} scales and {zero.size} zero points")
         charging(codes.nbytes).memory(24 * codes.size, self.path)
         spread = [1] * codes.ndim
         spread[axis] = -1
@@ -186,9 +167,7 @@ class Values:
         for length in lengths:
             count *= max(length, 0)
         if packed.dtype != np.uint8 or table.size != 1 << bits or bits > 8 or packed.size != -(-count * bits // 8):
-            raise UnreadableError(
-                self.path, f"{what} has {packed.size} bytes of indices into a table of {table.size} numbers"
-            )
+            raise UnreadableError(self.path, f"{what} has {packed.size} bytes of indices into a table of {table.size} numbers")
         charging(packed.size).memory(16 * count, self.path)
         lying = np.unpackbits(packed.reshape(-1), count=count * bits, bitorder="little").reshape(count, bits)
         return table.reshape(-1)[lying @ (1 << np.arange(bits)).astype(np.uint8)].reshape(lengths)

@@ -52,15 +52,9 @@ def write(path: Path, job: Job) -> WriteResult:
             outputs += [encode.feature(one, (single.hidden_size,), encode.DOUBLE) for one in ends]
             below = made
         outputs.insert(0, encode.feature(f"{prefix}y", (part.stack.layers[-1].output_size,), encode.DOUBLE))
-        notes.append(
-            f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y"
-        )
+        notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y")
     said = encode.described(inputs, outputs, {"written by": "rnnconvert"})
-    recipe = [
-        "import coremltools",
-        f"model = coremltools.models.MLModel({str(path)!r})",
-        'y = model.predict({"x": x})["y"]',
-    ]
+    recipe = ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
     if not job.dry_run:
         with replacing(path) as file:
             for piece in [number(1, 1) + field(2, said), *_field(500, layers)]:
@@ -100,9 +94,7 @@ def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:
     reverse = number(100, 1) if len(directions) == 1 and directions[0].reverse else b""
     flags = number(15, 1) + (number(20, 1) if biases else b"")
     if cell.kind == "rnn":
-        return _field(
-            400, [sizes + field(10, _function(cell.activation)) + flags, *_weights(packed, RNN_FIELDS), reverse]
-        )
+        return _field(400, [sizes + field(10, _function(cell.activation)) + flags, *_weights(packed, RNN_FIELDS), reverse])
     if cell.kind == "gru":
         functions = b"".join(field(10, _function(one)) for one in (cell.gate_activation, cell.activation))
         return _field(410, [sizes + functions + flags, *_weights(packed, GRU_FIELDS), reverse])

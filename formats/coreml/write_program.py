@@ -52,11 +52,7 @@ def write(path: Path, job: Job) -> WriteResult:
             "Core ML's text of gru shows the reset gate behind the product, and Apple's own tests before it, as written here: compare "
             "one prediction on the device"
         )
-    recipe = [
-        "import coremltools",
-        f"model = coremltools.models.MLModel({str(path)!r})",
-        'y = model.predict({"x": x})["y"]',
-    ]
+    recipe = ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
     message = graph.message()
     if not job.dry_run:
         with new_package(path) as (file, data):
@@ -92,9 +88,7 @@ class _Program:
     def _named(self, name: str, kind: bytes) -> bytes:
         return text(1, name) + field(2, kind)
 
-    def _add(
-        self, kind: str, name: str, inputs: dict[str, str], outputs: list[tuple[str, bytes]], value: bytes = b""
-    ) -> None:
+    def _add(self, kind: str, name: str, inputs: dict[str, str], outputs: list[tuple[str, bytes]], value: bytes = b"") -> None:
         """Add an operation."""
         given = b"".join(entry(2, parameter, field(1, text(1, source))) for parameter, source in inputs.items())
         made = b"".join(field(3, self._named(*one)) for one in outputs)
@@ -150,14 +144,8 @@ class _Program:
         inputs = {"x": below}
         for parameter in ("initial_h", "initial_c")[: 2 if cell.kind == "lstm" else 1]:
             state = packed.get(parameter)
-            inputs[parameter] = self.constant(
-                f"{name}_{parameter}", np.zeros((1, width), self.dtype) if state is None else state
-            )
-        inputs |= {
-            local: self.constant(f"{name}_{local}", array)
-            for local, array in packed.items()
-            if not local.startswith("initial")
-        }
+            inputs[parameter] = self.constant(f"{name}_{parameter}", np.zeros((1, width), self.dtype) if state is None else state)
+        inputs |= {local: self.constant(f"{name}_{local}", array) for local, array in packed.items() if not local.startswith("initial")}
         if len(directions) == 2:
             way = "bidirectional"
         elif directions[0].reverse:
@@ -168,11 +156,7 @@ class _Program:
         if cell.kind == "gru":
             roles |= {"recurrent_activation": cell.gate_activation}
         if cell.kind == "lstm":
-            roles = {
-                "recurrent_activation": cell.gate_activation,
-                "cell_activation": cell.activation,
-                "activation": cell.output_activation,
-            }
+            roles = {"recurrent_activation": cell.gate_activation, "cell_activation": cell.activation, "activation": cell.output_activation}
         texts: dict[str, str | bool | float] = {
             "direction": way,
             "output_sequence": True,
@@ -195,9 +179,7 @@ class _Program:
     def _axes(self, name: str) -> str:
         name = self._unique(name)
         kind = self._type((1,), 23)
-        self._add(
-            "const", name, {}, [(name, kind)], field(2, kind) + field(3, field(1, field(2, field(1, bytes([0])))))
-        )
+        self._add("const", name, {}, [(name, kind)], field(2, kind) + field(3, field(1, field(2, field(1, bytes([0]))))))
         return name
 
     def message(self) -> bytes:
@@ -207,9 +189,7 @@ class _Program:
         function += text(2, self.opset) + entry(3, self.opset, block)
         program = number(1, 1) + entry(2, "main", function)
         inputs = [
-            encode.feature(
-                name, (1, *shape[1:]), self.feature_type, ((1, MOST_STEPS), *((length, length) for length in shape[1:]))
-            )
+            encode.feature(name, (1, *shape[1:]), self.feature_type, ((1, MOST_STEPS), *((length, length) for length in shape[1:])))
             for name, shape in self.inputs
         ]
         outputs = [encode.feature(name, (), self.feature_type) for name, _ in self.outputs]

@@ -180,16 +180,15 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
     if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
         if single_rec is None:
             raise RefusedError(
-                "a GRU with a single recurrent bias", "the canonical form",
-                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name "
-                "inside, r * (R h + b)", f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.", name,
-            )  # fmt: skip
+                "a GRU with a single recurrent bias",
+                "the canonical form",
+                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name inside, r * (R h + b)",
+                f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.",
+                name,
+            )
         found = unpack(layout, sizes, {"params": buffer})
         outside = {
-            where: {
-                ("input_bias" if part == "recurrent_bias" else part, gate): array
-                for (part, gate), array in part_arrays.items()
-            }
+            where: {("input_bias" if part == "recurrent_bias" else part, gate): array for (part, gate), array in part_arrays.items()}
             for where, part_arrays in found.items()
         }
         return assemble(name, cell, outside, sizes.num_directions)
@@ -215,9 +214,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         description, evidence = entries[0], f"described by {_beside(path).name}"
         if "dtype" not in description:
             why = "its description does not state it"
-            description["dtype"] = options.ask(
-                "dtype", str(description.get("name", path.stem)), assumed="float32", why=why
-            )
+            description["dtype"] = options.ask("dtype", str(description.get("name", path.stem)), assumed="float32", why=why)
     else:
         description, evidence = _from_options(path, options), "described by the options"
     described = _beside(path).is_file()
@@ -232,25 +229,20 @@ def read(path: Path, options: Options) -> Checkpoint:
             raise UnreadableError(
                 path,
                 f"{_beside(path).name} describes another buffer: the {word} that it states is not that of these bytes",
-                f"Writing the two files may have been interrupted. Write them again, or remove the entry {word} if you changed the "
-                "buffer.",
+                f"Writing the two files may have been interrupted. Write them again, or remove the entry {word} if you changed the buffer.",
             )
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
     return Checkpoint(
-        str(path),
-        NAME,
-        {name: _stack(path, name, description, buffer, options, described)},
-        {},
-        (evidence,),
-        options.questions,
+        str(path), NAME, {name: _stack(path, name, description, buffer, options, described)}, {}, (evidence,), options.questions
     )
 
 
 _ABSENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "num_layers": ("1", int),
-    "bidirectional": ("false", lambda said: said == "true"), "bias_mode": ("double", str),
+    "bidirectional": ("false", lambda said: said == "true"),
+    "bias_mode": ("double", str),
     "input_mode": ("linear", str),
-}  # fmt: skip
+}
 """The default of a size that nothing states, and the type of its option."""
 
 
@@ -260,27 +252,17 @@ def _asked(name: str, description: Mapping[str, Any], options: Options) -> dict[
     if description.get("cell") == "lstm":
         absent["projection_size"] = ("0", int)
     why = "its description does not state it"
-    return {
-        key: value(options.ask(key, name, assumed=usual, why=why))
-        for key, (usual, value) in absent.items()
-        if key not in description
-    }
+    return {key: value(options.ask(key, name, assumed=usual, why=why)) for key, (usual, value) in absent.items() if key not in description}
 
 
-def _stack(
-    path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options, described: bool = True
-) -> Recurrent:
+def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options, described: bool = True) -> Recurrent:
     open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
     single_rec = options.get("single_rec", name) if open_bias else None
     for key, usual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
         if description.get(key, usual) != usual:
-            raise UnreadableError(
-                path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {usual}"
-            )
+            raise UnreadableError(path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {usual}")
     stated = {**description, **_asked(name, description, options)} if described else description
-    facts = options.facts(
-        name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS)
-    )
+    facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS))
     try:
         return stack_of(name, facts, buffer, single_rec)
     except RefusedError:
@@ -304,13 +286,7 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
             f"Give {wanted}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
-    absent = {
-        "num_layers": "1",
-        "bidirectional": "false",
-        "bias_mode": "double",
-        "input_mode": "linear",
-        "dtype": "float32",
-    }
+    absent = {"num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear", "dtype": "float32"}
     if found["cell"] == "lstm":
         absent["projection_size"] = "0"
     for key, assumed in absent.items():
@@ -358,9 +334,7 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(
-        LayerNote(
-            n, f"a vector that the description does not name. If it is a buffer, describe it under {KEY!r}", UNREAD
-        )
+        LayerNote(n, f"a vector that the description does not name. If it is a buffer, describe it under {KEY!r}", UNREAD)
         for n, a in others.items()
         if a.ndim == 1 and is_float(a)
     )

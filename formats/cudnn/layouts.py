@@ -8,29 +8,30 @@ pseudo-layer. Source: cudnnGetRNNWeightParams of cuDNN 8.5 and 9.28, asked for e
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 
 SYSTEM = System(
-    "cudnn", "cuDNN", "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
+    "cudnn",
+    "cuDNN",
+    "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
     "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
     "cuDNN 9.28 itself reports. Not run on a GPU",
     ("a GRU with a single recurrent bias is an open question: cuDNN's manual contradicts itself",),
     speaking=True,
-    asks=dict.fromkeys(
-        ("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""
-    ),
+    asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),
     options=(
         Option(
-            "bias_mode", ("double", "none", "single_inp", "single_rec"),
-            "the biases of a buffer without a description, and of one that is written; double by default", "both",
+            "bias_mode",
+            ("double", "none", "single_inp", "single_rec"),
+            "the biases of a buffer without a description, and of one that is written; double by default",
+            "both",
         ),
         Option(
-            "single_rec", ("inside", "outside"),
+            "single_rec",
+            ("inside", "outside"),
             "a GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
         ),
-        Option(
-            "dtype", ("float16", "bfloat16", "float32", "float64"), "a buffer without a description: its element type"
-        ),
+        Option("dtype", ("float16", "bfloat16", "float32", "float64"), "a buffer without a description: its element type"),
     ),
     family="libraries",
-)  # fmt: skip
+)
 
 _AXES = "(section layer direction part gate hidden in)"
 _BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)

@@ -27,9 +27,7 @@ NEEDS = ()
 FORMAT = "cudnn"
 BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
-SUPPORTS = (
-    "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths; gradients; float16 to float64"
-)
+SUPPORTS = "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths; gradients; float16 to float64"
 CANNOT = {"how": "the description already states what is computed"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn": {"device": "cuda", "algorithm": "standard"},
@@ -151,13 +149,7 @@ class _Call:
     """The descriptors of one run, and the run."""
 
     def __init__(
-        self,
-        device: Device,
-        handle: Any,
-        rnn: Any,
-        description: Mapping[str, Any],
-        sequences: _Sequences,
-        stack: contextlib.ExitStack,
+        self, device: Device, handle: Any, rnn: Any, description: Mapping[str, Any], sequences: _Sequences, stack: contextlib.ExitStack
     ) -> None:
         self.library, self.memory = library, memory = device
         self.handle, self.rnn, self.sequences = handle, rnn, sequences
@@ -175,16 +167,20 @@ class _Call:
         fill = ctypes.create_string_buffer(8)  # a zero of any type
         for descriptor, values in ((self.of_x, width), (self.of_y, self.y_shape[2])):
             library(
-                "cudnnSetRNNDataDescriptor", descriptor, TYPES[self.dtype], sequences.layout, steps, batch, values,
-                sequences.limits.ctypes.data, ctypes.cast(fill, ctypes.c_void_p),
-            )  # fmt: skip
+                "cudnnSetRNNDataDescriptor",
+                descriptor,
+                TYPES[self.dtype],
+                sequences.layout,
+                steps,
+                batch,
+                values,
+                sequences.limits.ctypes.data,
+                ctypes.cast(fill, ctypes.c_void_p),
+            )
         self.of_h, self.of_c = (stack.enter_context(library.descriptor("Tensor")) for _ in range(2))
         for descriptor, dims in ((self.of_h, self.h_shape), (self.of_c, self.c_shape)):
             strides = (dims[1] * dims[2], dims[2], 1)
-            library(
-                "cudnnSetTensorNdDescriptor", descriptor, TYPES[self.dtype], 3, (ctypes.c_int * 3)(*dims),
-                (ctypes.c_int * 3)(*strides),
-            )  # fmt: skip
+            library("cudnnSetTensorNdDescriptor", descriptor, TYPES[self.dtype], 3, (ctypes.c_int * 3)(*dims), (ctypes.c_int * 3)(*strides))
 
     def _put(self, values: Any) -> ctypes.c_void_p:
         return self.memory.put(encoded(values, self.dtype))
@@ -222,24 +218,12 @@ class _Call:
         found[at_step, lying.order[place]] = numbers
         return found
 
-    def solved(
-        self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any
-    ) -> dict[str, Any]:
+    def solved(self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any) -> dict[str, Any]:
         """Return an answer without its notes."""
         mode = _TRAINING if cotangents else _INFERENCE
         work, reserve = ctypes.c_size_t(), ctypes.c_size_t()
-        self.library(
-            "cudnnGetRNNTempSpaceSizes",
-            self.handle,
-            self.rnn,
-            mode,
-            self.of_x,
-            ctypes.byref(work),
-            ctypes.byref(reserve),
-        )
-        spaces = [
-            size, weights, work.value, self.memory.room(work.value), reserve.value, self.memory.room(reserve.value)
-        ]  # fmt: skip
+        self.library("cudnnGetRNNTempSpaceSizes", self.handle, self.rnn, mode, self.of_x, ctypes.byref(work), ctypes.byref(reserve))
+        spaces = [size, weights, work.value, self.memory.room(work.value), reserve.value, self.memory.room(reserve.value)]
         source, y = self._sequence(x), self._room(self.y_shape)
         hx, hy = self._state(hidden), self._room(self.h_shape)
         none = ctypes.c_void_p()

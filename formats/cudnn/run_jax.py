@@ -68,15 +68,10 @@ def run(
     import jax.numpy as jnp
     from jax.experimental import rnn
 
-    sizes = (
-        *(description[name] for name in ("input_size", "hidden_size", "num_layers")),
-        bool(description["bidirectional"]),
-    )
+    sizes = (*(description[name] for name in ("input_size", "hidden_size", "num_layers")), bool(description["bidirectional"]))
     steps, batch, _ = np.shape(x)
     if lengths is not None and np.min(lengths) < 1:
-        raise NotImplementedError(
-            "a sequence of length zero: jax.experimental.rnn returns the state of another step for it"
-        )
+        raise NotImplementedError("a sequence of length zero: jax.experimental.rnn returns the state of another step for it")
     zero = np.zeros((sizes[2] * (1 + sizes[3]), batch, sizes[1]), np.float32)
     states = [zero if not state else np.stack(list(state)).astype(np.float32) for state in (hidden, cell)]
     limit = jnp.asarray(np.full(batch, steps) if lengths is None else np.asarray(lengths), jnp.int32)

@@ -278,9 +278,18 @@ def layout(library: Library, handle: Any, rnn: Any, description: Mapping[str, An
             for identity in range(IDENTITIES[description["cell"]]):
                 matrix, bias = ctypes.c_void_p(), ctypes.c_void_p()
                 library(
-                    "cudnnGetRNNWeightParams", handle, rnn, pseudo_layer, size, ctypes.c_void_p(base), identity,
-                    of_matrix, ctypes.byref(matrix), of_bias, ctypes.byref(bias),
-                )  # fmt: skip
+                    "cudnnGetRNNWeightParams",
+                    handle,
+                    rnn,
+                    pseudo_layer,
+                    size,
+                    ctypes.c_void_p(base),
+                    identity,
+                    of_matrix,
+                    ctypes.byref(matrix),
+                    of_bias,
+                    ctypes.byref(bias),
+                )
                 for what, address, descriptor in (("matrix", matrix, of_matrix), ("bias", bias, of_bias)):
                     if address.value is not None:
                         rows.append([pseudo_layer, identity, what, address.value - base, *_dims(library, descriptor)])

@@ -84,11 +84,7 @@ def run(
     def state(own: Any, width: int) -> Any:
         return array(np.stack(list(own)) if own else np.zeros((rows, batch, width)))
 
-    leaves = {
-        "parameters": array(params),
-        "data": array(x),
-        "state": state(hidden, projection_size or hidden_size),
-    }
+    leaves = {"parameters": array(params), "data": array(x), "state": state(hidden, projection_size or hidden_size)}
     if mode == "lstm":
         leaves["state_cell"] = state(cell, hidden_size)
 

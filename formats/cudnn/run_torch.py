@@ -107,12 +107,7 @@ def run(
             for parameter in module.parameters():
                 start = parameter.storage_offset()
                 slopes[start : start + parameter.numel()] = _array(parameter.grad).reshape(-1)
-            found["gradients"] = {
-                "x": _array(source.grad),
-                "hidden": [],
-                "cell": [],
-                "weights": {"": {"params": slopes}},
-            }
+            found["gradients"] = {"x": _array(source.grad), "hidden": [], "cell": [], "weights": {"": {"params": slopes}}}
             found["gradients"].update({n: list(_array(state.grad)) for n, state in zip(("hidden", "cell"), states)})
     return found
 

@@ -23,18 +23,21 @@ from rnnconvert.formats.dl4j.flow import Vertex, calls
 MAX_LAYERS = 100_000
 
 _FUNCTIONS: dict[str, Activation] = {
-    "tanh": TANH, "sigmoid": SIGMOID, "relu": Activation("relu"), "identity": Activation("linear"),
-    "softsign": Activation("softsign"), "softplus": Activation("softplus"), "swish": Activation("silu"),
+    "tanh": TANH,
+    "sigmoid": SIGMOID,
+    "relu": Activation("relu"),
+    "identity": Activation("linear"),
+    "softsign": Activation("softsign"),
+    "softplus": Activation("softplus"),
+    "swish": Activation("silu"),
     "hardsigmoid": Activation("hard_sigmoid", 0.2, 0.5),
-}  # fmt: skip
+}
 """ND4J's functions (org/nd4j/linalg/activations/impl), by our names for them."""
 _RECURRENT = {"lstm": "lstm", "graveslstm": "graves_lstm", "gravesbidirectionallstm": "graves_lstm", "simplernn": "rnn"}
 _DENSE = ("dense", "output", "rnnoutput", "embedding")
 _EMPTY = ("activation", "dropout", "globalpooling", "loss", "rnnloss", "subsampling")
 _WRAPPERS = {"frozen": "layer", "lasttimestep": "underlying", "maskzero": "underlying"}
-_MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {
-    "CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave",
-}  # fmt: skip
+_MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {"CONCAT": "concat", "ADD": "sum", "MUL": "mul", "AVERAGE": "ave"}
 
 
 @dataclass(frozen=True)
@@ -166,15 +169,11 @@ def _through(name: str, kinds: Mapping[str, tuple[str, Any]], inputs: Mapping[st
     return [*through]
 
 
-def _vertex(
-    name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: Part
-) -> Vertex:
+def _vertex(name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: Part) -> Vertex:
     """Return a layer of a network as what stands in its graph."""
     units = part.units * (2 if part.directions == 2 and part.merge == "concat" else 1) if part.layout else 0
     before = _content(preprocessor)[0] if preprocessor else ""
-    return Vertex(
-        name, kind, _called((kind, content), name), content, inputs, before, units, _is_last(kind, content), part.masked
-    )
+    return Vertex(name, kind, _called((kind, content), name), content, inputs, before, units, _is_last(kind, content), part.masked)
 
 
 def _is_last(kind: str, content: Mapping[str, Any]) -> bool:
@@ -212,9 +211,10 @@ def _order(path: object, config: Mapping[str, Any]) -> list[str]:
         ready = [name for name in reads if name not in done and reads[name] <= done]
         if len(ready) != 1:
             raise UnreadableError(
-                path, f"its configuration does not state the order of the parameters of {', '.join(ready) or 'its vertices'}",
+                path,
+                f"its configuration does not state the order of the parameters of {', '.join(ready) or 'its vertices'}",
                 "Save it again with Deeplearning4j 1.0.0-beta4 or later, which writes topologicalOrderStr.",
-            )  # fmt: skip
+            )
         order += ready
         done |= set(ready)
     return order
@@ -244,9 +244,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
             raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
         unlike = {f"{key} of bwd": value for key, value in other.stated.items() if one.stated.get(key) != value}
         unlike |= {f"{key} of fwd": value for key, value in one.stated.items() if key not in other.stated}
-        named = {
-            key: value for key, value in unlike.items() if key.rpartition(" of ")[0] not in HARMLESS | {"layerName"}
-        }
+        named = {key: value for key, value in unlike.items() if key.rpartition(" of ")[0] not in HARMLESS | {"layerName"}}
         return replace(_two(one, merge), stated=_around({**one.stated, **named}, kind, content, "fwd", "bwd", "mode"))
     if kind in _EMPTY:
         return Part(name, "", 0, 0, 0)
@@ -267,10 +265,7 @@ def _part(path: object, name: str, layer: Any) -> Part:
 def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *used: str) -> dict[str, Any]:
     """Return what a layer states, and what the layer around it states in addition."""
     own = {"@class", "layerName", "layername", *used, *HARMLESS}
-    return {
-        **stated,
-        **{f"{key} of {kind}": value for key, value in content.items() if key not in own and stated.get(key) != value},
-    }
+    return {**stated, **{f"{key} of {kind}": value for key, value in content.items() if key not in own and stated.get(key) != value}}
 
 
 def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:

@@ -49,9 +49,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: these models are only read, not written."""
-    raise UsageError(
-        f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}"
-    )
+    raise UsageError(f"{path}: Deeplearning4j's models are only read, not written. It imports Keras's .h5: use {Flag('to', 'keras')}")
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -70,9 +68,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     needed = sum(part.size for part in found)
     if needed != vector.size:
         sizes = ", ".join(f"{part.name} {part.size}" for part in found)
-        raise UnreadableError(
-            path, f"its {_COEFFICIENTS} holds {vector.size} parameters, but its layers have {needed} ({sizes})"
-        )
+        raise UnreadableError(path, f"its {_COEFFICIENTS} holds {vector.size} parameters, but its layers have {needed} ({sizes})")
     vector = vector.astype(vector.dtype.newbyteorder("="))
     layers: dict[str, Recurrent] = {}
     others: dict[str, Array] = {}
@@ -100,9 +96,7 @@ def _decided(name: str, part: Part, options: Options) -> Part:
     """Return the part with the functions that its configuration leaves out, by asking for them."""
     functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
     for own, (option, key) in functions.items():
-        if (own == "gate" and part.layout == "rnn") or any(
-            part.stated.get(f"{key}{end}") for end in ("Fn", "Function")
-        ):
+        if (own == "gate" and part.layout == "rnn") or any(part.stated.get(f"{key}{end}") for end in ("Fn", "Function")):
             continue
         usual: Activation = getattr(part, own)
         why = f"{_CONFIGURATION} does not state its {key}Fn"

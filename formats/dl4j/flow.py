@@ -60,9 +60,12 @@ def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
             continue
         name = vertex.name
         call = graph.call(
-            name, (inputs[0] if inputs else "", "bit"), {} if vertex.last else {name: "but"},
-            {name: "the last output"} if vertex.last else {}, hidden=vertex.units,
-        )  # fmt: skip
+            name,
+            (inputs[0] if inputs else "", "bit"),
+            {} if vertex.last else {name: "but"},
+            {name: "the last output"} if vertex.last else {},
+            hidden=vertex.units,
+        )
         if vertex.masked:
             call.given = replace(call.given, mask=f"by the values of what {name!r} reads")
     return followed(graph)
@@ -80,7 +83,5 @@ _DIALECT: Dialect = {
     "subsetvertex": Moves(_subset),
     "reversetimeseriesvertex": Moves(lambda one: moves.reverse(one.input(0), [2])),
     # From (batch, features, time) to (batch * time, features) and back: a recurrent layer reads the former only.
-    **dict.fromkeys(
-        ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor"), SAME
-    ),
+    **dict.fromkeys(("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor"), SAME),
 }

@@ -10,11 +10,13 @@ more columns: the peepholes of f, o and i.
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "dl4j", "Deeplearning4j", "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
+    "dl4j",
+    "Deeplearning4j",
+    "0.6 to 1.0.0-beta7: ModelSerializer's zip archives",
     "corpus: a network of 1.0.0-beta4 with its outputs, LSTM and SimpleRnn both ways",
     ("it is only read, not written", "a network with layers whose parameters are unknown is refused"),
     asks=dict.fromkeys(("activation", "recurrent_activation"), "a layer whose configuration leaves it out"),
-)  # fmt: skip
+)
 
 _AXES = "(direction section part gate hidden in)"
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu", "silu", "hard_sigmoid")
@@ -23,18 +25,33 @@ _SOURCE = "org/deeplearning4j/nn/params/"
 _LAYER = "org.deeplearning4j.nn.conf.layers."
 
 LSTM = Layout(
-    "dl4j.lstm", "lstm", "g f o i", (Tensor("params", "input | recurrent | input_bias", _AXES),),
-    _SOURCE + "LSTMParamInitializer.java", _LAYER + "LSTM",
-    holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES), writable=False,
-)  # fmt: skip
+    "dl4j.lstm",
+    "lstm",
+    "g f o i",
+    (Tensor("params", "input | recurrent | input_bias", _AXES),),
+    _SOURCE + "LSTMParamInitializer.java",
+    _LAYER + "LSTM",
+    holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES),
+    writable=False,
+)
 GRAVES_LSTM = Layout(
-    "dl4j.graves_lstm", "lstm", "g f o i", (Tensor("params", "input | recurrent | peephole[f o i] | input_bias", _AXES),),
-    _SOURCE + "GravesLSTMParamInitializer.java, GravesBidirectionalLSTMParamInitializer.java", _LAYER + "GravesLSTM",
-    holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES), writable=False,
+    "dl4j.graves_lstm",
+    "lstm",
+    "g f o i",
+    (Tensor("params", "input | recurrent | peephole[f o i] | input_bias", _AXES),),
+    _SOURCE + "GravesLSTMParamInitializer.java, GravesBidirectionalLSTMParamInitializer.java",
+    _LAYER + "GravesLSTM",
+    holds=Holds(("input",), _FUNCTIONS, _FUNCTIONS, layers=False, merges=_MERGES),
+    writable=False,
     proof="source: LSTMHelpers.java; nobody here has run the peepholes",
-)  # fmt: skip
+)
 RNN = Layout(
-    "dl4j.rnn", "rnn", "n", (Tensor("params", "input | recurrent | input_bias", _AXES),),
-    _SOURCE + "SimpleRnnParamInitializer.java", _LAYER + "recurrent.SimpleRnn",
-    holds=Holds(("input",), _FUNCTIONS, layers=False, merges=_MERGES), writable=False,
-)  # fmt: skip
+    "dl4j.rnn",
+    "rnn",
+    "n",
+    (Tensor("params", "input | recurrent | input_bias", _AXES),),
+    _SOURCE + "SimpleRnnParamInitializer.java",
+    _LAYER + "recurrent.SimpleRnn",
+    holds=Holds(("input",), _FUNCTIONS, layers=False, merges=_MERGES),
+    writable=False,
+)

@@ -41,17 +41,16 @@ def read(data: Array, path: object, name: str) -> Array:
         raise UnreadableError(path, f"{name!r} does not begin with the shape of an array")
     axes = int(about[0])
     if about.size != 2 * axes + 4:
-        raise UnreadableError(
-            path, f"{name!r} has a shape of {axes} axes in {about.size} numbers, expected {2 * axes + 4}"
-        )
+        raise UnreadableError(path, f"{name!r} has a shape of {axes} axes in {about.size} numbers, expected {2 * axes + 4}")
     shape = tuple(int(length) for length in about[1 : 1 + axes])
     numbers, at = _buffer(data, at, path, name)
     large = math.prod(max(length, 1) for length in shape) >= 1 << 56  # an empty one, of lengths that numpy refuses
     if min(shape, default=0) < 0 or large or math.prod(shape) != numbers.size or at != data.size:
         raise UnreadableError(
-            path, f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes after them",
+            path,
+            f"{name!r} has the shape {shape}, {numbers.size} numbers and {data.size - at} bytes after them",
             "The file is truncated or damaged; fetch it again.",
-        )  # fmt: skip
+        )
     return numbers.reshape(shape, order="F" if about[-1] == ord("f") else "C")
 
 
@@ -65,9 +64,10 @@ def _buffer(data: Array, at: int, path: object, name: str) -> tuple[Array, int]:
     kind, at = _text(data, at + width, path, name)
     if kind not in _TYPES:
         raise UnreadableError(
-            path, f"{name!r} has elements of the unknown type {kind!r}, expected one of {', '.join(_TYPES)}",
+            path,
+            f"{name!r} has elements of the unknown type {kind!r}, expected one of {', '.join(_TYPES)}",
             "Cast the parameters in Deeplearning4j, uncompressed, and save the model again.",
-        )  # fmt: skip
+        )
     dtype = _TYPES[kind]
     return view(data, at, (count,), dtype, path, name), at + count * dtype.itemsize
 

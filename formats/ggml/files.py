@@ -52,9 +52,7 @@ class Ggml(ArrayFiles):
             charging(0).work(10, file.path)
             dimensions, length, number = integers(3)
             if not (0 <= dimensions <= _MOST_DIMENSIONS and 0 < length <= _LONGEST and number in _NUMBERS):
-                raise UnreadableError(
-                    file.path, f"at byte {at} is an array of {dimensions} dimensions and numbers of the kind {number}"
-                )
+                raise UnreadableError(file.path, f"at byte {at} is an array of {dimensions} dimensions and numbers of the kind {number}")
             shape = integers(dimensions)[::-1]
             name = view(data, at, (length,), np.dtype("u1"), file.path, "a name").tobytes().decode("utf-8", "replace")
             arrays[name] = view(data, at + length, shape, _NUMBERS[number], file.path, name)

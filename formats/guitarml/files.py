@@ -44,9 +44,7 @@ class GuitarMl(ArrayFiles):
         state = document.get(_STATE, document)
         if not isinstance(state, dict):
             raise UnreadableError(file.path, f"its {_STATE} is not an object")
-        arrays = {
-            name: json_file.array(value, file.path, name) for name, value in state.items() if isinstance(value, list)
-        }
+        arrays = {name: json_file.array(value, file.path, name) for name, value in state.items() if isinstance(value, list)}
         left = {name: value for name, value in state.items() if name not in arrays}
         return Stored(arrays, {"document": document, "enveloped": state is not document, "left": left})
 
@@ -60,11 +58,7 @@ class GuitarMl(ArrayFiles):
         left: Any = checkpoint.metadata["left"]
         warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
         if checkpoint.metadata["enveloped"]:
-            warnings += [
-                f"the file states {name!r}, whose effect is unknown"
-                for name in document
-                if name not in (_ABOUT, _STATE)
-            ]
+            warnings += [f"the file states {name!r}, whose effect is unknown" for name in document if name not in (_ABOUT, _STATE)]
         for name, stack in checkpoint.layers.items():
             facts = options.facts(name, _ABOUT, about, neutral={"model": ("SimpleRNN",)})
             facts.take("skip")
@@ -72,17 +66,10 @@ class GuitarMl(ArrayFiles):
             has |= _of_dense(name, checkpoint.tensors)
             for key, value in has.items():
                 if key in facts and (type(facts[key]) not in (int, bool) or facts[key] != value):
-                    raise UnreadableError(
-                        path, f"its {_ABOUT} states {key} {facts[key]!r}, but its arrays have {value}"
-                    )
-            if (
-                "unit_type" in facts
-                and _UNITS.get(str(facts["unit_type"])) != stack.cell.kind
-                and stack.cell.kind != "rnn"
-            ):
+                    raise UnreadableError(path, f"its {_ABOUT} states {key} {facts[key]!r}, but its arrays have {value}")
+            if "unit_type" in facts and _UNITS.get(str(facts["unit_type"])) != stack.cell.kind and stack.cell.kind != "rnn":
                 raise UnreadableError(
-                    path,
-                    f"its {_ABOUT} states unit_type {facts['unit_type']!r}, but {name!r} has the arrays of {stack.describe()}",
+                    path, f"its {_ABOUT} states unit_type {facts['unit_type']!r}, but {name!r} has the arrays of {stack.describe()}"
                 )
         if about.get("skip"):
             warnings.append(

@@ -8,18 +8,21 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
-    "guitarml", "GuitarML (CoreAudioML)", "SimpleRNN of CoreAudioML, and bare state dictionaries as RTNeural's "
-    "torch_helpers load them",
+    "guitarml",
+    "GuitarML (CoreAudioML)",
+    "SimpleRNN of CoreAudioML, and bare state dictionaries as RTNeural's torch_helpers load them",
     "corpus: the models of RTNeural's own tests with the outputs that torch gave; torch runs the weights that are read and written. The "
     "plug-ins themselves have not run here",
-    ("one direction, with both biases",
-     "numbers are float32: others are refused until you ask for float32",
-     "model_data and the layers around stay where such a file is written again; from another format a bare state dictionary is written: "
-     "GuitarML's plug-ins want `rec` (the option prefix=rec), a dense layer `lin` and model_data, too",
-     "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files"),
+    (
+        "one direction, with both biases",
+        "numbers are float32: others are refused until you ask for float32",
+        "model_data and the layers around stay where such a file is written again; from another format a bare state dictionary is written: "
+        "GuitarML's plug-ins want `rec` (the option prefix=rec), a dense layer `lin` and model_data, too",
+        "skip=k adds the first k inputs to the output of the whole model: it is named, and stays in its own files",
+    ),
     separator=".",
     family="audio",
-)  # fmt: skip
+)
 
 _STACK = (
     Tensor("weight_ih_l{layer}", "input"),
@@ -30,18 +33,10 @@ _STACK = (
 _SOURCE = "CoreAudioML networks.py, SimpleRNN; "
 _HOLDS = Holds(("both",), directions=1, dtypes=("float32",))
 
-LSTM = Layout(
-    "guitarml.lstm", "lstm", "i f g o", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadLSTM", "LSTM", holds=_HOLDS
-)
-GRU = Layout(
-    "guitarml.gru", "gru", "r z n", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadGRU", "GRU", True, holds=_HOLDS
-)
+LSTM = Layout("guitarml.lstm", "lstm", "i f g o", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadLSTM", "LSTM", holds=_HOLDS)
+GRU = Layout("guitarml.gru", "gru", "r z n", _STACK, _SOURCE + "RTNeural/torch_helpers.h, loadGRU", "GRU", True, holds=_HOLDS)
 RNN = Layout("guitarml.rnn", "rnn", "n", _STACK, _SOURCE + "unit_type RNN", "RNN", holds=_HOLDS)
 
 LINEAR = Surrounding(
-    "guitarml",
-    "dense",
-    "Linear",
-    (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias")),
-    _SOURCE + "lin",
+    "guitarml", "dense", "Linear", (SurroundingTensor("weight", "weight"), SurroundingTensor("bias", "bias")), _SOURCE + "lin"
 )

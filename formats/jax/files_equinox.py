@@ -38,9 +38,7 @@ class EquinoxFiles(TreeFiles):
         """Recognize a tree with arrays named as its cells', or a row of arrays with some shaped as theirs."""
         if "npy" not in file.kinds:
             found = super().recognise(file)
-            lux = (
-                found is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
-            )
+            lux = found is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
             return None if lux else found
         if lowered(file.path).suffix == _ROW:
             return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
@@ -61,9 +59,7 @@ class EquinoxFiles(TreeFiles):
         arrays, unreadable = _row(path)
         said = options.get("arrays")
         by_kind = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(self.NAME)}
-        runs, doubts = (
-            (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
-        )
+        runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
         if not said and not doubts:
             ask_others(runs, shapes_of(arrays), options)
         layers: dict[str, Recurrent] = {}
@@ -75,13 +71,19 @@ class EquinoxFiles(TreeFiles):
         used = {place for run in runs for place in range(run.start, run.stop)}
         others = {str(place): array for place, array in enumerate(arrays) if array is not None and place not in used}
         return Checkpoint(
-            str(path), self.NAME, layers, others,
-            tuple(f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
-                  for name, run in zip(layers, runs, strict=True)),
-            options.questions, (*doubts, *unreadable),
+            str(path),
+            self.NAME,
+            layers,
+            others,
+            tuple(
+                f"{name}: the arrays {run.start} to {run.stop - 1} are shaped as {run.layout.class_name}'s"
+                for name, run in zip(layers, runs, strict=True)
+            ),
+            options.questions,
+            (*doubts, *unreadable),
             read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
             unread=tuple(doubts),
-        )  # fmt: skip
+        )
 
     def write(self, path: Path, job: Job) -> WriteResult:
         """Write a tree by path, or a row where the name ends in .eqx; other arrays of an .eqx keep their places.

@@ -9,40 +9,54 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
-    "haiku", "Haiku", "0.0.1 to 0.0.17", "executed: haiku 0.0.17 (haiku-cpu)",
+    "haiku",
+    "Haiku",
+    "0.0.1 to 0.0.17",
+    "executed: haiku 0.0.17 (haiku-cpu)",
     ("LSTM adds 1 to the forget gate at every call; GRU has the reset gate before the product and mixes with 1 - z; VanillaRNN is a ReLU",),
-    asks={"prefix": ""}, channels="channels_last",
-)  # fmt: skip
+    asks={"prefix": ""},
+    channels="channels_last",
+)
 
 _SOURCE = "haiku/_src/recurrent.py, class "
 
 LSTM = Layout(
-    "haiku.lstm", "lstm", "i g f o",
-    (
-        Tensor("linear/w", "input recurrent", "(part in) (gate hidden)"),
-        Tensor("linear/b", "input_bias", "(gate hidden)"),
-    ),
-    _SOURCE + "LSTM", "haiku.LSTM",
+    "haiku.lstm",
+    "lstm",
+    "i g f o",
+    (Tensor("linear/w", "input recurrent", "(part in) (gate hidden)"), Tensor("linear/b", "input_bias", "(gate hidden)")),
+    _SOURCE + "LSTM",
+    "haiku.LSTM",
     holds=Holds(biases=("input",), constants={"f": 1.0}, layers=False, directions=1),
-)  # fmt: skip
+)
 GRU = Layout(
-    "haiku.gru", "gru", "-z r n",
+    "haiku.gru",
+    "gru",
+    "-z r n",
     (
         Tensor("w_i", "input", "in (gate hidden)"),
         Tensor("w_h", "recurrent", "in (gate hidden)"),
         Tensor("b", "input_bias", "(gate hidden)"),
     ),
-    _SOURCE + "GRU", "haiku.GRU", reset_after=False, holds=Holds(biases=("input",), layers=False, directions=1),
-)  # fmt: skip
+    _SOURCE + "GRU",
+    "haiku.GRU",
+    reset_after=False,
+    holds=Holds(biases=("input",), layers=False, directions=1),
+)
 RNN = Layout(
-    "haiku.rnn", "rnn", "n",
+    "haiku.rnn",
+    "rnn",
+    "n",
     (
-        Tensor("linear/w", "input", "in hidden"), Tensor("linear/b", "input_bias", "hidden"),
-        Tensor("linear_1/w", "recurrent", "in hidden"), Tensor("linear_1/b", "recurrent_bias", "hidden"),
+        Tensor("linear/w", "input", "in hidden"),
+        Tensor("linear/b", "input_bias", "hidden"),
+        Tensor("linear_1/w", "recurrent", "in hidden"),
+        Tensor("linear_1/b", "recurrent_bias", "hidden"),
     ),
-    _SOURCE + "VanillaRNN", "haiku.VanillaRNN",
+    _SOURCE + "VanillaRNN",
+    "haiku.VanillaRNN",
     holds=Holds(biases=("both", "input"), activations=("relu",), layers=False, directions=1),
-)  # fmt: skip
+)
 
 # Around the recurrent core. Source: haiku/_src/{basic,embed,conv,layer_norm,batch_norm}.py. The moments of a norm are in
 # the state that stands beside the parameters.
@@ -53,14 +67,23 @@ DENSE = Surrounding("haiku", "dense", "Linear", _WEIGHT_AND_BIAS, "basic.py, Lin
 EMBEDDING = Surrounding("haiku", "embedding", "Embed", (SurroundingTensor("embeddings", "weight"),), "embed.py, Embed")
 CONV = Surrounding("haiku", "conv", "Conv1D Conv2D Conv3D", _SPACE, "conv.py, ConvND")
 LAYER_NORM = Surrounding(
-    "haiku", "layer_norm", "LayerNorm", (SurroundingTensor("scale", "scale"), SurroundingTensor("offset", "shift")),
-    "layer_norm.py, LayerNorm", usual={"epsilon": 1e-5},
-)  # fmt: skip
+    "haiku",
+    "layer_norm",
+    "LayerNorm",
+    (SurroundingTensor("scale", "scale"), SurroundingTensor("offset", "shift")),
+    "layer_norm.py, LayerNorm",
+    usual={"epsilon": 1e-5},
+)
 BATCH_NORM = Surrounding(
-    "haiku", "batch_norm", "BatchNorm",
+    "haiku",
+    "batch_norm",
+    "BatchNorm",
     (
-        SurroundingTensor("scale", "scale", "*1 channel"), SurroundingTensor("offset", "shift", "*1 channel"),
-        SurroundingTensor("~/mean_ema/average", "mean", "*1 channel"), SurroundingTensor("~/var_ema/average", "variance", "*1 channel"),
+        SurroundingTensor("scale", "scale", "*1 channel"),
+        SurroundingTensor("offset", "shift", "*1 channel"),
+        SurroundingTensor("~/mean_ema/average", "mean", "*1 channel"),
+        SurroundingTensor("~/var_ema/average", "variance", "*1 channel"),
     ),
-    "batch_norm.py, BatchNorm", usual={"epsilon": 1e-5},
-)  # fmt: skip
+    "batch_norm.py, BatchNorm",
+    usual={"epsilon": 1e-5},
+)

@@ -71,11 +71,7 @@ def _nothing(tree: Any, arrays: Mapping[str, Array]) -> str:
     if not arrays:
         return f"this {type(tree).__name__} has no arrays. For linen and Haiku, hand in the parameters"
     maybe = linear(arrays)
-    hint = (
-        f". {maybe[0]!r} may be a Haiku LSTM of another name: confirm with cells={{{maybe[0]!r}: 'haiku.lstm'}}"
-        if maybe
-        else ""
-    )
+    hint = f". {maybe[0]!r} may be a Haiku LSTM of another name: confirm with cells={{{maybe[0]!r}: 'haiku.lstm'}}" if maybe else ""
     return f"found no recurrent cell of {', '.join(FRAMEWORKS)} among {', '.join(list(arrays)[:8])}{hint}"
 
 
@@ -121,14 +117,15 @@ def _as_built(module: Any, cell: FoundLayer, layer: Recurrent, function: Activat
     expected = cell.layout.class_name
     package, _, name = expected.rpartition(".")
     if type(module) is not getattr(importlib.import_module(package), name):
-        raise UsageError(
-            f"{cell.name!r} has the arrays of {expected}, but is a {type(module).__name__}, whose equations are unknown"
-        )
+        raise UsageError(f"{cell.name!r} has the arrays of {expected}, but is a {type(module).__name__}, whose equations are unknown")
     if getattr(module, "residual", False):
         raise RefusedError(
-            "a residual cell", "the canonical form", "it computes h' = act(W x + b + R h + h)",
-            "Add the identity to its recurrent kernel and build it without residual.", cell.name,
-        )  # fmt: skip
+            "a residual cell",
+            "the canonical form",
+            "it computes h' = act(W x + b + R h + h)",
+            "Add the identity to its recurrent kernel and build it without residual.",
+            cell.name,
+        )
     changes: dict[str, Activation] = {}
     roles = {"activation_fn": ("activation", "output_activation"), "gate_fn": ("gate_activation",)}
     for attribute, fields in roles.items():
@@ -250,7 +247,13 @@ def _built(part: Fitted, family: str, arrays: Mapping[str, Array]) -> Any:
             zeros = jax.nn.initializers.zeros
             function: dict[str, Any] = {"activation_fn": jax.nn.relu} if stack.cell.activation == RELU else {}
             made = make(
-                stack.input_size, stack.hidden_size, rngs=nnx.Rngs(0), param_dtype=kind, dtype=None,
-                kernel_init=zeros, recurrent_kernel_init=zeros, **function,
-            )  # fmt: skip
+                stack.input_size,
+                stack.hidden_size,
+                rngs=nnx.Rngs(0),
+                param_dtype=kind,
+                dtype=None,
+                kernel_init=zeros,
+                recurrent_kernel_init=zeros,
+                **function,
+            )
     return with_arrays(made, arrays)

@@ -33,14 +33,25 @@ _STATES = {
 }
 """The states that hold slots: their kind, and their fields."""
 _CARRIERS = (
-    "EmptyState", "ScaleByScheduleState", "MaskedState", "PartitionState", "InjectHyperparamsState", "MaskedNode",
-    "InjectStatefulHyperparamsState", "WrappedScheduleState",
-)  # fmt: skip
+    "EmptyState",
+    "ScaleByScheduleState",
+    "MaskedState",
+    "PartitionState",
+    "InjectHyperparamsState",
+    "MaskedNode",
+    "InjectStatefulHyperparamsState",
+    "WrappedScheduleState",
+)
 """States whose content changes no step, or that are around others."""
 _WORDS = {
-    "learning_rate": "learning_rate", "b1": "beta_1", "b2": "beta_2", "eps": "epsilon", "decay": "rho",
-    "momentum": "momentum", "weight_decay": "weight_decay",
-}  # fmt: skip
+    "learning_rate": "learning_rate",
+    "b1": "beta_1",
+    "b2": "beta_2",
+    "eps": "epsilon",
+    "decay": "rho",
+    "momentum": "momentum",
+    "weight_decay": "weight_decay",
+}
 _EPSILON = {"adam": OUTSIDE, "rmsprop": "", "adagrad": INSIDE, "sgd": ""}
 """Where epsilon stands; optax.rmsprop's eps_in_sqrt decides it, which its state does not hold."""
 
@@ -108,24 +119,29 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     for slot, numbers in slots.items():
         lacking = [name for name in first if name not in numbers]
         if lacking:
-            raise UsageError(
-                f"{title} has no {slot.replace('_', ' ')} of {listed(lacking)}: half of its state is missing"
-            )
+            raise UsageError(f"{title} has no {slot.replace('_', ' ')} of {listed(lacking)}: half of its state is missing")
     settings = {**_hyperparameters(states), **_shown(kind, slots), **told.hyperparameters}
     order = tuple(name for name in model.arrays if name in first)
     return OptimizerState(
-        NAME, title, kind, order, slots, {name: settings for name in order},
-        {name: counts.copy().pop() if counts else None for name in order}, (order,),
-        _EPSILON[kind], {"momentum": -1} if kind == "rmsprop" else {}, one_count=True, pace=_PACE,
-    )  # fmt: skip
+        NAME,
+        title,
+        kind,
+        order,
+        slots,
+        {name: settings for name in order},
+        {name: counts.copy().pop() if counts else None for name in order},
+        (order,),
+        _EPSILON[kind],
+        {"momentum": -1} if kind == "rmsprop" else {},
+        one_count=True,
+        pace=_PACE,
+    )
 
 
 def _check(title: str, slot: str, square: bool, name: str, array: Array, model: Model) -> None:
     expected = tuple(model.arrays[name].shape)
     if tuple(array.shape) != expected:
-        raise UsageError(
-            f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}"
-        )
+        raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}")
     if array.dtype.kind == "f" and (not np.isfinite(array).all() or (square and (array < 0).any())):
         what = "negative numbers, and is a square" if np.isfinite(array).all() else "numbers that are not finite"
         raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has {what}")

@@ -109,9 +109,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"arrays of several element types: {', '.join(sorted(kinds))}")
     lengths = request.get("lengths")
     if lengths is not None and not LIBRARIES[format].lengths:
-        raise NotImplementedError(
-            "sequences of different lengths: the library's loop over the steps does not support them"
-        )
+        raise NotImplementedError("sequences of different lengths: the library's loop over the steps does not support them")
     if lengths is not None and np.min(lengths) < 1:
         raise NotImplementedError("a sequence of length zero: the library returns the state of another step for it")
     jax.config.update("jax_enable_x64", kinds == {"float64"})
@@ -128,9 +126,7 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
         head = stream.read(6)
     zipped = head[:2] == b"PK"
     if head == b"\x93NUMPY":
-        raise NotImplementedError(
-            "an .eqx file, whose arrays have no names: only its own model shows where they belong"
-        )
+        raise NotImplementedError("an .eqx file, whose arrays have no names: only its own model shows where they belong")
     if head[:1] in (b"\x80", b"(", b"c"):
         raise NotImplementedError("a pickle, which Python opens only by running it: the arrays that were read are run")
     if zipped:
@@ -204,9 +200,7 @@ def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple
         cell = library.make(*sizes, own, dict(how))
         given = {name: array.shape for name, array in own.items()}
         if given != dict(cell.asked):
-            mixed_directions = sorted(
-                name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name)
-            )
+            mixed_directions = sorted(name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name))
             words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in mixed_directions[:3])
             raise NotImplementedError(f"{where} is not a {sizes[0]} of {library.package}: {words}")
         made.append(cell)
@@ -378,9 +372,7 @@ def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
     import jax
 
     if how:
-        raise NotImplementedError(
-            f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Haiku's {name}"
-        )
+        raise NotImplementedError(f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Haiku's {name}")
     kind = next(iter(arrays.values())).dtype
     options = {"double_bias": "linear_1/b" in arrays} if name == "VanillaRNN" else {}
 
@@ -424,19 +416,13 @@ def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[st
     import jax
 
     if how:
-        raise NotImplementedError(
-            f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Equinox's {name}"
-        )
+        raise NotImplementedError(f"{', '.join(f'{key}={how[key]}' for key in how)} cannot be chosen for Equinox's {name}")
     key = jax.random.PRNGKey(0)
     plain = eqx.filter_eval_shape(getattr(eqx.nn, name), width, hidden, use_bias="bias" in arrays, key=key)
-    fields = [
-        field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(plain, field, None) is not None
-    ]
+    fields = [field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(plain, field, None) is not None]
 
     def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
-        own = eqx.tree_at(
-            lambda cell: [getattr(cell, field) for field in fields], plain, [weights[field] for field in fields]
-        )
+        own = eqx.tree_at(lambda cell: [getattr(cell, field) for field in fields], plain, [weights[field] for field in fields])
 
         def step(state: Any, given: Any) -> tuple[Any, Any]:
             state = jax.vmap(own)(given, state)
@@ -463,9 +449,13 @@ LIBRARIES = {
 
 VARIANTS: dict[str, dict[str, Any]] = {
     f"{name}-{device}": {
-        "device": device, "environment": environment, "format": name, "suffix": library.suffix,
-        "needs": ["jax", library.package], "supports": library.supports,
+        "device": device,
+        "environment": environment,
+        "format": name,
+        "suffix": library.suffix,
+        "needs": ["jax", library.package],
+        "supports": library.supports,
     }
     for device, environment in _DEVICES.items()
     for name, library in LIBRARIES.items()
-}  # fmt: skip
+}

@@ -82,8 +82,8 @@ class UnsureError(UsageError):
 
 
 def read(
-    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None, from_file: bool = False,
-) -> Recurrent:  # fmt: skip
+    cell: FoundLayer, arrays: Mapping[str, Array], options: Options, function: Activation | None = None, from_file: bool = False
+) -> Recurrent:
     """Return the canonical form of a cell that was found; what its arrays leave open is asked.
 
     function   the candidate's, where something else than the arrays states it

@@ -24,17 +24,7 @@ from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
 from rnnconvert.language.layout import Tensor
-from rnnconvert.models.model import (
-    Group,
-    Model,
-    Owner,
-    Unit,
-    by_class,
-    joined,
-    loose_units,
-    plain_units,
-    units_of_written,
-)
+from rnnconvert.models.model import Group, Model, Owner, Unit, by_class, joined, loose_units, plain_units, units_of_written
 
 NAME = "jax"
 TAKES = "a tree of JAX arrays"
@@ -90,9 +80,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     if alphabet:
         units.sort(key=lambda unit: natural(unit.name))
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model(
-        framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, questions=options.questions
-    )
+    return Model(framework, f"{framework} {title}", tuple(units), arrays, False, alphabet, aside, questions=options.questions)
 
 
 # An optimizer's numbers, random keys, and what Haiku needs to average.
@@ -181,9 +169,7 @@ def _attributes(module: Any) -> Callable[[str], Any]:
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file of a tree; without a module, names are all there is."""
-    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).replace(
-        questions=checkpoint.questions, title=checkpoint.path
-    )
+    return _model(checkpoint.arrays, (checkpoint.format,), checkpoint.path).replace(questions=checkpoint.questions, title=checkpoint.path)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:

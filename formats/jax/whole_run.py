@@ -44,6 +44,4 @@ def shaken(live: Any, seed: int) -> Any:
     generator = np.random.default_rng(seed)
     arrays = {name: array for name, array in named_arrays(live).items() if str(array.dtype) in FLOATS}
     eps = {name: float(ml_dtypes.finfo(array.dtype).eps) for name, array in arrays.items()}
-    return with_arrays(
-        live, {name: moved(array, eps[name], generator).astype(array.dtype) for name, array in arrays.items()}
-    )
+    return with_arrays(live, {name: moved(array, eps[name], generator).astype(array.dtype) for name, array in arrays.items()})

@@ -49,10 +49,20 @@ FIELDS: Fields = {
 """Source: src/layers/recurrent.jl of each version, and of 0.9 src/tracker/lib/array.jl; only their number tells them apart."""
 
 FUNCTIONS = {
-    "tanh": "tanh", "tanh_fast": "tanh", "relu": "relu", "σ": "sigmoid", "sigmoid": "sigmoid", "sigmoid_fast": "sigmoid",
-    "identity": "linear", "softplus": "softplus", "softsign": "softsign", "swish": "silu", "selu": "selu", "elu": "elu",
+    "tanh": "tanh",
+    "tanh_fast": "tanh",
+    "relu": "relu",
+    "σ": "sigmoid",
+    "sigmoid": "sigmoid",
+    "sigmoid_fast": "sigmoid",
+    "identity": "linear",
+    "softplus": "softplus",
+    "softsign": "softsign",
+    "swish": "silu",
+    "selu": "selu",
+    "elu": "elu",
     "leakyrelu": "leaky_relu",
-}  # fmt: skip
+}
 """Our names for NNlib's functions. Source: NNlib.jl, src/activations.jl."""
 _CALLED = {ours: theirs for theirs, ours in reversed(FUNCTIONS.items())}
 _PLACES = {"h": ("", "/1"), "c": ("/2",), "state0": ("",), "state0/1": ("/1",), "state0/2": ("/2",)}
@@ -118,9 +128,7 @@ class FluxFiles(JuliaFiles):
         told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:
-                doubts.append(
-                    LayerNote(place, f"a Flux.{words[-1]} whose fields are not plain arrays; it was left out", UNREAD)
-                )
+                doubts.append(LayerNote(place, f"a Flux.{words[-1]} whose fields are not plain arrays; it was left out", UNREAD))
         return found, doubts
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
@@ -132,11 +140,7 @@ class FluxFiles(JuliaFiles):
             value = stored.metadata.get("values", {}).get(below(group.name, name))
             if value:
                 raise RefusedError(
-                    "a bias that is one number",
-                    "Flux",
-                    f"{name} is {value!r}, but only false stands for no bias",
-                    "",
-                    group.name,
+                    "a bias that is one number", "Flux", f"{name} is {value!r}, but only false stands for no bias", "", group.name
                 )
         return super().layer(group, stored, options)
 
@@ -218,9 +222,7 @@ def _initial(arrays: dict[str, Array], notes: dict[str, str]) -> dict[str, Array
             changed[full] = init
             notes[full] = "differs from the init that Flux.reset! goes back to; the init was read"
         if state is not None and not np.array_equal(state, array if init is None else init):
-            notes[above + "state"] = (
-                f"is where a call had ended, and was not read: {full} was read, as after Flux.reset!"
-            )
+            notes[above + "state"] = f"is where a call had ended, and was not read: {full} was read, as after Flux.reset!"
     return changed
 
 

@@ -33,22 +33,7 @@ FIELDS: Fields = {
 """Source: src/ops20/rnn.jl, struct RNN; AutoGrad.jl, src/core.jl, struct Param."""
 _SIZES = ("inputSize", "numLayers", "inputMode", "direction")
 _KNOWN = frozenset(
-    {
-        "mode",
-        "hiddenSize",
-        *_SIZES,
-        "h",
-        "c",
-        "dropout",
-        "seed",
-        "algo",
-        "dataType",
-        "rnnDesc",
-        "dropoutDesc",
-        "dx",
-        "dhx",
-        "dcx",
-    }
+    {"mode", "hiddenSize", *_SIZES, "h", "c", "dropout", "seed", "algo", "dataType", "rnnDesc", "dropoutDesc", "dx", "dhx", "dcx"}
 )
 """Fields that are read, or that serve training or cuDNN's plans, or hold where a call ended. Source: src/ops20/rnn.jl, struct RNN."""
 _WRAPPED = ("value", "array", "a")

@@ -51,9 +51,7 @@ class LuxFiles(JuliaFiles):
             old, said = group.layout.name != "lux.rnn", "zeros"
             if old or group.sizes.parts == {"input", "recurrent"}:
                 usual = "ones" if old else "zeros"
-                why = (
-                    "an RNNCell that was not trained from a state starts from ones before Lux 1.0, and from zeros since"
-                )
+                why = "an RNNCell that was not trained from a state starts from ones before Lux 1.0, and from zeros since"
                 said = options.ask("init_state", group.name, assumed=usual, why=why)
             if said == "ones":
                 layer = Layer(tuple(map(_from_ones, layer.directions)), layer.merge)

@@ -215,9 +215,7 @@ class _Reader:
             return
         lengths = size if isinstance(size, list) else [-1]
         if not isinstance(data, bytes) or not all(isinstance(one, int) and one >= 0 for one in lengths):
-            raise self._damaged(
-                where, f"is an array of the size {str(size)[:100]}, with {type(data).__name__} for data"
-            )
+            raise self._damaged(where, f"is an array of the size {str(size)[:100]}, with {type(data).__name__} for data")
         expected = math.prod(lengths) * ELEMENTS[kind].itemsize
         if len(data) != expected:
             shown = " by ".join(map(str, lengths))
@@ -238,9 +236,7 @@ def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
     document = {name: _lower(bson, value, name)[1] for name, value in tree.items()}
     data = bson.encode(document)
     if len(data) > LARGEST:
-        raise UsageError(
-            f"{path}: a BSON document has at most {LARGEST} bytes, but this has {len(data)}. Write an .npz"
-        )
+        raise UsageError(f"{path}: a BSON document has at most {LARGEST} bytes, but this has {len(data)}. Write an .npz")
     with replacing(path) as file:
         file.write(data)
 
@@ -291,9 +287,7 @@ def _counted(value: dict[str, Any]) -> dict[str, Any]:
 def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
     kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
-        raise UsageError(
-            f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}"
-        )
+        raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}")
     element = _type("Core", kind, [])
     size = [bson.Int64(length) for length in value.shape]
     data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")

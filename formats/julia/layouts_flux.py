@@ -8,17 +8,19 @@ says otherwise. From 0.15 on Wh of GRUv3 has a third block of rows, which is all
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "flux", "Flux.jl", "0.8 to 0.16; fields were renamed in 0.12 (h, c to state0) and 0.15 (b to bias, no state)",
+    "flux",
+    "Flux.jl",
+    "0.8 to 0.16; fields were renamed in 0.12 (h, c to state0) and 0.15 (b to bias, no state)",
     "source: its equations of 0.9, 0.12, 0.14 and 0.16, written down a second time for the tests; a real file of 0.12 is read. "
     "Julia was not run",
-    ("Flux.state trees in .bson and .npz are read and written, whole models in .bson and trees in .jld2 are only read",
-     "an RNN's function is in a whole model's .bson, and in no other file",
-     "a learned initial state fits only into flux.lstm_0_12 and its like: Flux has none from 0.15 on"),
-    asks=dict.fromkeys(("activation", "cell", "input_size", "hidden_size", "num_layers", "bidirectional"), ""),
-    heads=(
-        (0, b"HDF5-based Julia Data Format", "a file of JLD2.jl without arrays named as those of Flux, Lux or Knet"),
+    (
+        "Flux.state trees in .bson and .npz are read and written, whole models in .bson and trees in .jld2 are only read",
+        "an RNN's function is in a whole model's .bson, and in no other file",
+        "a learned initial state fits only into flux.lstm_0_12 and its like: Flux has none from 0.15 on",
     ),
-)  # fmt: skip
+    asks=dict.fromkeys(("activation", "cell", "input_size", "hidden_size", "num_layers", "bidirectional"), ""),
+    heads=((0, b"HDF5-based Julia Data Format", "a file of JLD2.jl without arrays named as those of Flux, Lux or Knet"),),
+)
 
 _DTYPES = ("float16", "float32", "float64")
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softplus", "softsign", "silu", "selu", "elu", "leaky_relu")
@@ -27,9 +29,7 @@ _SOURCE = "src/layers/recurrent.jl, struct "
 
 def _holds(states: bool, *activations: str) -> Holds:
     biases = ("input",) if states else ("input", "none")
-    return Holds(
-        biases, activations or ("tanh",), layers=False, directions=1, initial_states=states, dtypes=_DTYPES
-    )  # fmt: skip
+    return Holds(biases, activations or ("tanh",), layers=False, directions=1, initial_states=states, dtypes=_DTYPES)
 
 
 def _cell(bias: str, *states: Tensor) -> tuple[Tensor, ...]:
@@ -39,65 +39,69 @@ def _cell(bias: str, *states: Tensor) -> tuple[Tensor, ...]:
 
 def _cell_v3(unread: str, *states: Tensor) -> tuple[Tensor, ...]:
     return (
-        Tensor("Wi", "input", "(gate hidden) in"), Tensor("Wh", f"recurrent[r z{unread}]", "(gate hidden) in"),
-        Tensor("b", "input_bias", "(gate hidden)"), Tensor("Wh_h̃", "recurrent[n]", "hidden in"), *states,
-    )  # fmt: skip
+        Tensor("Wi", "input", "(gate hidden) in"),
+        Tensor("Wh", f"recurrent[r z{unread}]", "(gate hidden) in"),
+        Tensor("b", "input_bias", "(gate hidden)"),
+        Tensor("Wh_h̃", "recurrent[n]", "hidden in"),
+        *states,
+    )
 
 
 _STATE = (Tensor("state0", "initial_hidden", "hidden 1"),)
 _STATES = (Tensor("state0/1", "initial_hidden", "hidden 1"), Tensor("state0/2", "initial_cell", "hidden 1"))
 _H, _C = Tensor("h", "initial_hidden", "hidden"), Tensor("c", "initial_cell", "hidden")
 
-LSTM = Layout(
-    "flux.lstm", "lstm", "i f g o", _cell("bias"), _SOURCE + "LSTMCell (0.16)", "Flux.LSTM", holds=_holds(False)
-)
+LSTM = Layout("flux.lstm", "lstm", "i f g o", _cell("bias"), _SOURCE + "LSTMCell (0.16)", "Flux.LSTM", holds=_holds(False))
 GRU = Layout("flux.gru", "gru", "r z n", _cell("b"), _SOURCE + "GRUCell (0.16)", "Flux.GRU", True, holds=_holds(False))
-GRU_V3 = Layout(
-    "flux.gru_v3",
-    "gru",
-    "r z n",
-    _cell_v3(" ."),
-    _SOURCE + "GRUv3Cell (0.16)",
-    "Flux.GRUv3",
-    False,
-    holds=_holds(False),
-)
-RNN = Layout(
-    "flux.rnn", "rnn", "n", _cell("bias"), _SOURCE + "RNNCell (0.16)", "Flux.RNN", holds=_holds(False, *_FUNCTIONS)
-)
+GRU_V3 = Layout("flux.gru_v3", "gru", "r z n", _cell_v3(" ."), _SOURCE + "GRUv3Cell (0.16)", "Flux.GRUv3", False, holds=_holds(False))
+RNN = Layout("flux.rnn", "rnn", "n", _cell("bias"), _SOURCE + "RNNCell (0.16)", "Flux.RNN", holds=_holds(False, *_FUNCTIONS))
 
 _0_12 = " (0.12 to 0.14)"
 LSTM_0_12 = Layout(
-    "flux.lstm_0_12", "lstm", "i f g o", _cell("b", *_STATES), _SOURCE + "LSTMCell" + _0_12, "Flux.LSTM" + _0_12,
-    holds=_holds(True),
-)  # fmt: skip
+    "flux.lstm_0_12", "lstm", "i f g o", _cell("b", *_STATES), _SOURCE + "LSTMCell" + _0_12, "Flux.LSTM" + _0_12, holds=_holds(True)
+)
 GRU_0_12 = Layout(
-    "flux.gru_0_12", "gru", "r z n", _cell("b", *_STATE), _SOURCE + "GRUCell" + _0_12, "Flux.GRU" + _0_12, True,
-    holds=_holds(True),
-)  # fmt: skip
+    "flux.gru_0_12", "gru", "r z n", _cell("b", *_STATE), _SOURCE + "GRUCell" + _0_12, "Flux.GRU" + _0_12, True, holds=_holds(True)
+)
 GRU_V3_0_12 = Layout(
-    "flux.gru_v3_0_12", "gru", "r z n", _cell_v3("", *_STATE), _SOURCE + "GRUv3Cell" + _0_12, "Flux.GRUv3" + _0_12, False,
+    "flux.gru_v3_0_12",
+    "gru",
+    "r z n",
+    _cell_v3("", *_STATE),
+    _SOURCE + "GRUv3Cell" + _0_12,
+    "Flux.GRUv3" + _0_12,
+    False,
     holds=_holds(True),
-)  # fmt: skip
+)
 RNN_0_12 = Layout(
-    "flux.rnn_0_12", "rnn", "n", _cell("b", *_STATE), _SOURCE + "RNNCell" + _0_12, "Flux.RNN" + _0_12,
-    holds=_holds(True, *_FUNCTIONS),
-)  # fmt: skip
+    "flux.rnn_0_12", "rnn", "n", _cell("b", *_STATE), _SOURCE + "RNNCell" + _0_12, "Flux.RNN" + _0_12, holds=_holds(True, *_FUNCTIONS)
+)
 
 # Whole models alone were saved then, and nothing that runs today loads one.
 _0_8 = " (0.8 to 0.11)"
 LSTM_0_8 = Layout(
-    "flux.lstm_0_8", "lstm", "i f g o", _cell("b", _H, _C), _SOURCE + "LSTMCell" + _0_8, "Flux.LSTM" + _0_8,
-    holds=_holds(True), writable=False,
-)  # fmt: skip
+    "flux.lstm_0_8",
+    "lstm",
+    "i f g o",
+    _cell("b", _H, _C),
+    _SOURCE + "LSTMCell" + _0_8,
+    "Flux.LSTM" + _0_8,
+    holds=_holds(True),
+    writable=False,
+)
 GRU_0_8 = Layout(
-    "flux.gru_0_8", "gru", "r z n", _cell("b", _H), _SOURCE + "GRUCell" + _0_8, "Flux.GRU" + _0_8, True,
-    holds=_holds(True), writable=False,
-)  # fmt: skip
+    "flux.gru_0_8", "gru", "r z n", _cell("b", _H), _SOURCE + "GRUCell" + _0_8, "Flux.GRU" + _0_8, True, holds=_holds(True), writable=False
+)
 RNN_0_8 = Layout(
-    "flux.rnn_0_8", "rnn", "n", _cell("b", _H), _SOURCE + "RNNCell" + _0_8, "Flux.RNN" + _0_8,
-    holds=_holds(True, *_FUNCTIONS), writable=False,
-)  # fmt: skip
+    "flux.rnn_0_8",
+    "rnn",
+    "n",
+    _cell("b", _H),
+    _SOURCE + "RNNCell" + _0_8,
+    "Flux.RNN" + _0_8,
+    holds=_holds(True, *_FUNCTIONS),
+    writable=False,
+)
 
 # What Flux made of a cell for cuDNN until 0.11; CuArrays and CUDA.jl's lib/cudnn/rnncompat.jl have it. setweights! fills
 # the first biases and leaves the second zero, and cuDNN adds both.

@@ -8,12 +8,16 @@ cell's candidate comes third, as the ids say: the formulas of the docstring have
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "knet", "Knet.jl", "1.2 to 1.4 (struct RNN)",
+    "knet",
+    "Knet.jl",
+    "1.2 to 1.4 (struct RNN)",
     "source: its rnnparam and rnntest, written down a second time for the tests. Julia was not run",
-    ("sizes are read from the RNN around `w` in the file, else they are asked for",
-     "states h and c that an RNN passes from call to call are left out, with a warning"),
+    (
+        "sizes are read from the RNN around `w` in the file, else they are asked for",
+        "states h and c that an RNN passes from call to call are left out, with a warning",
+    ),
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),
-)  # fmt: skip
+)
 
 _AXES = "(section layer direction part gate hidden in)"
 _FLAT = (Tensor("w", "input recurrent | input_bias recurrent_bias", _AXES),)

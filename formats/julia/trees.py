@@ -105,9 +105,7 @@ class JuliaFiles(ArrayFiles):
                 put(leaves, local, leaf)
             shown = name.replace("/", ".") or "the file itself"
             how = self.loading(layout, name) if tree else ""
-            notes.append(
-                f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else "")
-            )
+            notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else ""))
         dropped = [*job.carried]
         if not tree:
             leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}

@@ -27,9 +27,7 @@ def read(path: Path) -> tuple[Mapping[str, Any], str]:
     document, version = stated(path)
     if not is_architecture(document):
         raise UnreadableError(
-            path,
-            "it has no configuration of a Keras model",
-            "Give what model.to_json wrote, or a file of the whole model.",
+            path, "it has no configuration of a Keras model", "Give what model.to_json wrote, or a file of the whole model."
         )
     assert isinstance(document, Mapping)
     return document, version or _version_shown(document)
@@ -100,9 +98,7 @@ def _yaml(path: Path) -> Any:
     try:
         yaml: Any = importlib.import_module("yaml")
     except ImportError:
-        raise UsageError(
-            f"{path}: YAML needs the package pyyaml. Install it, or give what model.to_json wrote"
-        ) from None
+        raise UsageError(f"{path}: YAML needs the package pyyaml. Install it, or give what model.to_json wrote") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """Safe YAML, and the tuples that Keras wrote into it."""

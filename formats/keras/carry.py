@@ -20,22 +20,35 @@ from rnnconvert.formats.keras.cells import Place, Read
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import CLASSES, pack_direction
 
-_RENAMED = {"CuDNNLSTM": "LSTM", "CuDNNGRU": "GRU", "BatchNormalizationV1": "BatchNormalization",
-            "BatchNormalizationV2": "BatchNormalization", "Model": "Functional"}  # fmt: skip
+_RENAMED = {
+    "CuDNNLSTM": "LSTM",
+    "CuDNNGRU": "GRU",
+    "BatchNormalizationV1": "BatchNormalization",
+    "BatchNormalizationV2": "BatchNormalization",
+    "Model": "Functional",
+}
 _MODELS = ("Sequential", "Functional")
 
 # Classes whose variables have the same order in Keras 2 and Keras 3, by the names of their weights: those
 # in parentheses may be missing. Sources: tf_keras/src/layers/*, keras/src/layers/* (3.15).
 _PLAIN: dict[str, str] = {
-    "Dense": "kernel (bias)", "Embedding": "embeddings", "PReLU": "alpha",
-    "Conv1D": "kernel (bias)", "Conv2D": "kernel (bias)", "Conv3D": "kernel (bias)",
-    "Conv1DTranspose": "kernel (bias)", "Conv2DTranspose": "kernel (bias)", "Conv3DTranspose": "kernel (bias)",
-    "DepthwiseConv1D": "depthwise_kernel (bias)", "DepthwiseConv2D": "depthwise_kernel (bias)",
+    "Dense": "kernel (bias)",
+    "Embedding": "embeddings",
+    "PReLU": "alpha",
+    "Conv1D": "kernel (bias)",
+    "Conv2D": "kernel (bias)",
+    "Conv3D": "kernel (bias)",
+    "Conv1DTranspose": "kernel (bias)",
+    "Conv2DTranspose": "kernel (bias)",
+    "Conv3DTranspose": "kernel (bias)",
+    "DepthwiseConv1D": "depthwise_kernel (bias)",
+    "DepthwiseConv2D": "depthwise_kernel (bias)",
     "SeparableConv1D": "depthwise_kernel pointwise_kernel (bias)",
     "SeparableConv2D": "depthwise_kernel pointwise_kernel (bias)",
     "BatchNormalization": "(gamma) (beta) moving_mean moving_variance",
-    "LayerNormalization": "(gamma) (beta)", "GroupNormalization": "(gamma) (beta)",
-}  # fmt: skip
+    "LayerNormalization": "(gamma) (beta)",
+    "GroupNormalization": "(gamma) (beta)",
+}
 _NO_OPTIMIZER = "the optimizer's state is left out: read the weights before model.compile"
 _UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
 
@@ -173,8 +186,7 @@ class _Legacy:
             return None
         self.made.dropped = set(self.job.carried) - self.placed
         self.made.notes.append(
-            "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: "
-            + ", ".join(self.listed)
+            "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: " + ", ".join(self.listed)
         )
         if self.left:
             self.made.notes.append(
@@ -232,9 +244,7 @@ class _Legacy:
     def _place(self, layer: Entry, path: str, weights: Sequence[str]) -> None:
         """Give a layer's arrays their paths, or note that it is left out."""
         class_name = _RENAMED.get(layer.class_name, layer.class_name)
-        stack = next(
-            (n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None
-        )
+        stack = next((n for n, p in self.places.items() if set(weights) == {a for c in p.cells.values() for a in c.names}), None)
         if class_name == "TimeDistributed":
             inner = layer.inner("layer") or Entry(layer.name, self._inferred(layer.name, wrapped=True), {})
             self._place(inner, f"{path}/layer", weights)
@@ -263,9 +273,7 @@ class _Legacy:
         self.made.name(path, layer.name)
         counts: dict[tuple[int, str], int] = {}
         for index, number, direction in stack.directions():
-            below = (
-                f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
-            )
+            below = f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
             cell = snake_case(f"{CLASSES[direction.cell.kind]}Cell")
             if stack.num_layers > 1:
                 count = counts.get((number, cell), 0)

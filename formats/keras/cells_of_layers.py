@@ -10,11 +10,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
 from rnnconvert.formats.keras.config import snake_case
 
-WHOLE_MODEL = frozenset({
-    f"{key} of {place}"
-    for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
-    for place in ("the root", "model_weights")
-})  # fmt: skip
+WHOLE_MODEL = frozenset(
+    {
+        f"{key} of {place}"
+        for key in ("model_config", "training_config", "nb_layers", "optimizer_weights", "keras_version")
+        for place in ("the root", "model_weights")
+    }
+)
 """Attributes of the whole model that are read elsewhere, or serve training."""
 
 
@@ -22,9 +24,7 @@ _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 
 
-def incomplete(
-    arrays: Mapping[str, Array], met: Collection[str], called: Callable[[str], str] = lambda place: place
-) -> list[str]:
+def incomplete(arrays: Mapping[str, Array], met: Collection[str], called: Callable[[str], str] = lambda place: place) -> list[str]:
     """Return the places of cells with incomplete arrays: why each is not a cell, by the name that its layer is called by."""
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
@@ -33,9 +33,7 @@ def incomplete(
             continue
         if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
-    convolving = {
-        above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)
-    }
+    convolving = {above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)}
     return [
         f"{called(above)}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
         if above in convolving
@@ -48,9 +46,7 @@ _HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")
 """The state of dropout's random numbers, and what an optimizer keeps of a variable."""
 
 
-def beside(
-    arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]
-) -> dict[str, tuple[int, ...]]:
+def beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]) -> dict[str, tuple[int, ...]]:
     """Return the arrays that are among or under a cell's own but do not belong to it, with their shapes.
 
     cellular  the arrays of all cells
@@ -61,9 +57,7 @@ def beside(
     return {
         name: array.shape
         for name, array in arrays.items()
-        if name not in cellular
-        and name.startswith((*places, *(f"{full}/" for full in own)))
-        and not _HARMLESS.search(name)
+        if name not in cellular and name.startswith((*places, *(f"{full}/" for full in own))) and not _HARMLESS.search(name)
     }
 
 

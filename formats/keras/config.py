@@ -109,11 +109,7 @@ def activation(value: object, era: Era) -> Activation:
     if isinstance(value, Mapping):
         config = value.get("config")
         name = str(config if isinstance(config, str) else value.get("class_name", ""))
-        constants = (
-            {key: one for key, one in config.items() if key not in _OF_EVERY_LAYER}
-            if isinstance(config, Mapping)
-            else {}
-        )
+        constants = {key: one for key, one in config.items() if key not in _OF_EVERY_LAYER} if isinstance(config, Mapping) else {}
         constants = {} if constants == _PLAIN_RELU else constants
         name = snake_case(name) if name[:1].isupper() else name
     else:

@@ -60,11 +60,7 @@ def _states_architecture(file: Opened) -> bool:
 
 def is_architecture(document: object) -> bool:
     """Return whether a document is what `model.to_json` writes. Source: keras/src/models/model.py, to_json."""
-    return (
-        isinstance(document, Mapping)
-        and document.get("class_name") in _MODELS
-        and isinstance(document.get("config"), (Mapping, list))
-    )
+    return isinstance(document, Mapping) and document.get("class_name") in _MODELS and isinstance(document.get("config"), (Mapping, list))
 
 
 def layouts(options: Options) -> list[Layout]:

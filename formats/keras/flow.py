@@ -25,18 +25,7 @@ _OVER_SPACE = re.compile(r"(Max|Average)Pool(ing)?\dD|ZeroPadding\dD|Cropping\dD
 _TO_CHANNELS = re.compile(r"Global(Max|Average)Pool(ing)?\dD")
 _CONV = re.compile(r"(Depthwise|Separable)?Conv(olution)?(\d)D(Transpose)?")
 _MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
-_ENDS = (
-    "Bidirectional",
-    "RNN",
-    "LSTM",
-    "GRU",
-    "SimpleRNN",
-    "Embedding",
-    "CuDNNLSTM",
-    "CuDNNGRU",
-    "Highway",
-    "MaxoutDense",
-)
+_ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNNLSTM", "CuDNNGRU", "Highway", "MaxoutDense")
 
 
 _DROP_THE_MASK = ("Flatten", "Reshape", "Embedding")
@@ -85,8 +74,7 @@ class Graph:
         names = [layer.name for layer in children(scope)]
         if scope.class_name != "Sequential":
             names = [name for name in _names_in(scope.config.get("output_layers")) if name in names]
-        return [end for name in names[-1:] if len(names) == 1 or scope.class_name == "Sequential"
-                for end in ends.get(name, [name])]  # fmt: skip
+        return [end for name in names[-1:] if len(names) == 1 or scope.class_name == "Sequential" for end in ends.get(name, [name])]
 
     def flattened(self, name: str, channels: Mapping[str, int]) -> Flat | None:
         """Return how the input of a layer was flattened; None if the model does not show what the layer reads."""
@@ -153,9 +141,7 @@ class Graph:
         for name, layer in self.layers.items():
             if not _CONV.fullmatch(layer.class_name):
                 continue
-            passed = self._up(
-                name, lambda one: bool(_OVER_SPACE.fullmatch(one.class_name)) or one.class_name == "Permute"
-            )
+            passed = self._up(name, lambda one: bool(_OVER_SPACE.fullmatch(one.class_name)) or one.class_name == "Permute")
             shape = self.layers[passed[-1]] if passed else layer
             if shape.class_name != "Reshape" or len(sizes := shape.config.get("target_shape") or ()) < 2:
                 continue
@@ -223,9 +209,7 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
     if layer.class_name == "Reshape" and not isinstance(target, (list, tuple)):
         return None
     if layer.class_name == "Reshape" and len(target) > 1:
-        return replace(
-            below, order="channels_last" if axes[-1:] == ("c",) and [*axes[-1 - len(space) : -1]] == space else "?"
-        )
+        return replace(below, order="channels_last" if axes[-1:] == ("c",) and [*axes[-1 - len(space) : -1]] == space else "?")
     orders = {(*space, "c"): "channels_last", ("c", *space): "channels_first"}
     order = orders.get(axes, "?")
     return replace(below, order=order, joined=order == "?" and "t" in axes)
@@ -270,9 +254,7 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
     if model is None or model.class_name not in ("Sequential", "Functional", "Model"):
         return False
     if any(children(layer) for layer in children(model)):
-        return model.class_name == "Sequential" and all(
-            is_line(layer, units) for layer in children(model) if children(layer)
-        )
+        return model.class_name == "Sequential" and all(is_line(layer, units) for layer in children(model) if children(layer))
     reads = _reads_of(model)
     above: dict[str, set[str]] = {}
     for name, sources in reads.items():  # a configuration has a layer after those that it reads
@@ -287,10 +269,7 @@ def _reads_of(model: Entry) -> dict[str, list[str]]:
     if model.class_name == "Sequential":
         return {two.name: [one.name] for one, two in itertools.pairwise(layers)}
     calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
-    return {
-        name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources()))
-        for name, several in calls.items()
-    }
+    return {name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources())) for name, several in calls.items()}
 
 
 def _names_in(value: object) -> Iterable[str]:

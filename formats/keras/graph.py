@@ -143,9 +143,7 @@ class Graph:
         self._names.add(name)
         return name
 
-    def add(
-        self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any
-    ) -> Node:
+    def add(self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any) -> Node:
         """Add a layer, under a name that `name` gave."""
         named = {"name": name, **config} if class_name != _FLIP else config
         node = Node(name, class_name, named, tuple(inputs), **more)
@@ -162,11 +160,7 @@ class Graph:
             "output_layers": _references(self.outputs),
         }
         model = {"class_name": "Functional", "config": config}
-        return (
-            model
-            if self.legacy
-            else {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
-        )
+        return model if self.legacy else {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
 
 
 def _references(tensors: Sequence[Tensor]) -> list[Any]:
@@ -206,9 +200,12 @@ class _Chain:
         found = {(self.job.dtype or direction.dtype).newbyteorder("=") for direction in directions}
         if BFLOAT16 in found and self.graph.legacy:
             raise RefusedError(
-                "bfloat16", "a legacy HDF5 model of Keras", "Keras cannot read it there",
-                f"Write a .keras or .weights.h5 file, or use {Flag('dtype', 'float32')}.", self.stack.name,
-            )  # fmt: skip
+                "bfloat16",
+                "a legacy HDF5 model of Keras",
+                "Keras cannot read it there",
+                f"Write a .keras or .weights.h5 file, or use {Flag('dtype', 'float32')}.",
+                self.stack.name,
+            )
         if len(found) == 1:
             return str(found.pop())
         return "float64" if np.dtype(np.float64) in found else "float32"
@@ -238,10 +235,12 @@ class _Chain:
         flip = self._flips(piece)
         if len(set(sizes)) > 1 and (piece.readout or flip or not last):
             raise RefusedError(
-                f"directions of {sizes[0]} and {sizes[1]} units with a layer after them", "Keras",
+                f"directions of {sizes[0]} and {sizes[1]} units with a layer after them",
+                "Keras",
                 "keras.layers.Bidirectional computes its output shape as if both were as wide as the forward one",
-                f"Write the directions as layers: {Setting('directions', 'split')}.", self.stack.name,
-            )  # fmt: skip
+                f"Write the directions as layers: {Setting('directions', 'split')}.",
+                self.stack.name,
+            )
         return_state = last and self.job.options.true("return_state", self.stack.name)
         node = self._recurrent(piece, layer, merge, return_state)
         dtype = self._dtype(layer.directions)
@@ -249,18 +248,18 @@ class _Chain:
         self.ends = [Tensor(node.name, index, (None, None, width), dtype) for index, width in enumerate(widths)]
         if return_state:
             states = [d.hidden_size for d in layer.directions for _ in range(2 if d.cell.kind == "lstm" else 1)]
-            self.states = [
-                Tensor(node.name, len(widths) + index, (None, size), dtype) for index, size in enumerate(states)
-            ]
+            self.states = [Tensor(node.name, len(widths) + index, (None, size), dtype) for index, size in enumerate(states)]
         if piece.readout:
             self._read_out([np.asarray(matrix) for matrix in piece.readout], joined)
         if flip:
             if self.graph.legacy:
                 raise RefusedError(
                     f"a layer that reads from the end, with outputs in {_ORDER[not flip]} order",
-                    "a legacy HDF5 model of Keras", "flipping them is an operation, but such files hold only layers",
-                    "Write a .keras or .weights.h5 file.", self.stack.name,
-                )  # fmt: skip
+                    "a legacy HDF5 model of Keras",
+                    "flipping them is an operation, but such files hold only layers",
+                    "Write a .keras or .weights.h5 file.",
+                    self.stack.name,
+                )
             self._follow("flip", _FLIP, {"axis": 1})
         return node
 
@@ -282,15 +281,20 @@ class _Chain:
         kinds = {(d.cell.kind, d.hidden_size) for d in layer.directions}
         if return_state and len(kinds) > 1:
             raise RefusedError(
-                "the final states of two directions that differ", "Keras",
+                "the final states of two directions that differ",
+                "Keras",
                 "keras.layers.Bidirectional assumes that the backward states are like the forward ones",
-                f"Leave out {Setting('return_state', 'true')}.", self.stack.name,
-            )  # fmt: skip
+                f"Leave out {Setting('return_state', 'true')}.",
+                self.stack.name,
+            )
         if forward.reverse or not backward.reverse:
             raise RefusedError(
-                "two directions that read the same way", "Keras", "keras.layers.Bidirectional reads forward and backward",
-                f"Write the directions as layers: {Setting('directions', 'split')}.", self.stack.name,
-            )  # fmt: skip
+                "two directions that read the same way",
+                "Keras",
+                "keras.layers.Bidirectional reads forward and backward",
+                f"Write the directions as layers: {Setting('directions', 'split')}.",
+                self.stack.name,
+            )
         sides = {"layer": (f"forward_{name}", forward, False), "backward_layer": (f"backward_{name}", backward, True)}
         config = {"trainable": True, "dtype": self._dtype(layer.directions), "merge_mode": merge}
         for key, (label, direction, backwards) in sides.items():
@@ -311,11 +315,18 @@ class _Chain:
         # Loading replaces every initial value, so they cost nothing here: an orthogonal start
         # would take a decomposition, which bfloat16 does not even have.
         config: dict[str, Any] = {
-            "trainable": True, "dtype": self._dtype([direction]), "return_sequences": True, "return_state": return_state,
-            "go_backwards": backwards, "units": direction.hidden_size, "activation": cell.activation.name,
-            "use_bias": direction.biases != "none", "kernel_initializer": "zeros", "recurrent_initializer": "zeros",
+            "trainable": True,
+            "dtype": self._dtype([direction]),
+            "return_sequences": True,
+            "return_state": return_state,
+            "go_backwards": backwards,
+            "units": direction.hidden_size,
+            "activation": cell.activation.name,
+            "use_bias": direction.biases != "none",
+            "kernel_initializer": "zeros",
+            "recurrent_initializer": "zeros",
             "bias_initializer": "zeros",
-        }  # fmt: skip
+        }
         if cell.kind != "rnn":
             config["recurrent_activation"] = cell.gate_activation.name
         if cell.kind == "lstm":
@@ -346,9 +357,13 @@ class _Chain:
 
     def _dense(self, end: Tensor, kernel: Array, dtype: str, kind: np.dtype[Any]) -> Tensor:
         config = {
-            "trainable": True, "dtype": dtype, "units": kernel.shape[1], "activation": "linear", "use_bias": False,
+            "trainable": True,
+            "dtype": dtype,
+            "units": kernel.shape[1],
+            "activation": "linear",
+            "use_bias": False,
             "kernel_initializer": "zeros",
-        }  # fmt: skip
+        }
         arrays = {"kernel": np.ascontiguousarray(kernel.astype(kind, copy=False))}
         name = self.graph.name(f"{self.stack.name}_projection")
         variables = (Variables("", "", "", arrays),)
@@ -380,13 +395,7 @@ def _beside(matrices: Sequence[Array], merge: str | None) -> Array:
     return stacked * stacked.dtype.type(0.5) if merge == "ave" else stacked
 
 
-_PLAIN = {
-    "activation": "tanh",
-    "recurrent_activation": "sigmoid",
-    "go_backwards": False,
-    "use_bias": True,
-    "return_state": False,
-}
+_PLAIN = {"activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False, "use_bias": True, "return_state": False}
 
 
 def _constructor(class_name: str, config: Mapping[str, Any]) -> str:

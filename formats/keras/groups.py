@@ -29,10 +29,7 @@ def modern(stored: Stored) -> Stored:
     attributes: Mapping[str, object] = stored.metadata.get("attributes", {})
     spelled = {name: name.replace("\\", "/") if windows else name for name in (*names, *attributes)}
     counted = _Counted(spelled[name] for name in names)
-    metadata = {
-        **stored.metadata,
-        "attributes": {counted.once(spelled[name]): values for name, values in attributes.items()},
-    }
+    metadata = {**stored.metadata, "attributes": {counted.once(spelled[name]): values for name, values in attributes.items()}}
     if any(name.startswith(f"{_DOUBLED}/") for name in spelled.values()):
         metadata["groups_of"] = "2.13"
     return Stored({counted.once(spelled[name]): array for name, array in stored.arrays.items()}, metadata)

@@ -87,9 +87,7 @@ def _check_expansion(path: object, info: zipfile.ZipInfo) -> None:
         raise UnreadableError(path, f"{info.filename!r} is compressed in a way that Keras does not use")
     expansion = hdf5.EXPANSION if info.compress_type == zipfile.ZIP_DEFLATED else 1
     if info.file_size > expansion * info.compress_size:
-        raise UnreadableError(
-            path, f"{info.filename!r} claims {info.file_size} bytes, from {info.compress_size} stored ones"
-        )
+        raise UnreadableError(path, f"{info.filename!r} claims {info.file_size} bytes, from {info.compress_size} stored ones")
 
 
 def _json(path: object, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> dict[str, Any]:

@@ -45,9 +45,7 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "count": (lambda value: _whole(value, 0), "a whole number"),
     "steps": (lambda value: _whole(value, 0), "a whole number"),
     "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1, "a number from 0 to 1"),
-    "number": (
-        lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number",
-    ),
+    "number": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number"),
     "word": (lambda value: isinstance(value, str), "a word"),
     "object": (_is_object, "a name or an object"),
     "layer": (lambda value: isinstance(value, Mapping), "a layer"),
@@ -64,7 +62,7 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "consume_less": (_among("cpu", "mem", "gpu"), "cpu, mem or gpu"),
     "use_cudnn": (lambda value: _is_flag(value) or value == "auto", "true, false or auto"),
     "config": (lambda value: isinstance(value, (Mapping, list)), "an object"),
-}  # fmt: skip
+}
 """What each type of values is: a check, and its name in words."""
 
 
@@ -133,20 +131,25 @@ KEYS: dict[str, Key] = {
     **_keys("init inner_init forget_bias_init kernel_initializer recurrent_initializer bias_initializer", "object?"),
     **_keys("W_regularizer U_regularizer b_regularizer kernel_regularizer recurrent_regularizer", "object?"),
     **_keys("bias_regularizer activity_regularizer kernel_constraint recurrent_constraint bias_constraint", "object?"),
-    **_keys("unit_forget_bias", "flag?"), **_keys("trainable", "boolean?"),
+    **_keys("unit_forget_bias", "flag?"),
+    **_keys("trainable", "boolean?"),
     **_keys("dropout dropout_W dropout_U recurrent_dropout", "rate?"),
     **_keys("seed", "seed?"),
     **_keys("weights", "list?"),
     # Which outputs a model takes, and in which order states are listed.
     **_keys("return_sequences return_state reverse_state_order", "flag?"),
     # How the same numbers are computed.
-    **_keys("consume_less", "consume_less?"), **_keys("implementation", "implementation?"),
-    **_keys("unroll autocast", "flag?"), **_keys("use_cudnn", "use_cudnn?"),
+    **_keys("consume_less", "consume_less?"),
+    **_keys("implementation", "implementation?"),
+    **_keys("unroll autocast", "flag?"),
+    **_keys("use_cudnn", "use_cudnn?"),
     # The shape of the input: its last size is that of the features.
     **_keys("batch_input_shape batch_shape input_shape", "shape?", shown="input_size"),
-    **_keys("input_dim", "size?", shown="input_size"), **_keys("input_length", "steps?"),
-    **_keys("input_dtype", "object?"), **_keys("build_config", "config?"),
-}  # fmt: skip
+    **_keys("input_dim", "size?", shown="input_size"),
+    **_keys("input_length", "steps?"),
+    **_keys("input_dtype", "object?"),
+    **_keys("build_config", "config?"),
+}
 """Every key that is known, of every era."""
 
 

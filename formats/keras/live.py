@@ -29,23 +29,17 @@ def from_keras(layer: Any) -> Recurrent:
     from rnnconvert.formats.keras.module import OwnRecurrent
 
     if not isinstance(layer, keras.layers.Layer):
-        raise UsageError(
-            f"{layer!r:.60} is not a layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load"
-        )
+        raise UsageError(f"{layer!r:.60} is not a layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load")
     if isinstance(layer, keras.Model):
         inside = [one for one in layer.layers if isinstance(one, OwnRecurrent)]
         layer = inside[0] if len(inside) == 1 else layer
     if not layer.built or not layer.weights:
-        raise UsageError(
-            f"layer {layer.name!r} is not built yet. Call it once, or layer.build((None, None, input_size))"
-        )
+        raise UsageError(f"layer {layer.name!r} is not built yet. Call it once, or layer.build((None, None, input_size))")
     if isinstance(layer, OwnRecurrent):
         return layer.recurrent()
     found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
     if len(found) != 1:
-        raise UsageError(
-            f"{type(layer).__name__} is not a recurrent layer of Keras's own. Hand in one of your model's layers"
-        )
+        raise UsageError(f"{type(layer).__name__} is not a recurrent layer of Keras's own. Hand in one of your model's layers")
     return next(iter(found.values())).replace(name=layer.name)
 
 

@@ -48,9 +48,7 @@ class OwnRecurrent(keras.layers.Layer):
         self.return_state = return_state
         self.supports_masking = True
         self._stack = stack
-        self._loops = [
-            _Loop(self, direction, outlines.suffix(layer, number)) for layer, number, direction in stack.directions()
-        ]
+        self._loops = [_Loop(self, direction, outlines.suffix(layer, number)) for layer, number, direction in stack.directions()]
         self._named: dict[str, Any] = {}
 
     def build(self, sequences_shape: Any, initial_state_shape: Any = None) -> None:
@@ -141,9 +139,13 @@ class _Loop:
         self.added = outlines.constants(direction.cell, direction.hidden_size)
         self.steps = _Steps(direction)
         self.loop = keras.layers.RNN(
-            self.steps, return_sequences=True, return_state=True, go_backwards=direction.reverse,
-            zero_output_for_mask=True, dtype=owner.dtype_policy,
-        )  # fmt: skip
+            self.steps,
+            return_sequences=True,
+            return_state=True,
+            go_backwards=direction.reverse,
+            zero_output_for_mask=True,
+            dtype=owner.dtype_policy,
+        )
 
     def weight(self, name: str) -> Any:
         return self.owner.weight(name + self.end)
@@ -158,9 +160,7 @@ class _Loop:
             own = [self.initial(x, name, width) for name, width in zip(learned, widths, strict=False)]
         else:
             own = [states.pop(0) for _ in widths]
-        self.steps.use(
-            {name: self.weight(name) for name in ("recurrent_kernel", "recurrent_bias", "peephole", "projection")}
-        )
+        self.steps.use({name: self.weight(name) for name in ("recurrent_kernel", "recurrent_bias", "peephole", "projection")})
         self.steps.compute_dtype = self.owner.compute_dtype
         y, *finals = self.loop(self.inputs(x), initial_state=own, mask=mask)
         self.steps.use({})

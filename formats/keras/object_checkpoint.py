@@ -63,24 +63,24 @@ def read(path: Path) -> Stored:
     index = companion(path / _MODEL, "variables/variables.index") if is_model else tensor_bundle.index_of(path)
     if index is None or not index.is_file():
         raise UnreadableError(
-            path, "it has no variables: the index file of the checkpoint is missing",
+            path,
+            "it has no variables: the index file of the checkpoint is missing",
             f"Put the folder variables beside {_MODEL}. A pickle or an archive that lacks it was made without the weights: save the "
-            'model again where it was made, with model.save("model.keras").' if is_model else "",
-        )  # fmt: skip
+            'model again where it was made, with model.save("model.keras").'
+            if is_model
+            else "",
+        )
     variables, by_graph = _variables(path, index)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
         raise UnreadableError(
-            path, "this SavedModel has numbered variables without names",
+            path,
+            "this SavedModel has numbered variables without names",
             'Load the model where it was made, and save it with model.save("model.keras").',
-        )  # fmt: skip
+        )
     metadata: dict[str, Any] = {"kind": "tensorflow"}
     configs, version, model = _keras_metadata(path) if is_model else ({}, "", None)
     if configs:
-        metadata |= {
-            "layer_configs": configs,
-            "keras_version": f"{version.removesuffix('-tf') or '2'}-tf",
-            "root_config": model,
-        }
+        metadata |= {"layer_configs": configs, "keras_version": f"{version.removesuffix('-tf') or '2'}-tf", "root_config": model}
     elif by_graph:
         metadata["keras_version"] = "2-tf"
     return Stored(variables, metadata)

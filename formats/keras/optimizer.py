@@ -22,16 +22,7 @@ from rnnconvert.formats.keras.cells import Read
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.whole import variables_of
 from rnnconvert.models.model import Model, all_or_none
-from rnnconvert.training.state import (
-    INSIDE,
-    LACKING,
-    SLOTS,
-    UNCORRECTED,
-    CallerFacts,
-    OptimizerState,
-    listed,
-    slots_needed,
-)
+from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, CallerFacts, OptimizerState, listed, slots_needed
 
 NAME = "keras"
 TAKES = "a Keras optimizer"
@@ -45,17 +36,16 @@ _SLOTS = {
 }
 """The attributes that hold the slots."""
 _BUILT = {
-    "adam": (("first_moment", "second_moment"), ("largest_second_moment",)), "sgd": (("momentum",),),
-    "rmsprop": (("square_average",), ("momentum",), ("average_gradient",)), "adagrad": (("sum_of_squares",),),
-}  # fmt: skip
+    "adam": (("first_moment", "second_moment"), ("largest_second_moment",)),
+    "sgd": (("momentum",),),
+    "rmsprop": (("square_average",), ("momentum",), ("average_gradient",)),
+    "adagrad": (("sum_of_squares",),),
+}
 """The order in which `build` makes them: those of one tuple variable by variable."""
 _WORDS = ("beta_1", "beta_2", "epsilon", "amsgrad", "momentum", "nesterov", "rho", "centered")
 _EPSILON = {"adam": UNCORRECTED, "rmsprop": INSIDE, "adagrad": INSIDE, "sgd": ""}
 _RATED = {"sgd": {"momentum": -1}, "rmsprop": {"momentum": 1}}
-_BESIDE = {
-    "clipping": ("clipnorm", "clipvalue", "global_clipnorm"), "ema": ("use_ema",),
-    "accumulation": ("gradient_accumulation_steps",),
-}  # fmt: skip
+_BESIDE = {"clipping": ("clipnorm", "clipvalue", "global_clipnorm"), "ema": ("use_ema",), "accumulation": ("gradient_accumulation_steps",)}
 
 
 def takes(value: Any) -> bool:
@@ -87,9 +77,7 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     }
     common = _settings(config, rate)
     slots = {
-        slot: {
-            name: numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)
-        }
+        slot: {name: numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)}
         for slot in slots_needed(kind, common)
     }
     import keras
@@ -147,9 +135,7 @@ class _Kept(NamedTuple):
     steps: int
 
 
-def _state(
-    title: str, kind: str, kept: _Kept, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]
-) -> OptimizerState:
+def _state(title: str, kind: str, kept: _Kept, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> OptimizerState:
     """Return the state of the weights that the settings are of, in this order. Raises UsageError for impossible numbers."""
     names = tuple(settings)
     for slot, held in kept.slots.items():
@@ -157,17 +143,26 @@ def _state(
             if not np.isfinite(array).all():
                 raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
             if SLOTS[kind][slot] and (array < 0).any():
-                raise UsageError(
-                    f"{title}: the {slot.replace('_', ' ')} of {name!r} is a square and has negative numbers"
-                )
+                raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} is a square and has negative numbers")
     beside = {word: f"{key}={config[key]}" for word, keys in _BESIDE.items() for key in keys if config.get(key)}
     notes: tuple[str, ...] = ()
     if isinstance(config.get("learning_rate"), Mapping):
         notes = (f"{title} has a learning rate schedule, which is not moved",)
     return OptimizerState(
-        NAME, title, kind, names, kept.slots, settings, dict.fromkeys(names, kept.steps), (names,), _EPSILON[kind],
-        _RATED.get(kind, {}), one_count=True, beside=beside, notes=notes,
-    )  # fmt: skip
+        NAME,
+        title,
+        kind,
+        names,
+        kept.slots,
+        settings,
+        dict.fromkeys(names, kept.steps),
+        (names,),
+        _EPSILON[kind],
+        _RATED.get(kind, {}),
+        one_count=True,
+        beside=beside,
+        notes=notes,
+    )
 
 
 def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
@@ -175,9 +170,7 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
-    with malformed(
-        lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")
-    ):
+    with malformed(lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")):
         return _in_file(checkpoint, model, told)
 
 
@@ -264,22 +257,21 @@ def _variables(checkpoint: Checkpoint) -> list[Array]:
 def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
     """Yield the weights that a file's optimizer trains, in the order of model.trainable_variables."""
     described = checkpoint.read_as(Read).model
-    held = {
-        layer.name
-        for layer in (every(described) if described is not None else ())
-        if layer.config.get("trainable") is False
-    }
+    held = {layer.name for layer in (every(described) if described is not None else ()) if layer.config.get("trainable") is False}
     for unit in model.units:
         if held & set(unit.name.partition("[")[0].split("/")):
             continue
-        kept = {unit.names[t.name] for kind in unit.kinds if unit.readings for t in unit.reading(kind).tensors
-                if t.part in ("mean", "variance") and t.name in unit.names}  # fmt: skip
+        kept = {
+            unit.names[t.name]
+            for kind in unit.kinds
+            if unit.readings
+            for t in unit.reading(kind).tensors
+            if t.part in ("mean", "variance") and t.name in unit.names
+        }
         yield from (name for name in unit.arrays if name not in kept)
 
 
-def _blocks(
-    kind: str, settings: Mapping[str, Any], arrays: Sequence[Array], names: Sequence[str]
-) -> dict[str, dict[str, Array]]:
+def _blocks(kind: str, settings: Mapping[str, Any], arrays: Sequence[Array], names: Sequence[str]) -> dict[str, dict[str, Array]]:
     """Return the slots, from arrays in the order in which `build` makes them."""
     needed, found, start = slots_needed(kind, settings), {}, 0
     for block in _BUILT[kind]:
@@ -305,9 +297,7 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
         changes.append((value._iterations, counts[0]))
     before = [(variable, numbers(variable).copy()) for variable, _ in changes]
     settings = next(iter(state.settings.values()), {})
-    words = {
-        word: getattr(value, word) for word in (*_WORDS, "weight_decay") if hasattr(value, word) and word in settings
-    }
+    words = {word: getattr(value, word) for word in (*_WORDS, "weight_decay") if hasattr(value, word) and word in settings}
     rate = float(numbers(value.learning_rate))
 
     def undo() -> None:

@@ -141,14 +141,10 @@ def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     held = [_inside(where) for where in read.entries.values() if where is not None]
     if len(held) < len(read.entries) or len({id(one.config) for one in held}) < len(held):
         return False
-    inside = {
-        id(inner.config) for one in every(model) if one.class_name == "Bidirectional" and (inner := one.inner("layer"))
-    }
+    inside = {id(inner.config) for one in every(model) if one.class_name == "Bidirectional" and (inner := one.inner("layer"))}
     stated = [one for one in every(model) if one.class_name in RECURRENT and id(one.config) not in inside]
     ours = [one for one in stated if one.name in read.ours]
-    if len(stated) != len({id(one.config) for one in (*held, *ours)}) or len({one.name for one in stated}) < len(
-        stated
-    ):
+    if len(stated) != len({id(one.config) for one in (*held, *ours)}) or len({one.name for one in stated}) < len(stated):
         return False
     return _are_its_arrays(model, checkpoint)
 
@@ -197,10 +193,7 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, che
     wrote = str(root.get(_VERSION) or stored.metadata.get(_VERSION) or stored.metadata.get("groups_of") or "")
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"
-    backends = [
-        one.decode("utf-8", "replace") if isinstance(one, bytes) else one
-        for one in (root.get("backend"), document.get("backend"))
-    ]
+    backends = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in (root.get("backend"), document.get("backend"))]
     if all(backends) and len(set(map(str, backends))) > 1:
         return f"was written with the backend {backends[1]}, these weights with {backends[0]}"
     model = entry(document)
@@ -210,9 +203,7 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, che
         name = values.get("name")
         if layer is not None and isinstance(name, str) and name != layer.name:
             return f"calls the layer {layer.name!r} that is {name!r} here"
-    layers = [
-        one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in root.get("layer_names", ())
-    ]
+    layers = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in root.get("layer_names", ())]
     inputs = {one.name for one in children(model) if one.class_name == "InputLayer"}
     names = [one.name for one in children(model) if one.name not in inputs]
     if layers and names != [one for one in layers if one not in inputs]:

@@ -35,14 +35,10 @@ def recognise(file: Opened) -> str:
 def read(path: Path) -> Stored:
     """Return what such a pickle holds, as an HDF5 file of the model would. Raises UnreadableError."""
     _, state = _state(path)
-    layers: Mapping[str, Mapping[str, Any]] = {
-        name: group for name, group in state[_WEIGHTS].items() if isinstance(group, dict)
-    }
+    layers: Mapping[str, Mapping[str, Any]] = {name: group for name, group in state[_WEIGHTS].items() if isinstance(group, dict)}
     attributes = {"": _texts(state), _WEIGHTS: _texts(state[_WEIGHTS])}
     attributes |= {f"{_WEIGHTS}/{name}": _texts(group) for name, group in layers.items()}
-    arrays = {
-        f"{_WEIGHTS}/{layer}/{name}": array for layer, group in layers.items() for name, array in _arrays(path, group)
-    }
+    arrays = {f"{_WEIGHTS}/{layer}/{name}": array for layer, group in layers.items() for name, array in _arrays(path, group)}
     return Stored(arrays, {"attributes": attributes})
 
 
@@ -58,9 +54,7 @@ def _state(path: Path) -> tuple[str, Mapping[str, Any]]:
 
 def _texts(group: Mapping[str, Any]) -> dict[str, Any]:
     """Return the texts and lists of texts that a dictionary holds, as attributes of HDF5 are read."""
-    plain = {
-        key: _text(value) for key, value in group.items() if isinstance(key, str) and not group.get(_MARK.format(key))
-    }
+    plain = {key: _text(value) for key, value in group.items() if isinstance(key, str) and not group.get(_MARK.format(key))}
     return {key: value for key, value in plain.items() if value is not None}
 
 

@@ -107,9 +107,11 @@ class Reader:
             groups.setdefault(cell.layer, []).append(cell)
         if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
             raise RefusedError(
-                "the weights of Keras 0.x", "the canonical form", "its arrays are numbered instead of named",
+                "the weights of Keras 0.x",
+                "the canonical form",
+                "its arrays are numbered instead of named",
                 "Load the file in Keras 1 and save it again.",
-            )  # fmt: skip
+            )
         layers: dict[str, Recurrent] = {}
         places: dict[str, Place] = {}
         used: set[str] = set()
@@ -143,20 +145,26 @@ class Reader:
             raise UnreadableError(self.path, str(error)) from None
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(LayerNote(name, str(reason)))
-        met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {
-            one.rpartition("/")[0] for one in used
-        }
+        met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {one.rpartition("/")[0] for one in used}
         self.unread += incomplete(self.stored.arrays, met, self._called)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
         layers = {name: stack.replace(calls=calls.get(name, ())) for name, stack in layers.items()}
         return Checkpoint(
-            str(self.path), NAME, layers, others, tuple(self.evidence), self.options.questions,
-            (*self.warnings, *self.unread), self.stored.metadata, self.stored.arrays,
-            Read(self.model, self.era, places, own, entries), tuple(self.unread),
+            str(self.path),
+            NAME,
+            layers,
+            others,
+            tuple(self.evidence),
+            self.options.questions,
+            (*self.warnings, *self.unread),
+            self.stored.metadata,
+            self.stored.arrays,
+            Read(self.model, self.era, places, own, entries),
+            tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
-        )  # fmt: skip
+        )
 
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
@@ -203,9 +211,7 @@ class Reader:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
-        with malformed(
-            lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")
-        ):
+        with malformed(lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")):
             model = entry(config)
             for layer in every(model):
                 if layer.own and layer.class_name in WRAPPERS and layer.inner("layer") is None:
@@ -259,19 +265,12 @@ class Reader:
         for number, members in sorted(by_direction.items()):
             entries = configured[number] if number < len(configured) else []
             if entries and len(entries) != len(members):
-                raise UnreadableError(
-                    self.path, f"layer {name!r} has {len(members)} cells, but its configuration has {len(entries)}"
-                )
+                raise UnreadableError(self.path, f"layer {name!r} has {len(members)} cells, but its configuration has {len(entries)}")
             backwards = number == 1
             if not bidirectional:
                 backwards = self._go_backwards(name, where, members)
             self._asking = self.options.direction(number, 2) if bidirectional else self.options
-            stacks.append(
-                [
-                    self._direction(name, one, entries[i] if entries else None, backwards)
-                    for i, one in enumerate(members)
-                ]
-            )
+            stacks.append([self._direction(name, one, entries[i] if entries else None, backwards) for i, one in enumerate(members)])
             for i, entry_ in enumerate(entries):
                 around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
@@ -283,9 +282,7 @@ class Reader:
         merge = self._merge(name, where, cells) if bidirectional else "concat"
         layers = tuple(Layer(directions, merge) for directions in zip(*stacks, strict=True))
         order: Any = "processing" if not bidirectional and stacks[0][0].reverse else "time"
-        self.evidence.append(
-            f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays")
-        )
+        self.evidence.append(f"{name}: " + (f"configured as {where.class_name}" if where else "by the names of its arrays"))
         try:
             return Recurrent(name, layers, "end" if bidirectional else "layer", order)
         except ValueError as error:
@@ -315,11 +312,7 @@ class Reader:
             unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
             if unknown:
                 self.unread.append(
-                    LayerNote(
-                        name,
-                        f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown",
-                        UNREAD,
-                    )
+                    LayerNote(name, f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown", UNREAD)
                 )
                 return None
             for layer in (where, side, *stacked_in(side), *cells):
@@ -343,9 +336,7 @@ class Reader:
         first = self.called is None or self.called.is_first(layer)
         wrong = list(keys.mistyped(layer, first))
         if wrong:
-            raise UnreadableError(
-                self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}"
-            )
+            raise UnreadableError(self.path, f"the configuration of layer {name!r} has values of wrong types: {'; '.join(wrong)}")
         overlooked = [LayerNote(name, str(text)) for text in keys.overlooked(layer, first)]
         self.warnings += [text for text in overlooked if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
@@ -355,36 +346,34 @@ class Reader:
         """Raise an error unless one layer of a Bidirectional reads forward and the other one backward."""
         if forward.config.get("go_backwards"):
             raise RefusedError(
-                "a Bidirectional around a go_backwards layer", "the canonical form",
-                "Keras reverses its outputs twice", "Build it with the directions exchanged.", name,
-            )  # fmt: skip
+                "a Bidirectional around a go_backwards layer",
+                "the canonical form",
+                "Keras reverses its outputs twice",
+                "Build it with the directions exchanged.",
+                name,
+            )
         backward = where.inner("backward_layer")
         if backward is not None and not backward.config.get("go_backwards"):
-            raise UnreadableError(
-                self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there"
-            )
+            raise UnreadableError(self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there")
 
     def _check_arrays(self, name: str, found: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
         """Raise an UnreadableError where configurations contradict a cell's arrays."""
         bias = direction.biases != "none"
-        shown = keys.Arrays(
-            direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None
-        )
+        shown = keys.Arrays(direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None)
         first = self.called is None or any(self.called.is_first(layer) for layer in around)
         stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
         self.warnings += [
-            LayerNote(
-                name, f"{text}; Keras ignores it: it takes one shape, that of the layer which its model begins with"
-            )
+            LayerNote(name, f"{text}; Keras ignores it: it takes one shape, that of the layer which its model begins with")
             for text, counts in stated
             if not counts
         ]
         wrong = [text for text, counts in stated if counts]
         if wrong:
             raise UnreadableError(
-                self.path, f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
+                self.path,
+                f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
                 "Correct the configuration, or read the weights alone: a .weights.h5 file has none.",
-            )  # fmt: skip
+            )
 
     def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
@@ -426,13 +415,10 @@ class Reader:
         layout, sizes = self._fit(name, found, config)
         candidate, gates = self._functions(name, config, layout, found)
         kind: Any = layout.kind
-        cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID,
-                    candidate if kind == "lstm" else TANH)  # fmt: skip
+        cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, candidate if kind == "lstm" else TANH)
         return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
 
-    def _functions(
-        self, name: str, config: Entry | None, layout: Layout, found: CellArrays
-    ) -> tuple[Activation, Activation]:
+    def _functions(self, name: str, config: Entry | None, layout: Layout, found: CellArrays) -> tuple[Activation, Activation]:
         if "cudnn" in layout.name:
             return TANH, SIGMOID
         if config is not None:
@@ -480,18 +466,14 @@ class Reader:
         """Ask what hard_sigmoid means where the file does not show which Keras wrote it."""
         usual = "keras3" if self.era.major >= 3 else "keras2"
         if self.era.text:
-            self.options.stated(
-                "hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})"
-            )
+            self.options.stated("hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})")
         else:
             why = "the file does not state which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
             self._ask("hard_sigmoid", usual, name, why)
 
     def _written_by(self) -> str:
         """Return why the gates' function is open, and what may help to find it."""
-        said = (
-            f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
-        )
+        said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
         return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
 
     def _fit(self, name: str, found: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
@@ -508,13 +490,7 @@ class Reader:
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
         if not dtypes <= set(FLOATS):
-            raise RefusedError(
-                "weights of these types",
-                "the canonical form",
-                f"layer {name!r} has {', '.join(sorted(dtypes))}",
-                "",
-                name,
-            )
+            raise RefusedError("weights of these types", "the canonical form", f"layer {name!r} has {', '.join(sorted(dtypes))}", "", name)
         modes = {layout.reset_after for layout, _ in fitting}
         if len(modes) == 1:
             return fitting[0]

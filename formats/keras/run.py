@@ -14,17 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .run_model import (
-    Chain,
-    Graph,
-    NamedLayers,
-    WholeModel,
-    cells_of,
-    directions,
-    every,
-    load,
-    state_count,
-)
+from .run_model import Chain, Graph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
 
@@ -45,19 +35,9 @@ _JAX_ON_CUDA = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cuda", "JAX_DEFAULT_MA
 VARIANTS: dict[str, dict[str, Any]] = {
     "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "environment": _ON_CPU},
     "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", "fused": True, "environment": _TENSORFLOW},
-    "keras-tensorflow-cuda-generic": {
-        "device": "cuda",
-        "backend": "tensorflow",
-        "fused": False,
-        "environment": _TENSORFLOW,
-    },
+    "keras-tensorflow-cuda-generic": {"device": "cuda", "backend": "tensorflow", "fused": False, "environment": _TENSORFLOW},
     "keras-torch": {"device": "cpu", "backend": "torch", "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
-    "keras-torch-cuda": {
-        "device": "cuda",
-        "backend": "torch",
-        "fused": True,
-        "environment": {"KERAS_BACKEND": "torch"},
-    },
+    "keras-torch-cuda": {"device": "cuda", "backend": "torch", "fused": True, "environment": {"KERAS_BACKEND": "torch"}},
     "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
     "keras-jax-cuda": {"device": "cuda", "backend": "jax", "fused": True, "environment": _JAX_ON_CUDA},
 }
@@ -69,9 +49,7 @@ _NO_FLOAT64 = {"torch": "multiplies matrices in float32", "jax": "takes tanh in 
 def absent(variant: Mapping[str, Any]) -> str:
     """Return why it cannot run here although keras and its device are there, or "" if it can."""
     backend = variant["backend"]
-    return (
-        "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
-    )
+    return "" if importlib.util.find_spec(backend) else f"{backend}, the backend that Keras is to run on, is not installed"
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
@@ -92,9 +70,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise RuntimeError(f"Keras runs on {keras.backend.backend()}, but should run on {variant['backend']}")
     model = load(request["file"])
     graph: Graph = NamedLayers(model, request["layers"]) if request["layers"] else WholeModel(model)
-    wide = any(
-        cell.compute_dtype == "float64" for layer in graph.layers for way in directions(layer) for cell in cells_of(way)
-    )
+    wide = any(cell.compute_dtype == "float64" for layer in graph.layers for way in directions(layer) for cell in cells_of(way))
     if wide and variant["backend"] in _NO_FLOAT64:
         raise NotImplementedError(f"float64: Keras on {variant['backend']} {_NO_FLOAT64[variant['backend']]}")
     if variant["device"] == "cuda":
@@ -191,9 +167,7 @@ def run(
     made: Any = _layer(layer, arrays, own_options)
     if backward is not None:
         other = _layer(layer, backward, {**own_options, "go_backwards": True})
-        made = keras.layers.Bidirectional(
-            made, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name
-        )
+        made = keras.layers.Bidirectional(made, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name)
     made.build((np.shape(x)[1], len(x), np.shape(x)[2]))
     # Bidirectional makes new layers from the configuration of those that it is given.
     for way, own in zip(directions(made), (arrays, backward or {})):
@@ -232,9 +206,7 @@ def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     cell = _of_slots(given.get("cell"), slots, has_cell, "cell")
     lengths = given.get("lengths")
     if lengths is not None and isinstance(graph, WholeModel) and graph.padded_first():
-        raise NotImplementedError(
-            f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first"
-        )
+        raise NotImplementedError(f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first")
     first = cells_of(directions(graph.layers[0])[0])[0]
     x = _tensor(np.asarray(given["x"]).swapaxes(0, 1), first.compute_dtype)
     states = [_tensor(state, _dtype_of(slot)) for slot, state in [*hidden, *cell]]
@@ -380,8 +352,7 @@ def _differentiated(
 
     def total(outputs: Sequence[Any]) -> Any:
         weighed = [
-            keras.ops.sum(value * _tensor(scale, keras.backend.standardize_dtype(value.dtype)))
-            for value, scale in zip(outputs, scales)
+            keras.ops.sum(value * _tensor(scale, keras.backend.standardize_dtype(value.dtype))) for value, scale in zip(outputs, scales)
         ]
         return sum(weighed[1:], weighed[0])
 

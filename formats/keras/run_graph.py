@@ -94,9 +94,7 @@ def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
     for name, value in operator.node_def.attr.items():
         if not name.startswith("_"):
             attributes += [name, _plain(operator, value)]
-    outputs = execute.execute(
-        operator.type.encode(), len(operator.outputs), inputs=read, attrs=tuple(attributes), ctx=context.context()
-    )
+    outputs = execute.execute(operator.type.encode(), len(operator.outputs), inputs=read, attrs=tuple(attributes), ctx=context.context())
     return outputs or []
 
 

@@ -22,9 +22,7 @@ def load(file: str) -> Any:
     import keras
 
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(
-            f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5"
-        )
+        raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
         with _without_dead_keys(file) as alive:
             return keras.models.load_model(alive, compile=False)
@@ -176,9 +174,7 @@ class NamedLayers(Chain):
             found = {id(layer): layer for labels, layer in known if name in labels}
             if len(found) != 1:
                 names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in known)) or "none"
-                raise NotImplementedError(
-                    f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {names_there}"
-                )
+                raise NotImplementedError(f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {names_there}")
             (layer,) = found.values()
             chosen.append(layer)
         super().__init__(chosen)
@@ -255,11 +251,7 @@ class WholeModel(Graph):
 
     def padded_first(self) -> str:
         """Return the first recurrent layer that reads a sequence with its end first; "" without one."""
-        turned = (
-            node.operation.name
-            for node in self.nodes
-            if _is_recurrent(node.operation) and self.backwards[id(node.input_tensors[0])]
-        )
+        turned = (node.operation.name for node in self.nodes if _is_recurrent(node.operation) and self.backwards[id(node.input_tensors[0])])
         return next(turned, "")
 
     def weights(self) -> Iterator[tuple[str, str, Any]]:

@@ -137,9 +137,7 @@ class _Watched:
         sequences, states = ([one for one in map(_array, _floats(read)) if one.ndim == axes] for axes in (3, 2))
         masks = [np.asarray(one) for one in read if one.dtype.name == "bool" and one.shape.rank == 2]
         if len(sequences) != 1 or len(masks) > 1:
-            seen.explain(
-                self.name, f"{len(sequences)} sequences and {len(masks)} masks go into {self.name!r} in its graph"
-            )
+            seen.explain(self.name, f"{len(sequences)} sequences and {len(masks)} masks go into {self.name!r} in its graph")
             return
         every, ends = ([one for one in map(_array, _floats(given)) if one.ndim == axes] for axes in (3, 2))
         ends = _apart(ends)

@@ -28,10 +28,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tf_keras": {
         "device": "cpu",
         "as_written": True,
-        "environment": {"CUDA_VISIBLE_DEVICES": "-1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "1",
-                        "TF_NUM_INTEROP_THREADS": "1"},
-    },
-}  # fmt: skip
+        "environment": {
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "TF_ENABLE_ONEDNN_OPTS": "0",
+            "TF_NUM_INTRAOP_THREADS": "1",
+            "TF_NUM_INTEROP_THREADS": "1",
+        },
+    }
+}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -79,9 +83,7 @@ def _loaded(file: str) -> Any:
     import tf_keras
 
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
-        raise NotImplementedError(
-            f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5"
-        )
+        raise NotImplementedError(f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5")
     try:
         return tf_keras.models.load_model(file, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError, OSError) as error:
@@ -121,9 +123,7 @@ def _chain(model: Any) -> Iterator[Any]:
         if _is_recurrent(layer):
             yield layer
         elif not isinstance(layer, (tf_keras.layers.InputLayer, tf_keras.layers.Masking)):
-            raise NotImplementedError(
-                f"the model has a {type(layer).__name__} between its recurrent layers: name these"
-            )
+            raise NotImplementedError(f"the model has a {type(layer).__name__} between its recurrent layers: name these")
     if not isinstance(model, tf_keras.Sequential) and any(len(layer.inbound_nodes) != 1 for layer in model.layers):
         raise NotImplementedError("the model calls a layer more than once: name its layers")
     if any(len(_parents(layer)) > 1 for layer in model.layers):

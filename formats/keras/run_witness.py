@@ -18,9 +18,8 @@ Array = np.ndarray
 
 
 def watch(
-    layer: Any, name: str, witness: Any, array: Callable[[Any], Array], flat: Callable[[Any], list[Any]],
-    count: Callable[[Any], int],
-) -> None:  # fmt: skip
+    layer: Any, name: str, witness: Any, array: Callable[[Any], Array], flat: Callable[[Any], list[Any]], count: Callable[[Any], int]
+) -> None:
     """Have a layer record its calls.
 
     array  makes numpy's arrays of a backend's tensors
@@ -29,11 +28,7 @@ def watch(
     """
     call = layer.call
     signature = inspect.signature(call)
-    slots = [
-        (number, way, count(cell))
-        for way, one in enumerate(directions(layer))
-        for number, cell in enumerate(_cells(one))
-    ]
+    slots = [(number, way, count(cell)) for way, one in enumerate(directions(layer)) for number, cell in enumerate(_cells(one))]
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
         given = signature.bind(*arguments, **keywords).arguments
@@ -76,9 +71,7 @@ def _time_first(array: Array) -> Array:
     return array.swapaxes(0, 1)
 
 
-def _by_kind(
-    slots: Sequence[tuple[int, int, int]], states: list[Array]
-) -> tuple[list[Array] | None, list[Array] | None]:
+def _by_kind(slots: Sequence[tuple[int, int, int]], states: list[Array]) -> tuple[list[Array] | None, list[Array] | None]:
     """Return hidden and cell states, cell by cell and of each its directions; Keras has one direction after the other."""
     if len(states) != sum(count for *_, count in slots):
         return None, None

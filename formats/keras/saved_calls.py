@@ -24,19 +24,7 @@ from rnnconvert.graphs.layered_calls import dims_of, longest
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
 _MERGES = ("ConcatV2", "AddV2", "Mul", "RealDiv")
 
-_TRUTHS = (
-    "Any",
-    "All",
-    "NotEqual",
-    "Equal",
-    "Greater",
-    "GreaterEqual",
-    "Less",
-    "LessEqual",
-    "LogicalAnd",
-    "LogicalOr",
-    "LogicalNot",
-)
+_TRUTHS = ("Any", "All", "NotEqual", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot")
 """Operators that give what masks are: true or false."""
 
 _OUTPUTS = 1 << 12
@@ -46,9 +34,7 @@ _REPEATED = "a loop or a branch of the model runs it"
 Calls = Mapping[str, tuple[Call, ...]]
 
 
-def received(
-    saved: SavedGraph, paths: Mapping[str, str], layers: Mapping[str, Recurrent]
-) -> dict[str, tuple[Call, ...]]:
+def received(saved: SavedGraph, paths: Mapping[str, str], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
     """Return the calls of each layer; Unknown where the graph does not show them.
 
     paths  of the layers' variables
@@ -69,11 +55,7 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
     several = {calls_[name] for calls_ in seen}
     if len(several) == 1:
         return several.pop()
-    why = (
-        "the functions of the SavedModel call it differently"
-        if several
-        else "the graph of the SavedModel does not show it"
-    )
+    why = "the functions of the SavedModel call it differently" if several else "the graph of the SavedModel does not show it"
     return (Call(Unknown(why)),)
 
 
@@ -139,12 +121,7 @@ def _in_place(outputs: Sequence[str]) -> list[str | None]:
 
 
 def _is_random(saved: SavedGraph, scope: str) -> bool:
-    return any(
-        _RANDOM.match(node.op)
-        for function in saved.parts
-        for node in function.nodes.values()
-        if node.name.startswith(f"{scope}/")
-    )
+    return any(_RANDOM.match(node.op) for function in saved.parts for node in function.nodes.values() if node.name.startswith(f"{scope}/"))
 
 
 class _Layer:
@@ -173,14 +150,20 @@ class _Layer:
         words = " and ".join(repr(source.partition(":")[0]) for source in others)
         masked = bool(others) and all(self._is_truth(source) for source in others)
         graph.call(
-            name, (sequence or (self._scope, "nothing"), "bti"), outputs, states,
-            hidden=last.directions[0].output_size, directions=len(last.directions) if last.merge == "concat" else 1,
+            name,
+            (sequence or (self._scope, "nothing"), "bti"),
+            outputs,
+            states,
+            hidden=last.directions[0].output_size,
+            directions=len(last.directions) if last.merge == "concat" else 1,
             width=stack.input_size,
             given=Call(
-                Unknown("its graph was not followed yet"), "" if masked else words, f"that of {words}" if masked else "",
+                Unknown("its graph was not followed yet"),
+                "" if masked else words,
+                f"that of {words}" if masked else "",
                 random="its operators draw random numbers" if random else "",
             ),
-        )  # fmt: skip
+        )
 
     def _is_from_outside(self, source: str) -> bool:
         node = self._function.nodes.get(_maker(source))
@@ -220,9 +203,12 @@ class _Layer:
         before = self._function.nodes.get(_maker(backward.read[0])) if backward.op == "ReverseV2" else None
         turned = self._constant(backward.read[1]) if before is not None else None
         return (
-            before is not None and turned is not None and turned.reshape(-1).tolist() == [1]
-            and self._is_stacked(forward) and self._is_stacked(before)
-        )  # fmt: skip
+            before is not None
+            and turned is not None
+            and turned.reshape(-1).tolist() == [1]
+            and self._is_stacked(forward)
+            and self._is_stacked(before)
+        )
 
     def _leaves(self, node: Node, depth: int = 0) -> Iterator[Node]:
         """Yield what the outputs of two directions are joined from."""
@@ -242,9 +228,12 @@ class _Layer:
         listed = self._function.nodes.get(_maker(node.read[0]))
         loop = self._function.nodes.get(_maker(listed.read[0])) if listed is not None and listed.read else None
         return (
-            listed is not None and listed.op == "TensorListStack" and loop is not None
-            and loop.op in LOOPS and self._owner.get(loop.name) == self._scope
-        )  # fmt: skip
+            listed is not None
+            and listed.op == "TensorListStack"
+            and loop is not None
+            and loop.op in LOOPS
+            and self._owner.get(loop.name) == self._scope
+        )
 
     def _constant(self, source: str) -> Array | None:
         node = self._function.nodes.get(_maker(source))

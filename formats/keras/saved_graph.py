@@ -25,8 +25,14 @@ from rnnconvert.containers.graph_def import Function
 
 FILE = "saved_model.pb"
 _FUNCTIONS = {
-    "Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "relu", "Softsign": "softsign", "Softplus": "softplus", "Elu": "elu", "Selu": "selu",
-}  # fmt: skip
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Relu": "relu",
+    "Softsign": "softsign",
+    "Softplus": "softplus",
+    "Elu": "elu",
+    "Selu": "selu",
+}
 """Operations that are functions, by Keras's names for them."""
 _PLAIN = {
     "Const", "ReadVariableOp", "MatMul", "BiasAdd", "Add", "AddV2", "Split", "Squeeze", "StridedSlice", "Sub", "Mul", "Identity",
@@ -35,9 +41,7 @@ _PLAIN = {
 """Operations that one step of a cell is made of, beside its functions."""
 _STEPS = {"lstm": (3, 2, 3), "gru": (2, 1, 3), "rnn": (0, 1, 0)}
 """Of one step of a cell: how many gates it has, how often it takes the candidate's function, and how many products."""
-_MERGES = {
-    ("ConcatV2",): "concat", ("AddV2",): "sum", ("Mul",): "mul", ("AddV2", "RealDiv"): "ave", ("AddV2", "Mul"): "ave", (): "none",
-}  # fmt: skip
+_MERGES = {("ConcatV2",): "concat", ("AddV2",): "sum", ("Mul",): "mul", ("AddV2", "RealDiv"): "ave", ("AddV2", "Mul"): "ave", (): "none"}
 """The operations of a Bidirectional's own scope that join its directions, sorted, by its merge_mode."""
 _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 
@@ -45,10 +49,7 @@ _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 LOOPS = ("While", "StatelessWhile")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LISTS = ("TensorListGetItem", "TensorListSetItem")
-_CONTROL = {
-    **dict.fromkeys(LOOPS, ("cond", "body")),
-    **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch")),
-}
+_CONTROL = {**dict.fromkeys(LOOPS, ("cond", "body")), **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch"))}
 """Operators that run functions any number of times, and the attributes that name these."""
 
 

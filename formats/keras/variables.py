@@ -35,11 +35,7 @@ def recognise(file: Opened) -> str:
         stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
         return ""
-    return (
-        f"{file.archive} with variables named as Keras names a recurrent layer's"
-        if scopes(frozenset(stored.arrays))
-        else ""
-    )
+    return f"{file.archive} with variables named as Keras names a recurrent layer's" if scopes(frozenset(stored.arrays)) else ""
 
 
 def grouped(stored: Stored) -> Stored:

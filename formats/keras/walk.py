@@ -48,10 +48,7 @@ class Walk(ABC, Generic[V]):
 
     def _graph(self, old: Old, given: Sequence[V] | None) -> list[V]:
         config = old.entry.config
-        starts, ends = (
-            references(old.name, config.get("input_layers")),
-            references(old.name, config.get("output_layers")),
-        )
+        starts, ends = (references(old.name, config.get("input_layers")), references(old.name, config.get("output_layers")))
         layers = {layer.name: layer for layer in old.inside}
         if len(layers) != len(old.inside):
             raise UnreadableError("the configuration", f"two layers of {old.name!r} have one name")

@@ -43,9 +43,7 @@ from rnnconvert.models.model import (
 _RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
 _LACKING = {"use_bias": ("bias", "b"), "scale": ("gamma",), "center": ("beta",)}
 """The options that a configuration can turn off, and the variables that are then absent."""
-_ASIDE = re.compile(
-    r"(^|/)(_?optimizer(_weights)?|training|metrics|loss|seed_generator(_\d+)?|top_level_model_weights)(/|$)"
-)
+_ASIDE = re.compile(r"(^|/)(_?optimizer(_weights)?|training|metrics|loss|seed_generator(_\d+)?|top_level_model_weights)(/|$)")
 
 
 NAME = "keras"
@@ -89,9 +87,8 @@ def of_live(model: Any) -> Model:
         if first.setdefault(id(weight), name) != name:
             ties[name] = first[id(weight)]
     return Model(
-        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties,
-         lambda new: _fill(model, variables, new), model,
-    )  # fmt: skip
+        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties, lambda new: _fill(model, variables, new), model
+    )
 
 
 def variables_of(model: Any) -> dict[str, Any]:
@@ -131,9 +128,7 @@ def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
     below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
     around = getattr(layer, "layer", None)
     return [
-        (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/"))
-        for child in below
-        if child.weights
+        (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/")) for child in below if child.weights
     ]
 
 
@@ -159,9 +154,7 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         return [
             unit
             for name, stack in found.layers.items()
-            for unit in _recurrent(
-                path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}"
-            )
+            for unit in _recurrent(path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}")
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
     made = f"{type(layer).__name__}({layer.name!r})"
@@ -212,9 +205,7 @@ def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, f
     units = []
     for number, layer in enumerate(stack.layers):
         own = name if stack.num_layers == 1 else f"{name}[{number}]"
-        groups = tuple(
-            _group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions)
-        )
+        groups = tuple(_group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions))
         order = stack.output_order if number == stack.num_layers - 1 else "time"
         single = stack.replace(name=own, layers=(layer,), output_order=order)
         units.append(Unit(own, stack=single, groups=groups, facts=facts, made=made))
@@ -285,9 +276,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
-    return Model(
-        "keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes
-    )  # fmt: skip
+    return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -297,11 +286,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     source = Path(checkpoint.file)
     zipped, asked = "metadata" in checkpoint.metadata, lowered(path).suffix == ".keras"
-    if (
-        source.is_dir()
-        or not {lowered(path).suffix, lowered(source).suffix} <= {".keras", ".h5", ".hdf5"}
-        or zipped != asked
-    ):
+    if source.is_dir() or not {lowered(path).suffix, lowered(source).suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
         kind = ".keras" if zipped else ".h5"
         raise UsageError(f"{path}: the target {checkpoint.path} is a {kind} file and can only be written as one")
     made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
@@ -381,9 +366,7 @@ def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[
     layouts = by_class("keras", class_name)
     chosen = [layout for layout in layouts if layout.path] or layouts[:1]
     words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
-    off = [
-        word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False
-    ]
+    off = [word for key, gone in _LACKING.items() for word in gone if where is not None and where.config.get(key) is False]
     words = [word for word in words if word not in off]
     numbered = sorted(names, key=lambda name: int(last) if (last := name.rpartition("/")[2]).isdecimal() else 0)
     needed = [word for word in words if not any(word in gone for gone in _LACKING.values())]
@@ -410,9 +393,7 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
         if (given := channels_given(unit, arrays)) is not None:
             channels[_layer_of(unit)] = given
     return [
-        unit.replace(
-            reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name))
-        )
+        unit.replace(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
         for unit in sorted(units, key=place)
         for name in [_layer_of(unit)]
     ]

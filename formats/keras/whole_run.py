@@ -68,9 +68,7 @@ def _with_weights(config: Path, weights: Path) -> Any:
         model.load_weights(weights)
     except Exception as error:  # Keras raises what it likes for files that do not belong together
         text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(
-            f"Keras {keras.__version__} cannot load {weights} into the model of {config}: {text}"
-        ) from None
+        raise UsageError(f"Keras {keras.__version__} cannot load {weights} into the model of {config}: {text}") from None
     return model
 
 

@@ -36,15 +36,11 @@ def write(path: Path, job: Job) -> WriteResult:
     elif not job.dry_run:
         tree = _tree(graph)
         keras_zip.write(path, graph.config(), {"keras_version": _VERSION}, tree.arrays, tree.attributes)
-    notes = [
-        f"{_named(name, nodes)}: {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()
-    ]
+    notes = [f"{_named(name, nodes)}: {_expression(nodes)} in a model of your own" for name, nodes in graph.chains.items()]
     notes.append("inputs and outputs are (batch, time, values)")
     recipe = ["import keras", f"model = keras.models.load_model({str(path)!r})"]
     if job.carried:
-        notes.append(
-            "the model has only the recurrent layers; write a .weights.h5 file for the weights of a whole model"
-        )
+        notes.append("the model has only the recurrent layers; write a .weights.h5 file for the weights of a whole model")
     return WriteResult([*notes, *_remarks(graph)], recipe, [*job.carried])
 
 
@@ -60,8 +56,7 @@ def _write_weights(path: Path, job: Job) -> WriteResult:
         hdf5.write(path, tree.arrays, tree.attributes)
     expressions = [expression for nodes in graph.chains.values() for expression in _expressions(nodes)]
     notes = [
-        "load_weights reads it into a model that has these layers in this order, besides layers without weights: "
-        + ", ".join(expressions)
+        "load_weights reads it into a model that has these layers in this order, besides layers without weights: " + ", ".join(expressions)
     ]
     notes += [f"{node.name} is at {path_}" for path_, node in _paths(graph) if len(expressions) > 1 and node.variables]
     if job.carried:

@@ -64,8 +64,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
         raise UnreadableError(
-            path,
-            "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values",
+            path, "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values"
         )
     unreadable = [LayerNote(name, str(why), UNREAD) for name, why in stored.metadata["unreadable"].items()]
     return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
@@ -80,9 +79,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     arrays, unreadable = _arrays(Opened(path))
     places = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
-    runs, doubts = (
-        (told(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
-    )
+    runs, doubts = (told(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
     if not places and not doubts:
         ask_others(runs, shapes_of(arrays), options)
     layers: dict[str, Recurrent] = {}
@@ -92,13 +89,19 @@ def read(path: Path, options: Options) -> Checkpoint:
     used = {place for run in runs for place in range(run.start, run.stop)}
     others = {f"arr_{place}": array for place, array in enumerate(arrays) if array is not None and place not in used}
     return Checkpoint(
-        str(path), NAME, layers, others,
-        tuple(f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
-              for name, run in zip(layers, runs, strict=True)),
-        options.questions, (*doubts, *unreadable),
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(
+            f"{name}: arr_{run.start} to arr_{run.stop - 1} are shaped as {run.layout.class_name}'s"
+            for name, run in zip(layers, runs, strict=True)
+        ),
+        options.questions,
+        (*doubts, *unreadable),
         read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
         unread=tuple(doubts),
-    )  # fmt: skip
+    )
 
 
 def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
@@ -125,10 +128,12 @@ def _check_release(name: str, direction: Direction, options: Options) -> None:
     release = options.ask("release", name, assumed="0.2", why=why)
     if release == "0.1":
         raise RefusedError(
-            "the peepholes of Lasagne 0.1", "the canonical form",
+            "the peepholes of Lasagne 0.1",
+            "the canonical form",
             "it computes o = sigmoid(a) + w * c, but every other LSTM o = sigmoid(a + w * c)",
-            "Train on with a newer Lasagne, or with peepholes=False.", name,
-        )  # fmt: skip
+            "Train on with a newer Lasagne, or with peepholes=False.",
+            name,
+        )
 
 
 def write(path: Path, job: Job) -> WriteResult:
@@ -142,9 +147,7 @@ def write(path: Path, job: Job) -> WriteResult:
             with_states = each(stack, _with_states)
             packed: list[Array | Pieced] = list(pack(part.layout, with_states, job.dtype, job.watch).values())
             rows.append((starts.get(stack.name), packed))
-            notes.append(
-                f"{stack.name} loads into {_constructor(part.layout, with_states)}, from its place on ({len(packed)} arrays)"
-            )
+            notes.append(f"{stack.name} loads into {_constructor(part.layout, with_states)}, from its place on ({len(packed)} arrays)")
     check_places(path, home, [start for start, _ in rows], job.carried)
     others: dict[int, Array | Pieced] = {}
     dropped = []
@@ -157,9 +160,7 @@ def write(path: Path, job: Job) -> WriteResult:
     arrays = placed(rows, others)
     if not job.dry_run:
         npz_file.write(path, {f"arr_{number}": array for number, array in enumerate(arrays)})
-    notes.append(
-        "load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])"
-    )
+    notes.append("load all of them with lasagne.layers.set_all_param_values(network, [file['arr_0'], file['arr_1'], ...])")
     return WriteResult(notes, dropped=dropped)
 
 
@@ -167,9 +168,7 @@ def _with_states(direction: Direction) -> Direction:
     """Add the initial states that every layer of Lasagne has: zeros where there were none."""
     parts = ("initial_hidden", "initial_cell") if direction.cell.kind == "lstm" else ("initial_hidden",)
     zeros: dict[Key, Source | None] = {
-        (part, ""): np.zeros(direction.hidden_size, direction.dtype)
-        for part in parts
-        if (part, "") not in direction.arrays
+        (part, ""): np.zeros(direction.hidden_size, direction.dtype) for part in parts if (part, "") not in direction.arrays
     }
     return direction.with_arrays(zeros)
 

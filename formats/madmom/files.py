@@ -69,14 +69,10 @@ class Madmom(ArrayFiles):
             above, _, local = name.rpartition(".")
             gate = classes.get(above) in ("Gate", "Cell", "GRUCell")
             if (gate and local in (*_SCRATCH, *_STATES)) or (local in _STATES and not arrays[name].any()):
-                del arrays[
-                    name
-                ]  # nothing reads the states of a gate, and a layer without a learned one starts from zeros
+                del arrays[name]  # nothing reads the states of a gate, and a layer without a learned one starts from zeros
             elif local == "hid_init":
                 arrays[f"{above}.init"] = arrays.pop(name)
-            elif (
-                local == "bias" and not arrays[name].ndim and f"{above}.recurrent_weights" in arrays
-            ):  # one number for all units
+            elif local == "bias" and not arrays[name].ndim and f"{above}.recurrent_weights" in arrays:  # one number for all units
                 arrays[name] = arrays[name].repeat(arrays[f"{above}.recurrent_weights"].shape[-1])
         return Stored(arrays, {"classes": classes, "functions": functions})
 
@@ -120,11 +116,7 @@ class Madmom(ArrayFiles):
         if any(len(one) > 1 for one in found.values()):
             raise UnreadableError(group.name, f"its functions differ: {sorted(map(sorted, found.values()))}")
         return layout.cell.replace(
-            **{
-                role: Activation(one.pop())
-                for role, one in found.items()
-                if role != "output_activation" or kind == "lstm"
-            }
+            **{role: Activation(one.pop()) for role, one in found.items() if role != "output_activation" or kind == "lstm"}
         )
 
 

@@ -96,22 +96,21 @@ def read(path: Path, options: Options) -> Checkpoint:
     for group in groups:
         name = _layer_name(group.prefix, layers)
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        stated = next(
-            (told[own] for own in (*map(_bare, group.names.values()), f"{group.prefix}parameters") if own in told), {}
-        )
+        stated = next((told[own] for own in (*map(_bare, group.names.values()), f"{group.prefix}parameters") if own in told), {})
         said = options.facts(
-            name, f"its RNN operator in {graph.name if graph else 'the graph'}", stated, neutral={"lstm_state_clip_nan": ("False", "0")},
+            name,
+            f"its RNN operator in {graph.name if graph else 'the graph'}",
+            stated,
+            neutral={"lstm_state_clip_nan": ("False", "0")},
             harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
-        )  # fmt: skip
+        )
         try:
             layout, sizes = _fitted(path, group, name, arrays, said, options)
         except NotALayerError as error:
             unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
             continue
         _check_sizes(graph or path, name, sizes, said)
-        step = options.facts(
-            name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {})
-        )
+        step = options.facts(name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {}))
         cell = _cell(graph or path, layout, name, said, step, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
@@ -122,10 +121,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             layers[name] = made.replace(wrapped=wrapped)
         if layers[name].wrapped:
             warnings.append(
-                LayerNote(
-                    name,
-                    f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you",
-                )
+                LayerNote(name, f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you")
             )
         prefixes[name] = group.prefix
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
@@ -136,10 +132,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             unread.append(LayerNote(own, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
     if graph is not None:
         bare = {_bare(full): array for full, array in stored.arrays.items()}
-        owned = {
-            name: (stack, [*map(_bare, homes[name].values()), f"{prefixes[name]}parameters"])
-            for name, stack in layers.items()
-        }
+        owned = {name: (stack, [*map(_bare, homes[name].values()), f"{prefixes[name]}parameters"]) for name, stack in layers.items()}
         layers = {name: layers[name].replace(calls=received) for name, received in calls(graph, owned, bare).items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
@@ -149,14 +142,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     about = {"homes": homes}
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*unread, *warnings), about,
-        unread=tuple(unread),
-    )  # fmt: skip
+        str(path), NAME, layers, others, tuple(evidence), options.questions, (*unread, *warnings), about, unread=tuple(unread)
+    )
 
 
-_ROLES = {
-    "activation": "activation", "recurrent_activation": "gate_activation", "output_activation": "output_activation",
-}  # fmt: skip
+_ROLES = {"activation": "activation", "recurrent_activation": "gate_activation", "output_activation": "output_activation"}
 """The functions that the steps of a graph state, by our names for them."""
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
 """Gluon's name for a cell inside a modifier, `base_cell`; it does not show the modifier."""
@@ -192,9 +182,7 @@ def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
             match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
             if match and array.ndim == 1:
                 found[match["prefix"], "flat"] = {match["local"]: full}
-    return [
-        _Group(prefix, style, names) for (prefix, style), names in found.items() if len(names) > 1 or style == "flat"
-    ]
+    return [_Group(prefix, style, names) for (prefix, style), names in found.items() if len(names) > 1 or style == "flat"]
 
 
 def _run_together(prefixes: Collection[str]) -> list[str]:
@@ -226,15 +214,11 @@ def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
     return prefix if name in taken else name
 
 
-def _fitted(
-    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options
-) -> tuple[Layout, Sizes]:
+def _fitted(path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options) -> tuple[Layout, Sizes]:
     """Return the layout and sizes of a layer. Raises NotALayerError."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-        raise NotALayerError(
-            f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
-        )
+        raise NotALayerError(f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers")
     possible = _layouts(group.style)
     if group.style == "flat":
         return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
@@ -243,9 +227,7 @@ def _fitted(
         sizes = fit(layout, shapes)
         if sizes is not None:
             return layout, sizes
-    raise NotALayerError(
-        f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}"
-    )
+    raise NotALayerError(f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}")
 
 
 def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mapping[str, str], options: Options) -> Cell:
@@ -290,9 +272,11 @@ def _as_made(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
 def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> None:
     """Raise UnreadableError for sizes in the graph that the arrays do not have."""
     known = {
-        "state_size": sizes.hidden_size, "num_layers": sizes.num_layers, "projection_size": sizes.projection_size,
+        "state_size": sizes.hidden_size,
+        "num_layers": sizes.num_layers,
+        "projection_size": sizes.projection_size,
         "bidirectional": sizes.num_directions == 2,
-    }  # fmt: skip
+    }
     for key in ("mode", "state_size", "num_layers"):
         if said and key not in said:
             raise UnreadableError(where, f"{name!r} has an RNN operator without {key} there, which it must have")

@@ -17,20 +17,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.mxnet import symbol
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
-    Graph,
-    LayerCall,
-    Measures,
-    Moves,
-    moves,
-    received,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
 _READ, _GIVE = "the steps that a layer reads", "a step that a layer gives"
@@ -43,9 +30,7 @@ Key: TypeAlias = "tuple[int, int]"
 """A node, and which of its outputs."""
 
 
-def calls(
-    path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]
-) -> dict[str, tuple[Call, ...]]:
+def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> dict[str, tuple[Call, ...]]:
     """Return what each layer receives in a graph, by its name.
 
     layers  the layers, each with the names of its arrays
@@ -72,9 +57,7 @@ class _Cell:
 class _Flow:
     """A graph of MXNet's as one of the floor."""
 
-    def __init__(
-        self, nodes: Nodes, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]
-    ) -> None:
+    def __init__(self, nodes: Nodes, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> None:
         self.nodes, self.layers = nodes, layers
         self.graph = Graph(_DIALECT)
         self.owners = {array: name for name, (_, arrays) in layers.items() for array in arrays}
@@ -95,9 +78,7 @@ class _Flow:
             else:
                 stated, kind = symbol.attributes(node), str(node["op"])
                 label = kind if kind != "Custom" else f"Custom {stated.get('op_type', '')}"
-                self.graph.add(
-                    kind, self._inputs(node), [(index, place) for place in range(counts[index])], stated, label
-                )
+                self.graph.add(kind, self._inputs(node), [(index, place) for place in range(counts[index])], stated, label)
         for call, states in begun:
             call.given = replace(call.given, states=received.states(self.graph, states))
 
@@ -112,9 +93,13 @@ class _Flow:
             return
         (stack, _), inputs, stated = self.layers[name], self._inputs(node), symbol.attributes(node)
         call = self.graph.call(
-            name, (inputs[0], "tbi"), {(index, 0): "tbu"}, {(index, place): "the last states" for place in range(1, count)},
-            hidden=stack.layers[-1].output_size, width=stack.input_size,
-        )  # fmt: skip
+            name,
+            (inputs[0], "tbi"),
+            {(index, 0): "tbu"},
+            {(index, place): "the last states" for place in range(1, count)},
+            hidden=stack.layers[-1].output_size,
+            width=stack.input_size,
+        )
         if stated.get("use_sequence_length", "False") in ("True", "1"):
             call.given = replace(call.given, lengths=str(self.nodes[inputs[-1][0]]["name"]))
         yield call, inputs[2 : 4 if stated.get("mode") == "lstm" else 3]
@@ -174,9 +159,7 @@ class _Flow:
         for step, key in cell.gives.items():
             self.graph.add(_GIVE, [states], [key], {"step": step}, None, over=True)
         last = {} if cell.last is None else {cell.last: "the last cell state"}
-        return self.graph.call(
-            name, (sequence, "tbi"), {states: "tbu"}, last, hidden=stack.layers[-1].output_size, width=stack.input_size
-        )  # fmt: skip
+        return self.graph.call(name, (sequence, "tbi"), {states: "tbu"}, last, hidden=stack.layers[-1].output_size, width=stack.input_size)
 
 
 # What operators do ----------------------------------------------------------------------------------------------
@@ -282,10 +265,7 @@ def _axes(applied: Applied) -> list[int]:
 
 _SPLIT, _CONCAT = Moves(_split), Moves(lambda one: moves.concatenate(one.arrays, _number(one, "dim", 1)), None)
 _TRANSPOSE, _SWAP = Moves(lambda one: moves.transpose(one.input(0), _all(one, "axes"))), Moves(_swap)
-_FLATTEN, _FLIP = (
-    Moves(lambda one: moves.flatten(one.input(0), 1)),
-    Moves(lambda one: moves.reverse(one.input(0), _axes(one))),
-)
+_FLATTEN, _FLIP = (Moves(lambda one: moves.flatten(one.input(0), 1)), Moves(lambda one: moves.reverse(one.input(0), _axes(one))))
 _RESHAPE, _CAST, _TAKE = Moves(_reshape), Casts(_dtype), Moves(_take)
 _DIALECT: Dialect = {
     # elemwise_unary_op_basic.cc: the same numbers, of which the last two stop gradients

@@ -17,9 +17,7 @@ Array = np.ndarray
 NEEDS = ("mxnet",)
 FORMAT = "mxnet"
 SUFFIX = ".params"
-SUPPORTS = (
-    "gluon.rnn's layers and cells; projection; arrays of single gates; no lengths; gradients; float32 and float64"
-)
+SUPPORTS = "gluon.rnn's layers and cells; projection; arrays of single gates; no lengths; gradients; float32 and float64"
 CANNOT = {"lengths": "sequences of different lengths: MXNet ignores lengths on the CPU"}
 VARIANTS: Dict[str, Dict[str, Any]] = {"mxnet-gluon": {"device": "cpu"}}
 
@@ -107,9 +105,7 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any])
     single = any(re.search(r"_[ifcorz]_weight$", name) for name in arrays)
     projected = any("h2r" in name for name in arrays)
     if cotangents and (single or projected):
-        raise NotImplementedError(
-            "gradients of a projected LSTM or of arrays of single gates: MXNet has none on the CPU"
-        )
+        raise NotImplementedError("gradients of a projected LSTM or of arrays of single gates: MXNet has none on the CPU")
 
     def tensor(values: Any) -> Any:
         # MXNet makes float32 of everything unless it is told.
@@ -181,9 +177,7 @@ def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[A
     module.initialize()
     parameters = module.collect_params()
     if set(parameters) != set(arrays):
-        raise NotImplementedError(
-            f"{name} differs in the parameters {', '.join(sorted(set(arrays) ^ set(parameters)))}"
-        )
+        raise NotImplementedError(f"{name} differs in the parameters {', '.join(sorted(set(arrays) ^ set(parameters)))}")
     for own, parameter in parameters.items():
         parameter.set_data(arrays[own])
     return module, _MODES.get(name, "rnn"), (sides, layers, hidden)

@@ -79,14 +79,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence = (f"its architecture is {architecture}",)
     metadata = {"document": document}
     if architecture != "LSTM":
-        unread = (
-            (LayerNote(architecture, "an architecture whose layers are unknown", UNREAD),)
-            if architecture not in _OTHERS
-            else ()
-        )
-        return Checkpoint(
-            str(path), NAME, {}, {"weights": weights}, evidence, warnings=unread, metadata=metadata, unread=unread
-        )
+        unread = (LayerNote(architecture, "an architecture whose layers are unknown", UNREAD),) if architecture not in _OTHERS else ()
+        return Checkpoint(str(path), NAME, {}, {"weights": weights}, evidence, warnings=unread, metadata=metadata, unread=unread)
     sizes = _sizes(path, config, options)
     layout = registry.layout_named("nam.lstm")
     length = _length(sizes)
@@ -100,15 +94,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     stack = stack.replace(calls=(Call(Input()),))  # its only one reads the samples
     head = {"head.weight": weights[length:-1].reshape(1, -1), "head.bias": weights[-1:]}
     version = document.get("version")
-    odd = (
-        []
-        if _READABLE_VERSION.fullmatch(str(version))
-        else [f"its version is {version!r}; what is known here are those of 0.5 to 0.7"]
-    )
+    odd = [] if _READABLE_VERSION.fullmatch(str(version)) else [f"its version is {version!r}; what is known here are those of 0.5 to 0.7"]
     odd += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _KEYS]
-    return Checkpoint(
-        str(path), NAME, {_LAYER: stack}, head, evidence, options.questions, tuple(odd), metadata, {"weights": weights}
-    )
+    return Checkpoint(str(path), NAME, {_LAYER: stack}, head, evidence, options.questions, tuple(odd), metadata, {"weights": weights})
 
 
 _OTHERS = ("Linear", "ConvNet", "WaveNet")
@@ -141,9 +129,7 @@ def write(path: Path, job: Job) -> WriteResult:
     """
     if len(job.parts) != 1:
         names = ", ".join(part.stack.name for part in job.parts)
-        raise UsageError(
-            f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with {Flag('layer')}"
-        )
+        raise UsageError(f"{path}: a .nam holds one LSTM, but there are {len(job.parts)} layers ({names}). Choose one with {Flag('layer')}")
     (part,) = job.parts
     stack = each(part.stack, _with_states)
     packed = np.asarray(pack(part.layout, stack, job.dtype, job.watch)["weights"])

@@ -8,20 +8,27 @@ head's weights and bias, which are not the layer's.
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "nam", "Neural Amp Modeler", ".nam files of the versions 0.5 to 0.7 of the architecture LSTM",
+    "nam",
+    "Neural Amp Modeler",
+    ".nam files of the versions 0.5 to 0.7 of the architecture LSTM",
     "golden: a model of the trainer, neural-amp-modeler 0.13.0, with its outputs; it also ran the LSTM of NeuralAmpModelerCore's examples, "
     "and a file written here, to 6e-8. NeuralAmpModelerCore, which plug-ins use, was not run",
-    ("LSTM only, one direction; every layer has a learned initial state, which is zero where the source has none",
-     "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
-     "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "
-     "is silent until you put your own there",
-     "numbers are float32: others are refused until you ask for float32"),
+    (
+        "LSTM only, one direction; every layer has a learned initial state, which is zero where the source has none",
+        "the core may take fast approximations of tanh and sigmoid, and then gives other numbers than the model was trained with",
+        "a model ends in a head of one output: it stays where a .nam is written again; from another format it is zeros, so that the model "
+        "is silent until you put your own there",
+        "numbers are float32: others are refused until you ask for float32",
+    ),
     family="audio",
-)  # fmt: skip
+)
 
 LSTM = Layout(
-    "nam.lstm", "lstm", "i f g o",
+    "nam.lstm",
+    "lstm",
+    "i f g o",
     (Tensor("weights", "input recurrent | input_bias | initial_hidden | initial_cell", "(layer section gate hidden part in)"),),
-    "NAM/lstm.cpp, LSTMCell::LSTMCell", "LSTM",
+    "NAM/lstm.cpp, LSTMCell::LSTMCell",
+    "LSTM",
     holds=Holds(("input",), directions=1, initial_states=True, dtypes=("float32",)),
-)  # fmt: skip
+)

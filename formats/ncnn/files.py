@@ -74,9 +74,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         name = unique(one.name, layers)
         if lost:
-            unread.append(
-                LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD)
-            )
+            unread.append(LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD))
             continue
         stored, said = _stored(path, one, numbers)
         warnings += [LayerNote(name, text, INTEGERS) for text in said]
@@ -86,15 +84,23 @@ def read(path: Path, options: Options) -> Checkpoint:
             warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself"))
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not unread and numbers.at < numbers.data.size:
-        raise UnreadableError(
-            beside, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}"
-        )
+        raise UnreadableError(beside, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
     layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
     evidence = tuple(f"{name}: a layer {layers[name].cell.kind.upper()}" for name in layers)
     return Checkpoint(
-        str(path), NAME, layers, {}, evidence, options.questions, (*warnings, *unread), {}, arrays, unread=tuple(unread),
-        batch_first=dict.fromkeys(layers, False), beside=(str(beside),),
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        {},
+        evidence,
+        options.questions,
+        (*warnings, *unread),
+        {},
+        arrays,
+        unread=tuple(unread),
+        batch_first=dict.fromkeys(layers, False),
+        beside=(str(beside),),
+    )
 
 
 def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
@@ -107,9 +113,7 @@ def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, A
     ways, (gates, blocks) = 1 + (way == 2), _GATES[kind]
     rows = ways * gates * hidden
     if not (0 < output < _MOST and 0 < hidden < _MOST and size > 0) or size % rows:
-        raise UnreadableError(
-            path, f"layer {one.name!r} has {output} outputs, {hidden} units and {size} weights of its input"
-        )
+        raise UnreadableError(path, f"layer {one.name!r} has {output} outputs, {hidden} units and {size} weights of its input")
     width, what = size // rows, f"the numbers of layer {one.name!r} ({one.type})"
     found = {
         "weight_xc_data": numbers.tagged(size, what).reshape(ways, gates * hidden, width),
@@ -148,9 +152,14 @@ def _layer(path: Path, one: param.Layer, name: str, stored: dict[str, Array], op
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
     found = unpack(layout, sizes, stored)
     way = one.whole(2, path)
-    return Recurrent(name, (Layer(tuple(
-        Direction(layout.cell, found[0, number], reverse=number == 1 or way == 1) for number in range(sizes.num_directions)
-    )),))  # fmt: skip
+    return Recurrent(
+        name,
+        (
+            Layer(
+                tuple(Direction(layout.cell, found[0, number], reverse=number == 1 or way == 1) for number in range(sizes.num_directions))
+            ),
+        ),
+    )
 
 
 def companions(path: Path) -> tuple[Path, ...]:
@@ -181,9 +190,7 @@ def write(path: Path, job: Job) -> WriteResult:
             below = tops[0]
             tag = param.HALF if (job.dtype or single.dtype) == np.float16 else 0
             data += [(tag, packed[local]) for local in _ORDER if local in packed]
-        notes.append(
-            f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}"
-        )
+        notes.append(f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}")
     (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
     recipe = [

@@ -43,13 +43,15 @@ def calls(described: Sequence[Layer], read: Mapping[str, tuple[Layer, Recurrent]
         if name is not None:
             stack = read[name][1]
             graph.call(
-                name, (row.bottoms[0] if row.bottoms else "", "ti"), dict.fromkeys(row.tops[:1], "tu"),
-                dict.fromkeys(row.tops[1:], "the last states"), hidden=stack.layers[0].output_size, width=stack.input_size,
-            )  # fmt: skip
-        elif row.type != "Input":
-            graph.add(
-                row.type, row.bottoms, row.tops, {str(key): text for key, text in row.parameters.items()}, row.type
+                name,
+                (row.bottoms[0] if row.bottoms else "", "ti"),
+                dict.fromkeys(row.tops[:1], "tu"),
+                dict.fromkeys(row.tops[1:], "the last states"),
+                hidden=stack.layers[0].output_size,
+                width=stack.input_size,
             )
+        elif row.type != "Input":
+            graph.add(row.type, row.bottoms, row.tops, {str(key): text for key, text in row.parameters.items()}, row.type)
     for call in graph.layers:
         row, _ = read[call.layer]
         call.given = replace(call.given, states=received.states(graph, row.bottoms[1:]))
@@ -174,9 +176,7 @@ _DIALECT: Dialect = {
     "ExpandDims": Moves(_expand),
     "Flatten": Moves(lambda one: one.input(0).reshape(-1)),
     "Slice": Moves(_slice),
-    "Concat": Moves(
-        lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))], _number(one, 0)), None
-    ),
+    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))], _number(one, 0)), None),
     "Flip": Moves(lambda one: moves.reverse(one.input(0), _list(one, 0))),
     "Cast": Casts(_cast),
 }

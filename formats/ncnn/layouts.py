@@ -6,16 +6,20 @@ Source: src/layer/lstm.cpp, gru.cpp and rnn.cpp, load_model and forward; tools/p
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "ncnn", "ncnn", "text .param files with magic number 7767517, of every release that has these layers",
+    "ncnn",
+    "ncnn",
+    "text .param files with magic number 7767517, of every release that has these layers",
     "executed: ncnn 1.0.20261020 on the CPU",
-    ("a file is two: MODEL.param with the graph, and MODEL.bin with the numbers next to it",
-     "a GRU's reset gate comes after the product, and a plain RNN goes through tanh: others are refused",
-     "a layer computes one sequence at a time; files that are written take in0 (time, width) and give out0",
-     "numbers in float16 and int8 and in tables of 256 are read; of int8 a warning says what is lost",
-     "the numbers of the .bin have no names: behind a layer whose size is unknown here they cannot be found, and that layer is named"),
+    (
+        "a file is two: MODEL.param with the graph, and MODEL.bin with the numbers next to it",
+        "a GRU's reset gate comes after the product, and a plain RNN goes through tanh: others are refused",
+        "a layer computes one sequence at a time; files that are written take in0 (time, width) and give out0",
+        "numbers in float16 and int8 and in tables of 256 are read; of int8 a warning says what is lost",
+        "the numbers of the .bin have no names: behind a layer whose size is unknown here they cannot be found, and that layer is named",
+    ),
     speaking=True,
     family="deployment",
-)  # fmt: skip
+)
 
 _XC = Tensor("weight_xc_data", "input", "direction (gate hidden) in")
 _HC = Tensor("weight_hc_data", "recurrent", "direction (gate hidden) in")
@@ -27,12 +31,22 @@ def _holds(biases: str = "input") -> Holds:
 
 
 LSTM = Layout(
-    "ncnn.lstm", "lstm", "i f o g", (_XC, _BIAS, _HC, Tensor("weight_hr_data", "projection", "direction hidden in")),
-    "src/layer/lstm.cpp", "LSTM", holds=_holds(),
-)  # fmt: skip
+    "ncnn.lstm",
+    "lstm",
+    "i f o g",
+    (_XC, _BIAS, _HC, Tensor("weight_hr_data", "projection", "direction hidden in")),
+    "src/layer/lstm.cpp",
+    "LSTM",
+    holds=_holds(),
+)
 GRU = Layout(
-    "ncnn.gru", "gru", "r z n",
-    (_XC, Tensor("bias_c_data", "input_bias recurrent_bias[n]", "direction (part gate hidden)"), _HC), "src/layer/gru.cpp", "GRU",
-    reset_after=True, holds=_holds("both"),
-)  # fmt: skip
+    "ncnn.gru",
+    "gru",
+    "r z n",
+    (_XC, Tensor("bias_c_data", "input_bias recurrent_bias[n]", "direction (part gate hidden)"), _HC),
+    "src/layer/gru.cpp",
+    "GRU",
+    reset_after=True,
+    holds=_holds("both"),
+)
 RNN = Layout("ncnn.rnn", "rnn", "n", (_XC, _BIAS, _HC), "src/layer/rnn.cpp", "RNN", holds=_holds())

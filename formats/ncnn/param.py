@@ -41,9 +41,7 @@ class Layer:
         """Return a parameter that is a whole number. Raises UnreadableError for anything else."""
         text = self.parameters.get(key, str(default))
         if not _WHOLE.fullmatch(text):
-            raise UnreadableError(
-                path, f"parameter {key} of layer {self.name!r} is {text!r}, which is not a whole number"
-            )
+            raise UnreadableError(path, f"parameter {key} of layer {self.name!r} is {text!r}, which is not a whole number")
         return int(text)
 
 
@@ -94,9 +92,7 @@ class Numbers:
 
     def _bytes(self, count: int, what: str) -> Array:
         if count < 0 or self.at + count > self.data.size:
-            raise UnreadableError(
-                self.path, f"it ends at {self.data.size}, within {what}, which takes {count} bytes from {self.at} on"
-            )
+            raise UnreadableError(self.path, f"it ends at {self.data.size}, within {what}, which takes {count} bytes from {self.at} on")
         found = self.data[self.at : self.at + count]
         self.at += count
         return found
@@ -147,8 +143,14 @@ def skip(layer: Layer, numbers: Numbers, path: Path) -> bool:
 
     if layer.type in WEIGHTLESS:
         return True
-    dense = {"InnerProduct": (0, 1, 2), "Convolution": (0, 5, 6), "ConvolutionDepthWise": (0, 5, 6), "Deconvolution": (0, 5, 6),
-             "Convolution1D": (0, 5, 6), "Embed": (0, 2, 3)}.get(layer.type)  # fmt: skip
+    dense = {
+        "InnerProduct": (0, 1, 2),
+        "Convolution": (0, 5, 6),
+        "ConvolutionDepthWise": (0, 5, 6),
+        "Deconvolution": (0, 5, 6),
+        "Convolution1D": (0, 5, 6),
+        "Embed": (0, 2, 3),
+    }.get(layer.type)
     if dense is not None:
         width, bias, size = (own(key) for key in dense)
         if own(8) or own(18) or own(19):  # scales of integers, or weights that are another layer's outputs

@@ -88,9 +88,12 @@ def witness(request: Mapping[str, Any]) -> None:
             read, gives = ([values[blob] for blob in one[side]] for side in ("in", "out"))
             states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
             seen.record(
-                label, read[0][:, None], gives[0][:, None], states=[*states, *[None] * (2 - len(states))],
+                label,
+                read[0][:, None],
+                gives[0][:, None],
+                states=[*states, *[None] * (2 - len(states))],
                 finals=[*finals, *[None] * (2 - len(finals))],
-            )  # fmt: skip
+            )
 
     seen.twice(run)
 
@@ -139,9 +142,7 @@ def _layers(file: str) -> dict[str, dict[str, Any]]:
             ins, outs = int(words[2]), int(words[3])
             values = dict(word.split("=", 1) for word in words[4 + ins + outs :])
             rows = int(values.get("3", values["0"])) * _GATES[words[0]] * (2 if values.get("2") == "2" else 1)
-            found[words[1]] = {
-                "in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows,
-            }  # fmt: skip
+            found[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows}
     return found
 
 

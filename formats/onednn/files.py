@@ -21,10 +21,12 @@ class OneDnn(ArrayFiles):
         """
         if group.sizes.num_layers > 1 and group.sizes.num_directions > 1:
             raise RefusedError(
-                "several layers of two directions in one primitive", "onednn",
+                "several layers of two directions in one primitive",
+                "onednn",
                 "oneDNN runs them as two stacks that meet only at the end, and reads an input as wide as the cell",
-                "Take one primitive for each layer.", group.name,
-            )  # fmt: skip
+                "Take one primitive for each layer.",
+                group.name,
+            )
         return super().cell(group, stored, options)
 
 

@@ -22,9 +22,7 @@ Array = np.ndarray
 NEEDS = ()
 FORMAT = "onednn"
 SUFFIX = ".npz"
-SUPPORTS = (
-    "vanilla RNN, LSTM with peepholes and projection, GRU and lbr_gru; two directions; no lengths or gradients; float32"
-)
+SUPPORTS = "vanilla RNN, LSTM with peepholes and projection, GRU and lbr_gru; two directions; no lengths or gradients; float32"
 CANNOT = {
     "cotangents": "gradients: the oneDNN executor does not compute them",
     "lengths": "sequences of different lengths: oneDNN's primitives do not support them",
@@ -40,18 +38,30 @@ _KINDS = {(1, 1): "vanilla_rnn", (3, 3): "gru", (3, 4): "lbr_gru", (4, 4): "lstm
 """Primitives by the number of gates in their matrices and biases."""
 # Arguments of a primitive, by the names that dnnl_types.h has for their numbers.
 _ARGUMENTS = {
-    "src_layer": 1, "src_iter": 2, "src_iter_c": 3, "dst_layer": 17, "dst_iter": 18, "dst_iter_c": 19,
-    "weights_layer": 33, "weights_iter": 34, "weights_peephole": 35, "weights_projection": 36, "bias": 41,
-}  # fmt: skip
+    "src_layer": 1,
+    "src_iter": 2,
+    "src_iter_c": 3,
+    "dst_layer": 17,
+    "dst_iter": 18,
+    "dst_iter_c": 19,
+    "weights_layer": 33,
+    "weights_iter": 34,
+    "weights_peephole": 35,
+    "weights_projection": 36,
+    "bias": 41,
+}
 # The arrays of a file: the argument that each is, and in which order oneDNN's own axes lie in it: those of a matrix are
 # layer, direction, input, gate, output.
 _WEIGHTS = {
-    "weights_layer": ("weights_layer", (0, 1, 2, 3, 4)), "weights_layer_ldgoi": ("weights_layer", (0, 1, 3, 4, 2)),
-    "weights_iter": ("weights_iter", (0, 1, 2, 3, 4)), "weights_iter_ldgoi": ("weights_iter", (0, 1, 3, 4, 2)),
+    "weights_layer": ("weights_layer", (0, 1, 2, 3, 4)),
+    "weights_layer_ldgoi": ("weights_layer", (0, 1, 3, 4, 2)),
+    "weights_iter": ("weights_iter", (0, 1, 2, 3, 4)),
+    "weights_iter_ldgoi": ("weights_iter", (0, 1, 3, 4, 2)),
     "weights_projection": ("weights_projection", (0, 1, 2, 3)),
     "weights_projection_ldoi": ("weights_projection", (0, 1, 3, 2)),
-    "weights_peephole": ("weights_peephole", (0, 1, 2, 3)), "bias": ("bias", (0, 1, 2, 3)),
-}  # fmt: skip
+    "weights_peephole": ("weights_peephole", (0, 1, 2, 3)),
+    "bias": ("bias", (0, 1, 2, 3)),
+}
 _MATRIX = re.compile(r"(?P<prefix>.*?)weights_iter(_ldgoi)?")
 
 
@@ -167,10 +177,7 @@ class _Library:
 
     def like(self, array: Array) -> ctypes.c_void_p:
         """Return a memory descriptor with an array's layout."""
-        descriptor, steps = (
-            ctypes.c_void_p(),
-            (ctypes.c_int64 * array.ndim)(*(step // array.itemsize for step in array.strides)),
-        )
+        descriptor, steps = (ctypes.c_void_p(), (ctypes.c_int64 * array.ndim)(*(step // array.itemsize for step in array.strides)))
         shape = (ctypes.c_int64 * array.ndim)(*array.shape)
         self.call("dnnl_memory_desc_create_with_strides", ctypes.byref(descriptor), array.ndim, shape, _FLOAT, steps)
         return descriptor
@@ -201,9 +208,7 @@ class _Library:
         """Run a primitive to its end."""
         primitive = ctypes.c_void_p()
         self.call("dnnl_primitive_create", ctypes.byref(primitive), description)
-        argument_array = (_Argument * len(arguments))(
-            *(_Argument(number, memory) for number, memory in arguments.items())
-        )
+        argument_array = (_Argument * len(arguments))(*(_Argument(number, memory) for number, memory in arguments.items()))
         self.call("dnnl_primitive_execute", primitive, self.stream, len(arguments), argument_array)
         self.call("dnnl_stream_wait", self.stream)
         self.call("dnnl_primitive_destroy", primitive)
@@ -213,13 +218,7 @@ class _Primitive:
     """One RNN primitive, with its weights, its input and its states."""
 
     def __init__(
-        self,
-        library: _Library,
-        weights: Mapping[str, Array],
-        x: Array,
-        states: Sequence[list[Array] | None],
-        activation: int,
-        merge: str,
+        self, library: _Library, weights: Mapping[str, Array], x: Array, states: Sequence[list[Array] | None], activation: int, merge: str
     ) -> None:
         self.library, self.weights, self.activation, self.merge = library, weights, activation, merge
         layers, self.directions, _, gates, self.hidden = weights["weights_iter"].shape
@@ -228,14 +227,14 @@ class _Primitive:
         self.out = self.hidden if projection is None else projection.shape[3]
         steps, batch = x.shape[:2]
         zeros = np.zeros((layers, self.directions, batch, self.hidden), np.float32)
-        initial_states = [
-            None if state is None else np.stack(state).reshape(layers, self.directions, batch, -1) for state in states
-        ]
+        initial_states = [None if state is None else np.stack(state).reshape(layers, self.directions, batch, -1) for state in states]
         width = self.out * (self.directions if merge == "concat" else 1)
         self.arrays: dict[str, Array] = {
-            "src_layer": x, "src_iter": zeros[..., : self.out] if initial_states[0] is None else initial_states[0],
-            "dst_layer": np.zeros((steps, batch, width)), "dst_iter": zeros[..., : self.out],
-        }  # fmt: skip
+            "src_layer": x,
+            "src_iter": zeros[..., : self.out] if initial_states[0] is None else initial_states[0],
+            "dst_layer": np.zeros((steps, batch, width)),
+            "dst_iter": zeros[..., : self.out],
+        }
         if self.kind == "lstm":
             self.arrays["src_iter_c"] = zeros if initial_states[1] is None else initial_states[1]
             self.arrays["dst_iter_c"] = zeros
@@ -250,23 +249,22 @@ class _Primitive:
         ways = ctypes.c_int(_JOINED[self.merge] if self.directions == 2 else _FORWARD)
         states = ["src_layer", "src_iter", *(["src_iter_c"] if self.kind == "lstm" else [])]
         extra = ["weights_peephole", "weights_projection"] if self.kind == "lstm" else []
-        names = [
-            *states,
-            "weights_layer",
-            "weights_iter",
-            *extra,
-            "bias",
-            *(name.replace("src", "dst") for name in states),
-        ]
+        names = [*states, "weights_layer", "weights_iter", *extra, "bias", *(name.replace("src", "dst") for name in states)]
         flags: list[Any] = [ctypes.c_uint(0)]
         head: list[Any] = [ctypes.c_int(_INFERENCE)]
         if self.kind == "vanilla_rnn":
             head.append(ctypes.c_int(self.activation))
             flags += [ctypes.c_float(0), ctypes.c_float(0)]
         library.call(
-            f"dnnl_{self.kind}_forward_primitive_desc_create", ctypes.byref(description), library.engine, *head, ways,
-            *(descriptors.get(name) for name in names), *flags, None,
-        )  # fmt: skip
+            f"dnnl_{self.kind}_forward_primitive_desc_create",
+            ctypes.byref(description),
+            library.engine,
+            *head,
+            ways,
+            *(descriptors.get(name) for name in names),
+            *flags,
+            None,
+        )
         memories = {name: library.memory(descriptors[name], array) for name, array in self.arrays.items()}
         buffers = []
         for name, array in self.weights.items():
@@ -276,16 +274,11 @@ class _Primitive:
             self._reorder(array, wanted, memories[name])
         library.execute(description, {_ARGUMENTS[name]: memory for name, memory in memories.items()})
         last = self.arrays["dst_iter"]
-        cells = (
-            list(self.arrays["dst_iter_c"].reshape(-1, *last.shape[2:3], self.hidden)) if self.kind == "lstm" else []
-        )
+        cells = list(self.arrays["dst_iter_c"].reshape(-1, *last.shape[2:3], self.hidden)) if self.kind == "lstm" else []
         return self.arrays["dst_layer"], list(last.reshape(-1, *last.shape[2:])), cells
 
     def _reorder(self, array: Array, wanted: ctypes.c_void_p, target: ctypes.c_void_p) -> None:
         """Have oneDNN bring an array into the layout that it wants."""
         library, description, source = self.library, ctypes.c_void_p(), self.library.like(array)
-        library.call(
-            "dnnl_reorder_primitive_desc_create", ctypes.byref(description), source, library.engine, wanted, library.engine,
-            None,
-        )  # fmt: skip
+        library.call("dnnl_reorder_primitive_desc_create", ctypes.byref(description), source, library.engine, wanted, library.engine, None)
         library.execute(description, {1: library.memory(source, array), 17: target})

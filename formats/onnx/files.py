@@ -119,11 +119,21 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     received = flow.received(scopes, {name: (home.scope, home.node) for name, home in homes.items()}, looked, layers)
     layers = {name: stack.replace(calls=received[name]) for name, stack in layers.items()}
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
-        read=Read(file, scopes, homes, looked.layers), unread=tuple(unread),
-        batch_first={name: home.scope.attributes(home.node)["layout"] == 1 for name, home in homes.items()
-                     if "layout" in home.scope.attributes(home.node)},
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        (*warnings, *unread),
+        read=Read(file, scopes, homes, looked.layers),
+        unread=tuple(unread),
+        batch_first={
+            name: home.scope.attributes(home.node)["layout"] == 1
+            for name, home in homes.items()
+            if "layout" in home.scope.attributes(home.node)
+        },
+    )
 
 
 def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
@@ -148,13 +158,22 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     sets = [f"{one.version}" + ("" if not one.domain else f" of {one.domain}") for one in model.opset_import]
     own = {one.key: one.value for one in model.metadata_props}
     return {
-        "producer": producer, "opset": ", ".join(sets), "IR version": model.ir_version, "graph": model.graph.name,
-        "domain": model.domain, "model version": model.model_version or "", **own,
-    }  # fmt: skip
+        "producer": producer,
+        "opset": ", ".join(sets),
+        "IR version": model.ir_version,
+        "graph": model.graph.name,
+        "domain": model.domain,
+        "model version": model.model_version or "",
+        **own,
+    }
 
 
-_IN_NUMPY = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.FLOAT16: "float16",
-             onnx.TensorProto.INT32: "int32"}  # fmt: skip
+_IN_NUMPY = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.DOUBLE: "float64",
+    onnx.TensorProto.FLOAT16: "float16",
+    onnx.TensorProto.INT32: "int32",
+}
 
 
 def _recipe(path: Path, graph: onnx.GraphProto) -> list[str]:

@@ -49,9 +49,11 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
         raise UsageError(f"opset is {opset}. Choose one from {_OPSETS.start} to {_OPSETS.stop - 1}")
     if BFLOAT16 in dtypes and opset < 22:
         raise RefusedError(
-            "bfloat16", f"ONNX opset {opset}", "its recurrent operators support it from opset 22 on",
+            "bfloat16",
+            f"ONNX opset {opset}",
+            "its recurrent operators support it from opset 22 on",
             f"Use {Setting('opset', '22')}, or {Flag('dtype', 'float32')}.",
-        )  # fmt: skip
+        )
     graph = _Graph(opset)
     notes = []
     for part in job.parts:
@@ -121,18 +123,18 @@ class _Stack:
         directions = [direction for _, _, direction in self.stack.directions()]
         if not self.states_given:
             learned = any(map(_learned, directions))
-            return "learned initial states are constants of the model" if learned else (
-                "the initial states are zeros; make them inputs with states=input"
-            )  # fmt: skip
+            return (
+                "learned initial states are constants of the model"
+                if learned
+                else ("the initial states are zeros; make them inputs with states=input")
+            )
         first = "the learned initial states" if self.left_to_caller else "zeros"
         pairs = " and ".join(f"{letter}_n for initial_{letter}" for letter in ("hc" if self._having("c") else "h"))
         on = "" if any(d.reverse for d in directions) else f", and {pairs} where it goes on"
         return f"give {first} where a sequence begins{on}"
 
     def _axes_of(self, value: onnx.ValueInfoProto) -> str:
-        found = [
-            one.dim_param.removeprefix(self.prefix) or str(one.dim_value) for one in value.type.tensor_type.shape.dim
-        ]
+        found = [one.dim_param.removeprefix(self.prefix) or str(one.dim_value) for one in value.type.tensor_type.shape.dim]
         return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
@@ -186,17 +188,21 @@ class _Stack:
         asked = how in ("input", "stream")
         if how == "stream" and any(direction.reverse for _, _, direction in self.stack.directions()):
             raise RefusedError(
-                "a direction that reads from the end", "ONNX with states=stream",
+                "a direction that reads from the end",
+                "ONNX with states=stream",
                 "its first step is the last one of the sequence, so a sequence in pieces gives other numbers",
-                "Leave out states=stream, and give whole sequences.", self.stack.name,
-            )  # fmt: skip
+                "Leave out states=stream, and give whole sequences.",
+                self.stack.name,
+            )
         if asked and learned:
             raise RefusedError(
-                "a learned initial state", f"ONNX with states={how}",
+                "a learned initial state",
+                f"ONNX with states={how}",
                 "every call would give other initial states, so the learned ones would be lost",
                 f"Leave out states={how} to keep them as constants; or add {Setting('initial_state', 'call')}, and pass them at every "
-                "call.", self.stack.name,
-            )  # fmt: skip
+                "call.",
+                self.stack.name,
+            )
         return asked or passed or self.left_to_caller
 
     def _state_inputs(self) -> list[dict[str, str]]:
@@ -230,10 +236,12 @@ class _Stack:
                     continue
                 if self.graph.opset < _SPREAD_STATES:
                     raise RefusedError(
-                        "a learned initial state", f"ONNX opset {self.graph.opset}",
-                        "spreading it over the batch needs Expand, which came with opset 8", f"Use {Setting('opset', 8)} or more.",
+                        "a learned initial state",
+                        f"ONNX opset {self.graph.opset}",
+                        "spreading it over the batch needs Expand, which came with opset 8",
+                        f"Use {Setting('opset', 8)} or more.",
                         self.stack.name,
-                    )  # fmt: skip
+                    )
                 if not batch:
                     shape = self.graph.add("Shape", [x], self.name("x_shape"))
                     batch = self.graph.add("Gather", [shape, self.graph.index(1)], self.name("batch_size"), axis=0)
@@ -251,9 +259,7 @@ class _Stack:
 
     def _node(self, single: Recurrent, label: str, x: str, states: dict[str, str], finals: dict[str, list[str]]) -> str:
         layout = self._layout(single.cell)
-        stateless = single.replace(
-            layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers)
-        )
+        stateless = single.replace(layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers))
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
         given = {local: self.graph.constant(self.name(f"{label}/{local}"), array) for local, array in packed.items()}
         slots = ["W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"]
@@ -327,10 +333,12 @@ class _Stack:
     def _reversed(self, value: str) -> str:
         if self.graph.opset < _REVERSED_SLICE or self.lengths:
             raise RefusedError(
-                "outputs in processing order (go_backwards)", f"ONNX opset {self.graph.opset}",
+                "outputs in processing order (go_backwards)",
+                f"ONNX opset {self.graph.opset}",
                 "reversing them needs Slice with a step, of opset 10, and sequences of equal length",
-                f"Use {Setting('opset', 10)} or more, without sequence_lens.", self.stack.name,
-            )  # fmt: skip
+                f"Use {Setting('opset', 10)} or more, without sequence_lens.",
+                self.stack.name,
+            )
         ends = self.graph.constant("before_first", np.array([np.iinfo(np.int64).min + 1], np.int64))
         inputs = [value, self.graph.index(-1), ends, self.graph.index(0), self.graph.index(-1)]
         return self.graph.add("Slice", inputs, self.name("y_in_processing_order"))
@@ -350,16 +358,7 @@ def units(layer: Layer) -> list[tuple[Direction, ...]]:
 def _same_node(first: Direction, second: Direction) -> bool:
     """Return whether two directions differ only in their activations, which a node has for each."""
     plain = [
-        (
-            d.cell.kind,
-            d.cell.reset_after,
-            d.cell.coupled,
-            d.cell.clips,
-            d.hidden_size,
-            d.biases,
-            d.has_peepholes,
-            d.dtype,
-        )
+        (d.cell.kind, d.cell.reset_after, d.cell.coupled, d.cell.clips, d.hidden_size, d.biases, d.has_peepholes, d.dtype)
         for d in (first, second)
     ]
     return plain[0] == plain[1]

@@ -35,10 +35,14 @@ def _movable(body: onnx.GraphProto) -> list[onnx.NodeProto]:
     for inner in bodies(body.node):
         elsewhere |= names_in(inner)
     return [
-        node for node in body.node
-        if node.op_type == "Transpose" and node.domain in ("", "ai.onnx") and len(node.input) == len(node.output) == 1
-        and node.input[0] not in own and node.output[0] not in elsewhere
-    ]  # fmt: skip
+        node
+        for node in body.node
+        if node.op_type == "Transpose"
+        and node.domain in ("", "ai.onnx")
+        and len(node.input) == len(node.output) == 1
+        and node.input[0] not in own
+        and node.output[0] not in elsewhere
+    ]
 
 
 def _move(graph: onnx.GraphProto, body: onnx.GraphProto, node: onnx.NodeProto, name: str, place: int) -> None:

@@ -64,14 +64,10 @@ def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
 
 
 @overload
-def to_onnx(
-    layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = ..., **options: object
-) -> onnx.ModelProto: ...
+def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = ..., **options: object) -> onnx.ModelProto: ...
 @overload
 def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **options: object) -> onnx_ir.Model: ...
-def to_onnx(
-    layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object
-) -> onnx.ModelProto | onnx_ir.Model:
+def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object) -> onnx.ModelProto | onnx_ir.Model:
     """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding
     them.
 

@@ -62,9 +62,7 @@ class Steps:
     def ended(self, b: Nodes, name: str, state: str, other: str) -> str:
         """Add a state after the last step: another one for a sequence without any that counts."""
         any_ = b.add("Greater", [self.count, b.integers(0)], f"{name}/any")
-        return b.add(
-            "Where", [b.add("Unsqueeze", [any_, b.integers(1)], f"{name}/some"), state, other], f"{name}/ended"
-        )
+        return b.add("Where", [b.add("Unsqueeze", [any_, b.integers(1)], f"{name}/some"), state, other], f"{name}/ended")
 
     def last(self, b: Nodes, name: str, state: str, backwards: bool, zero: bool) -> str:
         """Add the output at the step that is read last."""
@@ -72,16 +70,12 @@ class Steps:
             return self.ended(b, name, state, b.zero())
         index = b.constant(f"{name}/read_last", np.array(0 if backwards else -1, np.int64))
         counts = b.add("Gather", [self.mask, index], f"{name}/counts", axis=1)
-        return b.add(
-            "Where", [b.add("Unsqueeze", [counts, b.integers(1)], f"{name}/does"), state, b.zero()], f"{name}/last"
-        )
+        return b.add("Where", [b.add("Unsqueeze", [counts, b.integers(1)], f"{name}/does"), state, b.zero()], f"{name}/last")
 
 
 def _taken(b: Nodes, name: str, x: str, places: str) -> str:
     """Add the steps of a tensor at some places, of each sequence its own."""
-    return b.add(
-        "GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1
-    )
+    return b.add("GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1)
 
 
 def steps(b: Nodes, mask: str, name: str) -> Steps:

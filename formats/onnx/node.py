@@ -136,10 +136,12 @@ class Node:
             if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
                 why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
                 raise RefusedError(
-                    f"the attribute {attribute.name!r} of a node {self.node.kind}", "the canonical form",
+                    f"the attribute {attribute.name!r} of a node {self.node.kind}",
+                    "the canonical form",
                     f"it {why if kind else 'is not an attribute of this operator, so its effect is unknown'}",
-                    "Remove it from the model if the layer computes the same without it.", self.name,
-                )  # fmt: skip
+                    "Remove it from the model if the layer computes the same without it.",
+                    self.name,
+                )
             seen.add(attribute.name)
         if quantised.is_one(self.node):
             most = quantised.INPUTS
@@ -149,9 +151,12 @@ class Node:
             most = 6
         if any(self.node.inputs[most:]):
             raise RefusedError(
-                f"{len(self.node.inputs)} inputs of a node {self.node.kind}", "the canonical form", f"the operator has {most}", "",
+                f"{len(self.node.inputs)} inputs of a node {self.node.kind}",
+                "the canonical form",
+                f"the operator has {most}",
+                "",
                 self.name,
-            )  # fmt: skip
+            )
         if self.attributes.get("layout"):
             self.warnings.append(
                 LayerNote(
@@ -222,10 +227,7 @@ class Node:
         cells = self._cells(number)
         states, unconvertible = self._states(number, sizes)
         unconvertible = (*unconvertible, *self._lengths())
-        made = tuple(
-            Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse")
-            for d in range(number)
-        )
+        made = tuple(Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse") for d in range(number))
         return Recurrent(self.name, (Layer(made),), unconvertible=unconvertible)
 
     def _reset_after(self) -> bool | None:
@@ -241,15 +243,10 @@ class Node:
             raise UnreadableError(self.path, f"the weights of node {self.name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            raise RefusedError(
-                "weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}"
-            )
+            raise RefusedError("weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}")
         said = self.attributes.get("hidden_size")
         if said and said != sizes.hidden_size:
-            raise UnreadableError(
-                self.path,
-                f"node {self.name!r} states hidden_size {said}, but its weights are for {sizes.hidden_size}",
-            )
+            raise UnreadableError(self.path, f"node {self.name!r} states hidden_size {said}, but its weights are for {sizes.hidden_size}")
         return sizes
 
     def _text(self, name: str, default: str) -> str:
@@ -268,10 +265,12 @@ class Node:
         elif "clip" in self.attributes:
             if not 0 < bound < float("inf"):
                 raise RefusedError(
-                    f"a clip of {bound:g}", "the canonical form",
+                    f"a clip of {bound:g}",
+                    "the canonical form",
                     "the ONNX specification does not define a bound that is not above 0, and onnxruntime's operators differ",
-                    f"If nothing is clipped, confirm with {Setting('clip', 'none')}.", self.name,
-                )  # fmt: skip
+                    f"If nothing is clipped, confirm with {Setting('clip', 'none')}.",
+                    self.name,
+                )
             clips = (Clip("gates", -bound, bound),)
         cells = []
         for own in functions:
@@ -289,25 +288,24 @@ class Node:
             return [default] * number
         names = [text.lower() for text in self.attributes["activations"]]
         if len(names) != number * len(default):
-            raise UnreadableError(
-                self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}"
-            )
+            raise UnreadableError(self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}")
         lists = {key: list(self.attributes.get(key, [])) for key in _CONSTANTS}
         found = []
         for name in names:
             known = _FUNCTIONS.get(name.replace("_", ""), name)
             takes = ACTIVATION_DEFAULTS.get(known, (None, None))
             constants = [
-                _single(values.pop(0)) if takes[index] is not None and values else None
-                for index, values in enumerate(lists.values())
+                _single(values.pop(0)) if takes[index] is not None and values else None for index, values in enumerate(lists.values())
             ]
             for index, key in enumerate(_CONSTANTS):
                 if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
                     raise RefusedError(
-                        f"the activation {name} without its {key}", "the canonical form",
+                        f"the activation {name} without its {key}",
+                        "the canonical form",
                         "the ONNX specification and onnxruntime, which takes 0, disagree on its default",
-                        f"Write the attribute {key} into the model.", self.name,
-                    )  # fmt: skip
+                        f"Write the attribute {key} into the model.",
+                        self.name,
+                    )
             found.append(Activation(known, *constants))
         width = len(default)
         return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
@@ -317,11 +315,7 @@ class Node:
         name = self._input(4)
         lengths = self.scope.constant(name) if name else None
         if name and lengths is None:
-            self.warnings.append(
-                LayerNote(
-                    self.name, f"the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"
-                )
-            )
+            self.warnings.append(LayerNote(self.name, f"the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"))
         if lengths is None or (lengths.size and (lengths == self._steps()).all()):
             return ()
         shown = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")
@@ -358,9 +352,15 @@ _CONSTANTS = ("activation_alpha", "activation_beta")
 # onnx/docs/Changelog.md, RNN, GRU and LSTM of the operator sets 1 to 22. What does not change a number is here too:
 # output_sequence (operator set 1) says which outputs are given, layout how x and y lie.
 _ATTRIBUTES = {
-    "activations": "STRINGS", "activation_alpha": "FLOATS", "activation_beta": "FLOATS", "clip": "FLOAT",
-    "direction": "STRING", "hidden_size": "INT", "layout": "INT", "output_sequence": "INT",
-}  # fmt: skip
+    "activations": "STRINGS",
+    "activation_alpha": "FLOATS",
+    "activation_beta": "FLOATS",
+    "clip": "FLOAT",
+    "direction": "STRING",
+    "hidden_size": "INT",
+    "layout": "INT",
+    "output_sequence": "INT",
+}
 
 
 _OWN_ATTRIBUTES = {"rnn": {}, "gru": {"linear_before_reset": "INT"}, "lstm": {"input_forget": "INT"}}

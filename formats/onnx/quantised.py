@@ -36,9 +36,7 @@ def numbers(path: object, what: str, codes: Array, scale: Array, zero: Array | N
     Raises UnreadableError for integers without scales of their own.
     """
     if codes.dtype not in (np.int8, np.uint8) or codes.ndim != 3 or not is_float(scale):
-        raise UnreadableError(
-            path, f"{what} of shape {codes.shape} is of type {codes.dtype}, with a scale of type {scale.dtype}"
-        )
+        raise UnreadableError(path, f"{what} of shape {codes.shape} is of type {codes.dtype}, with a scale of type {scale.dtype}")
     if zero is not None and zero.dtype != codes.dtype:
         raise UnreadableError(path, f"{what} is of type {codes.dtype}, but its zero points are of type {zero.dtype}")
     ways, _, columns = codes.shape

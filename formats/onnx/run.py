@@ -56,9 +56,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if not request["file"].endswith(".onnx"):
         raise NotImplementedError("onnxruntime reads binary models, which end in .onnx")
     if request.get("lengths") is not None and np.min(request["lengths"]) < 1:
-        raise NotImplementedError(
-            "a sequence of length zero: onnxruntime returns zeros instead of its initial state as the final one"
-        )
+        raise NotImplementedError("a sequence of length zero: onnxruntime returns zeros instead of its initial state as the final one")
     _available(request["variant"]["provider"])
     if request["layers"]:
         return _nodes(request)
@@ -150,9 +148,7 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
             feeds.update(_zero_feeds(inputs, name, np.shape(request["x"])[1]))
     if request.get("lengths") is not None:
         if "sequence_lens" not in inputs:
-            raise NotImplementedError(
-                "the model has no input sequence_lens. Write it with the option sequence_lens=true"
-            )
+            raise NotImplementedError("the model has no input sequence_lens. Write it with the option sequence_lens=true")
         feeds["sequence_lens"] = np.asarray(request["lengths"], np.int32)
     elif "sequence_lens" in inputs:
         feeds["sequence_lens"] = np.full(np.shape(request["x"])[1], len(request["x"]), np.int32)
@@ -186,18 +182,13 @@ def _state_feeds(inputs: Mapping[str, Any], name: str, states: Sequence[Array], 
     if sum(rows) != len(states):
         raise NotImplementedError(f"the model has {sum(rows)} {key} states, but {len(states)} were given")
     starts = np.cumsum([0, *rows])
-    return {
-        value.name: _typed(value, np.stack(list(states[start : start + count])))
-        for value, start, count in zip(values, starts, rows)
-    }
+    return {value.name: _typed(value, np.stack(list(states[start : start + count]))) for value, start, count in zip(values, starts, rows)}
 
 
 def _zero_feeds(inputs: Mapping[str, Any], name: str, batch: int) -> dict[str, Array]:
     """Return zeros for the initial states that a model wants and nobody gives: the default of a recurrent layer."""
     values = [inputs[part] for part in _numbered(list(inputs), name)]
-    return {
-        value.name: _typed(value, np.zeros((value.shape[0], batch, value.shape[2]), np.float32)) for value in values
-    }
+    return {value.name: _typed(value, np.zeros((value.shape[0], batch, value.shape[2]), np.float32)) for value in values}
 
 
 def _typed(value: Any, array: Array) -> Array:
@@ -278,9 +269,7 @@ class _Constants:
 
         self.model, self.node, self.name = model, node, name
         attributes = {
-            attribute.name: helper.get_attribute_value(attribute)
-            for attribute in node.attribute
-            if attribute.name != "hidden_size"
+            attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name != "hidden_size"
         }
         self.operator = _Operator(node.op_type, attributes, list(model.opset_import), {})
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -320,9 +309,7 @@ class _Constants:
         if by_value and part in _STATES and {node.op_type for node in nodes} <= _MOVING:
             return None  # its caller passes it: where nobody does, a sequence begins with zeros
         if by_value:
-            raise NotImplementedError(
-                f"{self.name}: its {part} is computed from {by_value!r}, which is given at run time"
-            )
+            raise NotImplementedError(f"{self.name}: its {part} is computed from {by_value!r}, which is given at run time")
         return self._evaluated(name, nodes, inputs)
 
     def _above(self, name: str) -> tuple[list[Any], set[str], str]:
@@ -464,9 +451,11 @@ def _run(
 
 
 _SHAPES = {
-    "X": ("steps", "batch", None), "sequence_lens": ("batch",), "initial_h": (None, "batch", None),
+    "X": ("steps", "batch", None),
+    "sequence_lens": ("batch",),
+    "initial_h": (None, "batch", None),
     "initial_c": (None, "batch", None),
-}  # fmt: skip
+}
 """The axes of a node's inputs that differ from case to case."""
 
 
@@ -478,9 +467,7 @@ def _model(operator: _Operator, inputs: Mapping[str, Array], constants: Mapping[
     names = [name if name in inputs or name in constants else "" for name in _INPUTS]
     while not names[-1]:
         names.pop()
-    node = helper.make_node(
-        operator.name, names, operator.outputs, operator.name, hidden_size=width, **operator.attributes
-    )
+    node = helper.make_node(operator.name, names, operator.outputs, operator.name, hidden_size=width, **operator.attributes)
     of_numpy = helper.np_dtype_to_tensor_dtype
     graph = helper.make_graph(
         [node],

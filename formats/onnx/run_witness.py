@@ -20,9 +20,8 @@ _LARGEST = 1 << 30
 
 
 def run_whole(
-    request: Mapping[str, Any], found: Callable[[Any, str], Any], session: Callable[[bytes, str], Any],
-    wide: Callable[[Array], Array],
-) -> None:  # fmt: skip
+    request: Mapping[str, Any], found: Callable[[Any, str], Any], session: Callable[[bytes, str], Any], wide: Callable[[Array], Array]
+) -> None:
     """Run a model whole; see rnnconvert.running.
 
     found    returns a recurrent node of the main graph by its name
@@ -36,9 +35,7 @@ def run_whole(
 
     file, seen = Path(request["file"]), request["witness"]
     if file.suffix != ".onnx" or file.stat().st_size > _LARGEST:
-        raise NotImplementedError(
-            "onnxruntime runs a model whole from a binary file, which ends in .onnx, of at most 1 GiB"
-        )
+        raise NotImplementedError("onnxruntime runs a model whole from a binary file, which ends in .onnx, of at most 1 GiB")
     model = onnx.load(str(file))
     nodes = {}
     for name in seen.layers:
@@ -70,10 +67,7 @@ def run_whole(
     stated = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in stated)
     ready = session(model.SerializeToString(), request["variant"]["provider"])
-    known = {
-        **{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)},
-        **feeds,
-    }
+    known = {**{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)}, **feeds}
 
     def run() -> None:
         values = {**known, **dict(zip(wanted, ready.run(list(wanted), feeds)))}

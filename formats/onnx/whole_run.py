@@ -43,9 +43,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     outputs = [value.name for value in model.graph.output]
     heard = _heard(model, units)
     known = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
-    more = sorted(
-        {name for value, _, lengths in heard.values() for name in (value, lengths) if name} - {*outputs, *known}
-    )
+    more = sorted({name for value, _, lengths in heard.values() for name in (value, lengths) if name} - {*outputs, *known})
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 3
@@ -120,9 +118,7 @@ def shaken(live: Any, seed: int) -> onnx.ModelProto:
         if tensor.data_type == onnx.TensorProto.STRING:
             continue
         plain = numpy_helper.to_array(tensor)
-        if (
-            plain.dtype.kind == "f" and plain.size > 1
-        ):  # one number may be an exponent, or what others are compared with
+        if plain.dtype.kind == "f" and plain.size > 1:  # one number may be an exponent, or what others are compared with
             values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return made

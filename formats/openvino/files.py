@@ -30,11 +30,7 @@ from rnnconvert.language.packing import unpack
 NAME = "openvino"
 SUFFIXES = registry.endings(NAME)
 
-_KINDS = {
-    f"{word}{what}": kind
-    for word, kind in (("LSTM", "lstm"), ("GRU", "gru"), ("RNN", "rnn"))
-    for what in ("Sequence", "Cell")
-}
+_KINDS = {f"{word}{what}": kind for word, kind in (("LSTM", "lstm"), ("GRU", "gru"), ("RNN", "rnn")) for what in ("Sequence", "Cell")}
 _ODD = {"AUGRUCell", "AUGRUSequence"}
 _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TANH)}
 _PLAIN = ("tanh", "sigmoid", "relu")
@@ -45,11 +41,7 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize XML that begins with a net."""
     if lowered(file.path).suffix != ".xml":
         return None
-    return (
-        Seen(STATED, "XML with a <net>, as OpenVINO's IR has it")
-        if b"<net" in file.head[:4096]
-        else Seen(1, "XML, by its ending")
-    )
+    return Seen(STATED, "XML with a <net>, as OpenVINO's IR has it") if b"<net" in file.head[:4096] else Seen(1, "XML, by its ending")
 
 
 def layouts(options: Options) -> list[Any]:
@@ -78,11 +70,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         for layer in net.layers.values():
             name = unique(net.where + (layer.name or f"layer {layer.id}"), layers)
             if layer.type in _ODD:
-                unread.append(
-                    LayerNote(
-                        name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD
-                    )
-                )
+                unread.append(LayerNote(name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD))
             if layer.type not in _KINDS:
                 continue
             one = _Operation(path, net, layer, name, options)
@@ -107,9 +95,19 @@ def read(path: Path, options: Options) -> Checkpoint:
     runtime = next((one.attributes.get("value", "") for one in info.every("info")), "") if info is not None else ""
     metadata = {"name": root.attributes.get("name", ""), "version": root.attributes["version"], "runtime": runtime}
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), metadata, {**arrays, **others},
-        unread=tuple(unread), batch_first=dict.fromkeys(layers, True), beside=(str(beside),) if beside else (),
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        (*warnings, *unread),
+        metadata,
+        {**arrays, **others},
+        unread=tuple(unread),
+        batch_first=dict.fromkeys(layers, True),
+        beside=(str(beside),) if beside else (),
+    )
 
 
 companions = writing.companions
@@ -127,9 +125,7 @@ class _Operation:
         self.path, self.net, self.layer, self.name, self.options = path, net, layer, name, options
         self.kind = _KINDS[layer.type]
         self.cell = layer.type.endswith("Cell")
-        self.after = (
-            layer.data.get("linear_before_reset", "false").lower() in ("true", "1") if self.kind == "gru" else None
-        )
+        self.after = layer.data.get("linear_before_reset", "false").lower() in ("true", "1") if self.kind == "gru" else None
         states = 2 if self.kind == "lstm" else 1
         first = 1 + states + (not self.cell)
         self.states = dict(zip(("initial_hidden", "initial_cell"), range(1, 1 + states), strict=False))
@@ -181,9 +177,12 @@ class _Operation:
     def read(self) -> Recurrent:
         """Return the layer. Raises UnreadableError if its weights do not fit together, or for a damaged attribute."""
         facts = self.options.facts(
-            self.name, "its operation", self.layer.data, harmless=("hidden_size", "weights_format"),
+            self.name,
+            "its operation",
+            self.layer.data,
+            harmless=("hidden_size", "weights_format"),
             neutral={"input_forget": ("false", "0"), "activations_alpha": ("",), "activations_beta": ("",)},
-        )  # fmt: skip
+        )
         facts.take("direction", "activations", "clip", "linear_before_reset")
         way = self.layer.data.get("direction", "forward").lower()
         if way not in ("forward", "reverse", "bidirectional"):
@@ -200,9 +199,7 @@ class _Operation:
             raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {why}")
         stated = self.layer.data.get("hidden_size", "")
         if stated.isdecimal() and int(stated) != sizes.hidden_size:
-            raise UnreadableError(
-                self.path, f"{self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}"
-            )
+            raise UnreadableError(self.path, f"{self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}")
         found = unpack(layout, sizes, self.arrays)
         cell = self._cell()
         states, odd = self._states(sizes)
@@ -221,14 +218,19 @@ class _Operation:
         merged = layer.merge in _MERGES.values()
         if merged:
             outputs = {
-                (one.id, 0): "b1th" if one.data.get("keep_dims") in ("true", "1") else "bth"
-                for one in self.net.readers[self.layer.id, 0]
+                (one.id, 0): "b1th" if one.data.get("keep_dims") in ("true", "1") else "bth" for one in self.net.readers[self.layer.id, 0]
             }
         directions = 1 if merged else len(layer.directions)
         return Operation(
-            self.name, "bi" if self.cell else "bti", [*self.states.values()], self.lengths, outputs, stack.hidden_size, directions,
+            self.name,
+            "bi" if self.cell else "bti",
+            [*self.states.values()],
+            self.lengths,
+            outputs,
+            stack.hidden_size,
+            directions,
             stack.input_size,
-        )  # fmt: skip
+        )
 
     def _merge(self) -> str:
         """Return how the graph joins the two directions of the outputs; "concat" where it keeps them, as exporters do."""
@@ -243,11 +245,7 @@ class _Operation:
     def _cell(self) -> Cell:
         default = _DEFAULTS[self.kind]
         text = self.layer.data.get("activations", "")
-        functions = (
-            tuple(self._function(one.strip().lower(), place) for place, one in enumerate(text.split(",")))
-            if text
-            else default
-        )
+        functions = tuple(self._function(one.strip().lower(), place) for place, one in enumerate(text.split(","))) if text else default
         if len(functions) != len(default):
             raise UnreadableError(self.path, f"{self.name!r} has {len(functions)} activations, expected {len(default)}")
         gate = functions[0] if self.kind != "rnn" else SIGMOID
@@ -279,28 +277,16 @@ class _Operation:
             found, source = self._state(value)
             if found is None:
                 if source in ("Parameter", "ReadValue"):
-                    self.warnings.append(
-                        LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself")
-                    )
+                    self.warnings.append(LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself"))
                 elif source != "":
-                    odd.append(
-                        Unconvertible("initial_state", "an initial state made in the graph", f"it is made by {source}")
-                    )
+                    odd.append(Unconvertible("initial_state", "an initial state made in the graph", f"it is made by {source}"))
                 continue
             if not found.any():
                 continue
             rows = found.reshape(1, -1) if self.cell and found.ndim < 3 and found.size == sizes.hidden_size else found
             rows = np.broadcast_to(rows, (1, sizes.num_directions, sizes.hidden_size)) if rows.ndim < 3 else rows
-            if (
-                rows.ndim != 3
-                or rows.shape[1:] != (sizes.num_directions, sizes.hidden_size)
-                or (rows != rows[:1]).any()
-            ):
-                odd.append(
-                    Unconvertible(
-                        "initial_state", "an initial state for one batch", f"its numbers have the shape {found.shape}"
-                    )
-                )
+            if rows.ndim != 3 or rows.shape[1:] != (sizes.num_directions, sizes.hidden_size) or (rows != rows[:1]).any():
+                odd.append(Unconvertible("initial_state", "an initial state for one batch", f"its numbers have the shape {found.shape}"))
                 continue
             for number in range(sizes.num_directions):
                 states[number][part, ""] = rows[0, number].astype(self.arrays["R"].dtype)

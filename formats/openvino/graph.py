@@ -16,20 +16,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call
 from rnnconvert.formats.openvino.net import TYPES, Layer, Net, Value
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
-    Graph,
-    LayerCall,
-    Measures,
-    Moves,
-    moves,
-    received,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
 _OWN = re.compile(r"opset\d{1,2}")
@@ -95,11 +82,15 @@ def _numbers(net: Net, layer: Layer) -> Any:
 def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
     others = [(layer.id, port) for port in range(len(layer.given)) if (layer.id, port) not in operation.outputs]
     return graph.call(
-        operation.name, (layer.inputs[0], operation.axes), operation.outputs,
+        operation.name,
+        (layer.inputs[0], operation.axes),
+        operation.outputs,
         {key: "the last states" if key[1] else "the outputs of both directions" for key in others},
-        hidden=operation.hidden, directions=operation.directions, width=operation.width,
+        hidden=operation.hidden,
+        directions=operation.directions,
+        width=operation.width,
         dtype=_TYPES.get(layer.precision, "f4"),
-    )  # fmt: skip
+    )
 
 
 def _dims(layer: Layer, shape: tuple[int, ...]) -> list[int | str | None]:
@@ -189,13 +180,10 @@ _DIALECT: Dialect = {
     "Result": SAME,
     "Convert": Casts(_convert),
     "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
-    "Reshape": Moves(
-        lambda one: moves.reshape(one.input(0), one.integers(1), one.attributes.get("special_zero") in ("true", "1"))
-    ),
+    "Reshape": Moves(lambda one: moves.reshape(one.input(0), one.integers(1), one.attributes.get("special_zero") in ("true", "1"))),
     "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _optional(one, 1))),
     "Unsqueeze": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
-    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))],
-                                                  _number(one, "axis")), None),
+    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))], _number(one, "axis")), None),
     "Split": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], _number(one, "num_splits", 1))),
     "VariadicSplit": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], one.integers(2))),
     "Gather": Moves(_gather),
@@ -206,9 +194,7 @@ _DIALECT: Dialect = {
     "Broadcast": Moves(_broadcast),
     "Reverse": Moves(_reversed),
     "ReverseSequence": Moves(
-        lambda one: moves.reverse_sequences(
-            one.input(0), one.input(1).reshape(-1), _number(one, "seq_axis", 1), _number(one, "batch_axis")
-        )
+        lambda one: moves.reverse_sequences(one.input(0), one.input(1).reshape(-1), _number(one, "seq_axis", 1), _number(one, "batch_axis"))
     ),
     "Roll": Moves(lambda one: moves.roll(one.input(0), one.integers(1), one.integers(2))),
     "ShapeOf": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
@@ -220,4 +206,4 @@ _DIALECT: Dialect = {
     "Minimum": moves.compares(np.minimum),
     "Range": Computes(_range),
     "ReduceProd": Computes(lambda one: np.prod(one.input(0), keepdims=one.attributes.get("keep_dims") == "true")),
-}  # fmt: skip
+}

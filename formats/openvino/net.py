@@ -19,9 +19,16 @@ from rnnconvert.formats.openvino import xml_file
 from rnnconvert.formats.openvino.xml_file import Element
 
 TYPES: dict[str, np.dtype[Any]] = {
-    "f32": np.dtype("<f4"), "f16": np.dtype("<f2"), "bf16": BFLOAT16, "f64": np.dtype("<f8"), "i8": np.dtype("i1"), "u8": np.dtype("u1"),
-    "i16": np.dtype("<i2"), "i32": np.dtype("<i4"), "i64": np.dtype("<i8"),
-}  # fmt: skip
+    "f32": np.dtype("<f4"),
+    "f16": np.dtype("<f2"),
+    "bf16": BFLOAT16,
+    "f64": np.dtype("<f8"),
+    "i8": np.dtype("i1"),
+    "u8": np.dtype("u1"),
+    "i16": np.dtype("<i2"),
+    "i32": np.dtype("<i4"),
+    "i64": np.dtype("<i8"),
+}
 """The element types of constants that are read, by the IR's names."""
 _VERSIONS = ("10", "11")
 _LONGEST_CHAIN = 32
@@ -65,28 +72,27 @@ class Net:
             key = one.attributes.get("id", "")
             if key in self.layers or not key:
                 raise UnreadableError(path, f"two layers have the id {key!r}" if key else "a layer has no id")
-            ports = {
-                way: [port.attributes.get("id", "") for port in _children(one, way, "port")]
-                for way in ("input", "output")
-            }
+            ports = {way: [port.attributes.get("id", "") for port in _children(one, way, "port")] for way in ("input", "output")}
             shapes = [_shape(port) for port in _children(one, "input", "port")]
             results = [*_children(one, "output", "port")]
             data = one.first("data")
             self.layers[key] = Layer(
-                key, one.attributes.get("name", ""), one.attributes.get("type", ""), one.attributes.get("version", ""),
-                dict(data.attributes) if data is not None else {}, [None] * len(ports["input"]), shapes,
-                [_shape(port) for port in results], results[0].attributes.get("precision", "") if results else "",
-            )  # fmt: skip
-            inputs[key], outputs[key] = (
-                {port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output")
+                key,
+                one.attributes.get("name", ""),
+                one.attributes.get("type", ""),
+                one.attributes.get("version", ""),
+                dict(data.attributes) if data is not None else {},
+                [None] * len(ports["input"]),
+                shapes,
+                [_shape(port) for port in results],
+                results[0].attributes.get("precision", "") if results else "",
             )
+            inputs[key], outputs[key] = ({port: place for place, port in reversed([*enumerate(ports[way])])} for way in ("input", "output"))
         for edge in _children(element, "edges", "edge"):
             source, target = edge.attributes.get("from-layer", ""), edge.attributes.get("to-layer", "")
             out, into = edge.attributes.get("from-port", ""), edge.attributes.get("to-port", "")
             if out not in outputs.get(source, ()) or into not in inputs.get(target, ()):
-                raise UnreadableError(
-                    path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers"
-                )
+                raise UnreadableError(path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers")
             self.layers[target].inputs[inputs[target][into]] = source, outputs[source][out]
         self.readers: dict[Value, list[Layer]] = {}
         for layer in self.layers.values():
@@ -114,12 +120,7 @@ class Net:
             return None
         if layer.type == "Convert":
             target = TYPES.get(layer.data.get("destination_type", ""))
-            narrowed = (
-                target is not None
-                and first.dtype.kind == "f"
-                and target.kind == "f"
-                and target.itemsize >= first.dtype.itemsize
-            )
+            narrowed = target is not None and first.dtype.kind == "f" and target.kind == "f" and target.itemsize >= first.dtype.itemsize
             return first if narrowed or target is None else self._made(first.astype(target))
         second = self.constant(given[1], depth + 1) if len(given) > 1 else None
         if second is None:
@@ -135,18 +136,13 @@ class Net:
             if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:
                 kept = layer.data.get("special_zero") == "true"
                 lengths = [int(length) for length in second.reshape(-1)]
-                shape = [
-                    first.shape[axis] if kept and not length and axis < first.ndim else length
-                    for axis, length in enumerate(lengths)
-                ]
+                shape = [first.shape[axis] if kept and not length and axis < first.ndim else length for axis, length in enumerate(lengths)]
                 return first.reshape(shape)
             if layer.type in ("Unsqueeze", "Squeeze") and second.dtype.kind == "i" and second.size == 1:
                 axis = int(second.reshape(-1)[0])
                 return np.expand_dims(first, axis) if layer.type == "Unsqueeze" else first.squeeze(axis)
         except ValueError as error:
-            raise UnreadableError(
-                self.path, f"layer {layer.name!r} ({layer.type}) has operands that do not fit: {error}"
-            ) from None
+            raise UnreadableError(self.path, f"layer {layer.name!r} ({layer.type}) has operands that do not fit: {error}") from None
         return None
 
     def _made(self, array: Array) -> Array:
@@ -163,15 +159,11 @@ class Net:
             shape = tuple(int(one) for one in text.split(",")) if text.strip() else ()
             offset, size = int(layer.data.get("offset", "")), int(layer.data.get("size", ""))
         except ValueError:
-            raise UnreadableError(
-                self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers"
-            ) from None
+            raise UnreadableError(self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers") from None
         there = np.zeros(0, np.uint8) if self.numbers is None else self.numbers
         array = view(there, offset, shape, dtype, self.path.with_suffix(".bin"), layer.name)
         if size != array.nbytes:
-            raise UnreadableError(
-                self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}"
-            )
+            raise UnreadableError(self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}")
         return array
 
 
@@ -197,9 +189,10 @@ def read(path: Path) -> tuple[list[Net], Element, Path | None]:
     version = root.attributes.get("version", "")
     if version not in _VERSIONS:
         raise UnreadableError(
-            path, f"it is of version {version!r} of OpenVINO's IR, and {' and '.join(_VERSIONS)} are read",
+            path,
+            f"it is of version {version!r} of OpenVINO's IR, and {' and '.join(_VERSIONS)} are read",
             "Convert the original model with today's OpenVINO.",
-        )  # fmt: skip
+        )
     beside = companion(path, path.with_suffix(".bin").name)
     numbers = map_file(beside) if beside.exists() and beside.stat().st_size else None
     info = root.first("rt_info")

@@ -74,9 +74,7 @@ def witness(request: Mapping[str, Any]) -> None:
     total = len(model.outputs)
     for name, node in chosen.items():
         count = _SEQUENCES[node.get_type_name()]
-        values = [node.input_value(place) for place in range(count + 2)] + [
-            node.output(place) for place in range(count + 1)
-        ]
+        values = [node.input_value(place) for place in range(count + 2)] + [node.output(place) for place in range(count + 1)]
         places[name] = list(range(total, total + len(values)))
         model.add_results([library().opset13.result(value) for value in values])
         total += len(values)
@@ -112,9 +110,7 @@ def _whole(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]
         raise NotImplementedError("the model has no inputs for initial states. Name its layers")
     outputs = [next(iter(sorted(one.get_names())), "") for one in model.outputs]
     if len(model.inputs) != 1 or "y" not in outputs:
-        raise NotImplementedError(
-            f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers"
-        )
+        raise NotImplementedError(f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers")
     done = _compiled(core, model)(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
     values = [np.asarray(done[place]) for place in range(len(outputs))]
     ends: dict[str, list[Array]] = {"h_n": [], "c_n": []}
@@ -123,9 +119,7 @@ def _whole(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]
     return {"y": values[outputs.index("y")].swapaxes(0, 1), "hidden": ends["h_n"], "cell": ends["c_n"]}
 
 
-def _alone(
-    core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]
-) -> tuple[Array, dict[str, list[Array]]]:
+def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]) -> tuple[Array, dict[str, list[Array]]]:
     """Run one operation of a model with its own weights."""
     openvino = library()
     nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}

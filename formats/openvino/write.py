@@ -42,8 +42,13 @@ def write(path: Path, job: Job) -> WriteResult:
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
-        x = graph.add("Parameter", f"{prefix}x", [], [(-1, -1, part.stack.input_size)], {"shape": f"?,?,{part.stack.input_size}",
-                                                                                         "element_type": "f32"})  # fmt: skip
+        x = graph.add(
+            "Parameter",
+            f"{prefix}x",
+            [],
+            [(-1, -1, part.stack.input_size)],
+            {"shape": f"?,?,{part.stack.input_size}", "element_type": "f32"},
+        )
         below, ends = x, []
         for single in split_stack(part.stack):
             below, states = graph.layer(part.layout, single, below)
@@ -51,9 +56,7 @@ def write(path: Path, job: Job) -> WriteResult:
         graph.result(f"{prefix}y", below, (-1, -1, part.stack.layers[-1].output_size))
         for name, state, shape in ends:
             graph.result(name, state, shape)
-        notes.append(
-            f"{part.stack.name or 'the layer'}: input {prefix}x (batch, time, {part.stack.input_size}), output {prefix}y"
-        )
+        notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (batch, time, {part.stack.input_size}), output {prefix}y")
     (beside,) = companions(path)
     notes.append(f"its numbers are in {beside.name}, which belongs next to it")
     recipe = [
@@ -84,19 +87,17 @@ class _Graph:
         self.kinds: dict[Out, str] = {}
 
     def add(
-        self, kind: str, name: str, inputs: Sequence[Out], outputs: Sequence[tuple[int, ...]], data: dict[str, Any],
+        self,
+        kind: str,
+        name: str,
+        inputs: Sequence[Out],
+        outputs: Sequence[tuple[int, ...]],
+        data: dict[str, Any],
         types: Sequence[str] = (),
-    ) -> Out:  # fmt: skip
+    ) -> Out:
         """Add an operation; return its first output."""
         number = len(self.layers)
-        version = {
-            "LSTMSequence": 5,
-            "GRUSequence": 5,
-            "RNNSequence": 5,
-            "ShapeOf": 3,
-            "Broadcast": 3,
-            "Gather": 8,
-        }.get(kind, 1)
+        version = {"LSTMSequence": 5, "GRUSequence": 5, "RNNSequence": 5, "ShapeOf": 3, "Broadcast": 3, "Gather": 8}.get(kind, 1)
         name = unique(name, self.names)
         self.names.add(name)
         lines = [f'<layer id="{number}" name={attribute(name)} type="{kind}" version="opset{version}">']
@@ -140,44 +141,46 @@ class _Graph:
         same = self.add("Convert", name, [value], [shape], {"destination_type": "f32"})
         self.add("Result", f"{name}/result", [same], [], {})
 
-    def layer(
-        self, layout: Layout, single: Recurrent, below: Out
-    ) -> tuple[Out, list[tuple[str, Out, tuple[int, ...]]]]:
+    def layer(self, layout: Layout, single: Recurrent, below: Out) -> tuple[Out, list[tuple[str, Out, tuple[int, ...]]]]:
         """Add a layer that reads a value; return its outputs, and its last states by names."""
         (pair,) = single.layers
         name, count, units = single.name or single.cell.kind, len(pair.directions), single.hidden_size
-        stateless = single.replace(layers=(Pair(tuple(
-            one.with_arrays({key: None for key in one.arrays if key[0].startswith("initial")}) for one in pair.directions
-        ), pair.merge),))  # fmt: skip
+        stateless = single.replace(
+            layers=(
+                Pair(
+                    tuple(one.with_arrays({key: None for key in one.arrays if key[0].startswith("initial")}) for one in pair.directions),
+                    pair.merge,
+                ),
+            )
+        )
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
         shape = self.add("ShapeOf", f"{name}/shape", [below], [(3,)], {"output_type": "i64"}, ["i64"])
         axis = self.whole(f"{name}/axis", 0)
         batch = self._row(f"{name}/batch", shape, np.array([0]), axis, (1,))
         steps = self._row(f"{name}/steps", shape, np.array([1]), axis, (1,))
         lengths = self.add("Broadcast", f"{name}/lengths", [steps, batch], [(-1,)], {"mode": "numpy"}, ["i64"])
-        size = self.add("Concat", f"{name}/state shape", [batch, self.constant(f"{name}/state", np.array([count, units]))], [(3,)],
-                        {"axis": 0}, ["i64"])  # fmt: skip
+        size = self.add(
+            "Concat", f"{name}/state shape", [batch, self.constant(f"{name}/state", np.array([count, units]))], [(3,)], {"axis": 0}, ["i64"]
+        )
         own = [("h", "initial_hidden"), ("c", "initial_cell")][: 2 if single.cell.kind == "lstm" else 1]
         states = [self._state(f"{name}/initial_{letter}", single, part, size) for letter, part in own]
         weights = [self.constant(f"{name}/{local}", packed[local]) for local in ("W", "R", "B")]
         final: tuple[int, ...] = (-1, count, units)
         data = self._data(single)
         made = self.add(
-            _SEQUENCES[single.cell.kind], name, [below, *states, lengths, *weights],
-            [(-1, count, -1, units), final, *([final] if single.cell.kind == "lstm" else [])], data,
-        )  # fmt: skip
-        ends = [
-            (f"{name}/{letter}_n", (made[0], made[1] + place), final)
-            for place, letter in enumerate("hc"[: len(states)], 1)
-        ]
+            _SEQUENCES[single.cell.kind],
+            name,
+            [below, *states, lengths, *weights],
+            [(-1, count, -1, units), final, *([final] if single.cell.kind == "lstm" else [])],
+            data,
+        )
+        ends = [(f"{name}/{letter}_n", (made[0], made[1] + place), final) for place, letter in enumerate("hc"[: len(states)], 1)]
         return self._joined(name, made, pair, units), ends
 
     def _data(self, single: Recurrent) -> dict[str, Any]:
         (pair,) = single.layers
         cell = single.cell
-        functions = [cell.gate_activation, cell.activation, cell.output_activation][
-            : {"lstm": 3, "gru": 2}.get(cell.kind, 0)
-        ]
+        functions = [cell.gate_activation, cell.activation, cell.output_activation][: {"lstm": 3, "gru": 2}.get(cell.kind, 0)]
         if len(pair.directions) == 2:
             way = "bidirectional"
         elif pair.directions[0].reverse:
@@ -185,10 +188,13 @@ class _Graph:
         else:
             way = "forward"
         data = {
-            "direction": way, "hidden_size": single.hidden_size,
-            "activations": ", ".join(one.name for one in functions or [cell.activation]), "activations_alpha": "", "activations_beta": "",
+            "direction": way,
+            "hidden_size": single.hidden_size,
+            "activations": ", ".join(one.name for one in functions or [cell.activation]),
+            "activations_alpha": "",
+            "activations_beta": "",
             "clip": cell.clips[0].high if cell.clips else 0,
-        }  # fmt: skip
+        }
         return data | ({"linear_before_reset": str(bool(cell.reset_after)).lower()} if cell.kind == "gru" else {})
 
     def _row(self, name: str, value: Out, index: Array, axis: Out, shape: tuple[int, ...]) -> Out:
@@ -203,16 +209,19 @@ class _Graph:
         learned = [np.zeros(single.hidden_size) if one is None else one for one in rows]
         stacked = np.stack(learned)[None].astype(dtype)
         value = self.constant(f"{name}/value", stacked if stacked.any() else np.zeros((), dtype))
-        return self.add(
-            "Broadcast", name, [value, size], [(-1, len(rows), single.hidden_size)], {"mode": "bidirectional"}
-        )
+        return self.add("Broadcast", name, [value, size], [(-1, len(rows), single.hidden_size)], {"mode": "bidirectional"})
 
     def _joined(self, name: str, made: Out, pair: Pair, units: int) -> Out:
         """Join the directions of (batch, directions, time, units) into (batch, time, out)."""
         count = len(pair.directions)
         if count == 2 and pair.merge in _MERGES:
-            return self.add(_MERGES[pair.merge], f"{name}/joined", [made, self.whole(f"{name}/joined/axis", 1)], [(-1, -1, units)],
-                            {"keep_dims": "false"})  # fmt: skip
+            return self.add(
+                _MERGES[pair.merge],
+                f"{name}/joined",
+                [made, self.whole(f"{name}/joined/axis", 1)],
+                [(-1, -1, units)],
+                {"keep_dims": "false"},
+            )
         order = self.whole(f"{name}/order", 0, 2, 1, 3)
         turned = self.add("Transpose", f"{name}/time first", [made, order], [(-1, -1, count, units)], {})
         shape = self.whole(f"{name}/y shape", 0, 0, count * units)

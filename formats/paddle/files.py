@@ -30,12 +30,8 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import each
 
-_CELL = re.compile(
-    r"(?P<above>(?:.*\.)?)(?P<layer>\d{1,3})\.cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
-)
-_ALIAS = re.compile(
-    r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh))_l(?P<layer>\d{1,3})(?P<side>_reverse|)", re.S
-)
+_CELL = re.compile(r"(?P<above>(?:.*\.)?)(?P<layer>\d{1,3})\.cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
+_ALIAS = re.compile(r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh))_l(?P<layer>\d{1,3})(?P<side>_reverse|)", re.S)
 _ALONE = re.compile(r"(?:.*\.)?cell", re.S)
 _HALF = re.compile(r"(?P<above>(?:.*\.)?)cell_(?P<side>fw|bw)", re.S)
 _SIDES = {"": "", "_fw": "", "_bw": "_reverse"}
@@ -143,11 +139,7 @@ def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:
             found.append(group)
         elif half["side"] == "fw":
             layout = registry.layout_named(group.layout.name.removesuffix("_cell"))
-            names = {
-                f"0.{one.name.rpartition('.')[2]}.{local}": full
-                for one in (group, other)
-                for local, full in one.names.items()
-            }
+            names = {f"0.{one.name.rpartition('.')[2]}.{local}": full for one in (group, other) for local, full in one.names.items()}
             found.append(FoundLayer(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
     return found
 

@@ -72,9 +72,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Raise UsageError: Fluid's parameters are only read, not written."""
-    raise UsageError(
-        f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}"
-    )
+    raise UsageError(f"{path}: Fluid's parameters are only read, not written. Paddle 2 and 3 read .pdparams: use {Flag('to', 'paddle')}")
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -106,8 +104,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         beside = {
             full: array.shape
             for full, array in stored.arrays.items()
-            if full.startswith((f"{name}.", f"{fc}."))
-            and not any(full.startswith(own) for own in homes)  # with what an optimiser keeps
+            if full.startswith((f"{name}.", f"{fc}.")) and not any(full.startswith(own) for own in homes)  # with what an optimiser keeps
         }
         options.facts(name, "its parameters", beside)
         used |= homes
@@ -120,14 +117,10 @@ def read(path: Path, options: Options) -> Checkpoint:
     for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
         unread.append(LayerNote(other, f"its matrix {other}.w_0 is missing", UNREAD))
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread)
-    )
+    return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread))
 
 
-_HARMLESS = frozenset(
-    {"op_role", "op_namescope", "op_callstack", "op_device", "op_role_var", "is_test", "use_mkldnn", "use_seq"}
-)
+_HARMLESS = frozenset({"op_role", "op_namescope", "op_callstack", "op_device", "op_role_var", "is_test", "use_mkldnn", "use_seq"})
 """Attributes that every operator has, and those that decide how the same numbers are computed."""
 
 
@@ -137,11 +130,16 @@ def _calls(
     """Return what each layer receives in a program. A sequence has the steps of the whole batch, one behind the other."""
     placed = [
         Placed(
-            name, use.operator, layers[name], (use.reads, "ti"), (next(iter(use.operator.outputs.get("Hidden", ())), ""), "tu"),
+            name,
+            use.operator,
+            layers[name],
+            (use.reads, "ti"),
+            (next(iter(use.operator.outputs.get("Hidden", ())), ""), "tu"),
             [state for word in ("H0", "C0") for state in use.operator.inputs.get(word, ())],
         )
-        for name, several in uses.items() for use in several
-    ]  # fmt: skip
+        for name, several in uses.items()
+        for use in several
+    ]
     found: dict[str, tuple[Call, ...]] = {}
     for operators in model.graphs:
         own = [one for one in placed if any(one.operator is operator for operator in operators)]
@@ -161,9 +159,7 @@ class _Program:
     def __init__(self, name: str, path: Path | None, uses: Sequence[paddle_program.Stated], options: Options) -> None:
         self.name, self.options = name, options
         self.where = path.name if path is not None else ""
-        agreed = bool(uses) and all(
-            (one.fc, one.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for one in uses
-        )
+        agreed = bool(uses) and all((one.fc, one.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for one in uses)
         self.operator = uses[0].operator if agreed else None
         self.fc = uses[0].fc if agreed else ""
         if self.operator is not None:
@@ -195,17 +191,14 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     fitting = [
         full.removesuffix(".w_0")
         for full, array in arrays.items()
-        if full.endswith(".w_0")
-        and not _LAYER.fullmatch(full)
-        and array.ndim == 2
-        and array.shape[1] == _GATES[kind] * units
+        if full.endswith(".w_0") and not _LAYER.fullmatch(full) and array.ndim == 2 and array.shape[1] == _GATES[kind] * units
     ]
     if program.fc in fitting:
         return options.stated("fc", name, program.fc, program.where)
     if program.operator is not None and options.peek("fc", name) is None:
         what = f"{program.fc!r}, whose width does not fit" if program.fc else "something other than an fc alone"
         raise NotALayerError(
-            f"{program.where} gives it the output of {what}. Choose with {Setting('fc', 'NAME', layer=name)} if it is an fc anyway",
+            f"{program.where} gives it the output of {what}. Choose with {Setting('fc', 'NAME', layer=name)} if it is an fc anyway"
         )
     said = options.get("fc", name)
     if said is not None:

@@ -16,27 +16,16 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.paddle.program import Operator
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Computes,
-    Dialect,
-    Graph,
-    Measures,
-    Moves,
-    moves,
-    received,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
 _DATA = ("X", "Input", "0")
 """The parameter of an operator's data, of which some have several."""
 _TYPES: Mapping[Any, np.dtype[Any]] = {
     **{2: np.dtype("i4"), 3: np.dtype("i8"), 4: np.dtype("f2"), 5: np.dtype("f4"), 6: np.dtype("f8"), 22: BFLOAT16},
-    **{name: np.dtype(name) for name in ("int32", "int64", "float16", "float32", "float64")}, "bfloat16": BFLOAT16,
-}  # fmt: skip
+    **{name: np.dtype(name) for name in ("int32", "int64", "float16", "float32", "float64")},
+    "bfloat16": BFLOAT16,
+}
 """Element types by the numbers of VarType.Type, and by Paddle 3's words."""
 
 Key: TypeAlias = "tuple[str, int]"
@@ -64,10 +53,7 @@ class Placed:
 
 
 def calls(
-    operators: Sequence[Operator],
-    layers: Sequence[Placed],
-    arrays: Mapping[str, Array],
-    shapes: Mapping[str, Sequence[int]],
+    operators: Sequence[Operator], layers: Sequence[Placed], arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operator of a graph receives, by its layer's name.
 
@@ -97,19 +83,20 @@ def calls(
         if operator.type in _FED:
             for one in outputs:
                 stated = operator.lists.get("shape", shapes.get(one[0], ()))
-                graph.describe(
-                    one, [length if length >= 0 else f"{one[0]} {axis}" for axis, length in enumerate(stated)] or None
-                )
+                graph.describe(one, [length if length >= 0 else f"{one[0]} {axis}" for axis, length in enumerate(stated)] or None)
         elif layer is None:
             _add(graph, operator, inputs, outputs)
         if layer is None:
             continue
         sequence = key(layer.sequence[0])
         call = graph.call(
-            layer.name, (reads, layer.reads[1]), {sequence: layer.sequence[1]},
+            layer.name,
+            (reads, layer.reads[1]),
+            {sequence: layer.sequence[1]},
             {one: "the last states" for one in outputs if one != sequence},
-            hidden=layer.stack.layers[-1].output_size, width=layer.stack.input_size,
-        )  # fmt: skip
+            hidden=layer.stack.layers[-1].output_size,
+            width=layer.stack.input_size,
+        )
         length = received.source(graph, lengths) if layer.lengths else ""
         call.given = replace(call.given, states=received.states(graph, begins), lengths=length)
     return followed(graph)
@@ -241,19 +228,13 @@ def _take(applied: Applied) -> Array:
     places, axis = _given(applied, "Index", 1), _given(applied, "Axis", 2)
     if places is None:
         raise ChangesError("gather without places")
-    where = (
-        int(applied.attributes.get("axis", applied.attributes.get("dim", 0)))
-        if axis is None
-        else int(axis.reshape(-1)[0])
-    )
+    where = int(applied.attributes.get("axis", applied.attributes.get("dim", 0))) if axis is None else int(axis.reshape(-1)[0])
     return moves.take(applied.input(0), places.reshape(-1), where)
 
 
 _TRANSPOSE, _RESHAPE, _FLIP = Moves(_transpose), Moves(_reshape), Moves(_flip)
 _SQUEEZE = Moves(lambda one: moves.squeeze(one.input(0), _numbers(one, "axes", "", 1) or _numbers(one, "axis", "", 1)))
-_UNSQUEEZE = Moves(
-    lambda one: moves.unsqueeze(one.input(0), _numbers(one, "axes", "AxesTensor", 1) or _numbers(one, "axis", "", 1))
-)
+_UNSQUEEZE = Moves(lambda one: moves.unsqueeze(one.input(0), _numbers(one, "axes", "AxesTensor", 1) or _numbers(one, "axis", "", 1)))
 _FLATTEN, _TAKE, _ZEROS = Moves(_flatten), Moves(_take), Measures(lambda one: np.zeros(one.input(0).shape))
 _UNSTACK = Moves(lambda one: moves.unstack(one.input(0), next(iter(_numbers(one, "axis")), 0)))
 _FED = ("feed", "data")

@@ -41,7 +41,7 @@ _OTHERS = {
         ("lstm", "gru", "lstmp", "cudnn_lstm", "gru_unit", "lstm_unit", "fusion_gru", "fusion_lstm", "multi_gru", "attention_lstm"),
         "this operator is not read from an inference model. Save the parameters one to a file, for the format fluid",
     ),
-}  # fmt: skip
+}
 _FILLS = ("fill_constant", "fill_constant_batch_size_like", "full", "full_batch_size_like", "full_with_tensor", "zeros")
 _STATED = frozenset({"mode", "num_layers", "is_bidirec", "hidden_size", "input_size"})
 _HARMLESS = frozenset(
@@ -81,19 +81,25 @@ def read(path: Path, options: Options) -> Checkpoint:
             unread.append(LayerNote(name, str(error), UNREAD))
             continue
         used |= homes
-        placed.append(Placed(
-            name, operator, layers[name], (operator.read("Input"), "tbi"), (_first(operator.outputs, "Out"), "tbu"),
-            operator.inputs.get("PreState", ()), operator.read("SequenceLength"),
-        ))  # fmt: skip
+        placed.append(
+            Placed(
+                name,
+                operator,
+                layers[name],
+                (operator.read("Input"), "tbi"),
+                (_first(operator.outputs, "Out"), "tbu"),
+                operator.inputs.get("PreState", ()),
+                operator.read("SequenceLength"),
+            )
+        )
         evidence.append(f"{name}: {program.path.name} has an operator rnn of the mode {operator.attributes['mode']}")
         warnings += _given(name, operator, makes)
     for name, received in calls(operators, placed, arrays, program.shapes).items():
         layers[name] = layers[name].replace(calls=received)
     others = {name: array for name, array in arrays.items() if name not in used and array.size}
     return Checkpoint(
-        str(path), "paddle", layers, others, tuple(evidence), options.questions, (*unread, *warnings), {}, arrays,
-        unread=tuple(unread),
-    )  # fmt: skip
+        str(path), "paddle", layers, others, tuple(evidence), options.questions, (*unread, *warnings), {}, arrays, unread=tuple(unread)
+    )
 
 
 def _first(outputs: Mapping[str, tuple[str, ...]], parameter: str) -> str:
@@ -110,15 +116,14 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
         if len(there) != 1:
             names = " or ".join(stem.name + ending for ending in PROGRAMS)
             raise UnreadableError(
-                path, f"the program that names its tensors, {names}, is {'missing' if not there else 'there twice'}",
+                path,
+                f"the program that names its tensors, {names}, is {'missing' if not there else 'there twice'}",
                 "Put the program of this model next to it." if not there else "Name the program in place of the parameters.",
-            )  # fmt: skip
+            )
         program, parameters = there[0], path
     if not parameters.is_file():
         raise UnreadableError(
-            path,
-            f"its parameters, {parameters.name}, are missing",
-            "Put them next to it: a program has no numbers of its own.",
+            path, f"its parameters, {parameters.name}, are missing", "Put them next to it: a program has no numbers of its own."
         )
     for file in (program, parameters):
         companion(path, file.name)
@@ -147,9 +152,7 @@ def _named(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, str]]:
         yield one, name if taken[name] == 1 else f"{name}.{taken[name]}"
 
 
-def _layer(
-    name: str, operator: Operator, arrays: Mapping[str, Array], options: Options, where: str
-) -> tuple[Recurrent, set[str]]:
+def _layer(name: str, operator: Operator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays. Raises NotALayerError."""
     said = operator.attributes
     kind, number, two = _MODES.get(str(said.get("mode"))), said.get("num_layers"), bool(said.get("is_bidirec"))
@@ -199,9 +202,7 @@ def _given(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list
         if maker is None or maker.type not in _FILLS or not _is_zero(maker):
             found.append(LayerNote(name, f"its model gives it an initial state ({state!r}). Pass it yourself"))
     if lengths := operator.inputs.get("SequenceLength", ()):
-        found.append(
-            LayerNote(name, f"its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself")
-        )
+        found.append(LayerNote(name, f"its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself"))
     return found
 
 

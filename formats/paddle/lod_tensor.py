@@ -29,9 +29,17 @@ _START = struct.pack("<IQI", 0, 0, 0)
 """The beginning of a parameter's file: two versions, and no levels of lengths between them."""
 _LARGEST_DESCRIPTION = 1024
 _TYPES: dict[int, np.dtype[Any]] = {
-    0: np.dtype(np.bool_), 1: np.dtype("<i2"), 2: np.dtype("<i4"), 3: np.dtype("<i8"), 4: np.dtype("<f2"),
-    5: np.dtype("<f4"), 6: np.dtype("<f8"), 20: np.dtype("u1"), 21: np.dtype("i1"), 22: BFLOAT16,
-}  # fmt: skip
+    0: np.dtype(np.bool_),
+    1: np.dtype("<i2"),
+    2: np.dtype("<i4"),
+    3: np.dtype("<i8"),
+    4: np.dtype("<f2"),
+    5: np.dtype("<f4"),
+    6: np.dtype("<f8"),
+    20: np.dtype("u1"),
+    21: np.dtype("i1"),
+    22: BFLOAT16,
+}
 
 
 def looks_like(path: Path) -> bool:
@@ -85,9 +93,11 @@ def read_all(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Arr
         found, at = _tensor(data, at, path, name)
         if found.shape != shapes[name]:
             raise UnreadableError(
-                path, f"its tensor number {len(arrays)} has the shape {found.shape}, but the parameter {name!r} of its program has "
-                f"{shapes[name]}", "Give the program and the parameters of one model.",
-            )  # fmt: skip
+                path,
+                f"its tensor number {len(arrays)} has the shape {found.shape}, but the parameter {name!r} of its program has "
+                f"{shapes[name]}",
+                "Give the program and the parameters of one model.",
+            )
         arrays[name] = found
     if at != data.size:
         raise UnreadableError(path, f"it goes on after the {len(arrays)} parameters of its program")

@@ -50,9 +50,10 @@ def read(path: str | os.PathLike[str]) -> Stored:
         raise UnreadableError(path, "it is not a pickle of one dictionary, as paddle.save writes")
     if _PARTED in root:
         raise UnreadableError(
-            path, "it holds arrays in parts, as Paddle writes those over 1 GiB by the pickle protocols 2 and 3",
+            path,
+            "it holds arrays in parts, as Paddle writes those over 1 GiB by the pickle protocols 2 and 3",
             "Save it again with paddle.save(..., protocol=4).",
-        )  # fmt: skip
+        )
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     for name, value in _leaves(root, "", 0, itertools.count(), path):
@@ -125,11 +126,7 @@ def _head(path: object, name: str, array: Array | Pieced) -> bytes:
             _text(text),
             b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tC\x01btR(K\x01(",
             shape + b"t",
-            b"cnumpy\ndtype\n("
-            + _text(kind)
-            + b"\x89\x88tR(K\x03"
-            + _text(order)
-            + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
+            b"cnumpy\ndtype\n(" + _text(kind) + b"\x89\x88tR(K\x03" + _text(order) + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb",
             b"\x89" + pickle.BINBYTES8 + struct.pack("<Q", nbytes(array)),
         ]
     )

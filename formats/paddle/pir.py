@@ -36,9 +36,7 @@ def read(path: Path) -> Program:
     if data.size > MOST:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
     newer = "The file is damaged, or its Paddle is newer than 3.3."
-    with malformed(
-        lambda what: UnreadableError(path, f"it is not a program of Paddle 3 as its version writes it: {what}", newer)
-    ):
+    with malformed(lambda what: UnreadableError(path, f"it is not a program of Paddle 3 as its version writes it: {what}", newer)):
         tree = json_text.loads(data.tobytes(), path)
         parameters: dict[str, tuple[int, ...]] = {}
         operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)

@@ -24,9 +24,7 @@ SUPPORTS = (
 )
 VARIANTS: dict[str, dict[str, Any]] = {"paddle": {"device": "cpu"}}
 
-_NAME = re.compile(
-    r"(?P<above>(?:.*?\.)??)(?:(?P<layer>\d+)\.)?cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S
-)
+_NAME = re.compile(r"(?P<above>(?:.*?\.)??)(?:(?P<layer>\d+)\.)?cell(?P<side>_fw|_bw|)\.(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
 _BARE = re.compile(r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
 _CLASSES = {1: "SimpleRNN", 3: "GRU", 4: "LSTM"}
 """Paddle's classes by the number of gates in the rows of their weights."""
@@ -140,12 +138,7 @@ def _own(module: Any) -> dict[str, Any]:
     """Return the parameters of a layer under the names of its cells, or of a cell under their own."""
     cells = [("", module)] if hasattr(module, "weight_ih") else []
     cells += [(path + ".", cell) for path, cell in module.named_sublayers() if hasattr(cell, "weight_ih")]
-    return {
-        start + name: parameter
-        for start, cell in cells
-        for name, parameter in cell._parameters.items()
-        if parameter is not None
-    }
+    return {start + name: parameter for start, cell in cells for name, parameter in cell._parameters.items() if parameter is not None}
 
 
 def _run(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,9 +148,7 @@ def _run(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> d
     cotangents = given.get("cotangents")
     if cotangents and given.get("lengths") is not None and given.get("hidden") and _shape(arrays)[2] == 2:
         # Its fused operator gives other gradients of a backward direction's recurrent weights than the loss has.
-        raise NotImplementedError(
-            "gradients of two directions with lengths and initial states: Paddle 3.3.1's are wrong on the CPU"
-        )
+        raise NotImplementedError("gradients of two directions with lengths and initial states: Paddle 3.3.1's are wrong on the CPU")
 
     def tensor(values: Any) -> Any:
         made = paddle.to_tensor(np.ascontiguousarray(values, dtype))

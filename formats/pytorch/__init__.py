@@ -13,6 +13,6 @@ FILES = {
             (11, b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."),
             (0, b"L119547037146038801333356L\n."),
         ),
-    },
+    }
 }
 """Which kinds of file its formats may be in, and what they write: rnnconvert.language.registry.Card."""

@@ -13,19 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_moves as to
 from rnnconvert.formats.pytorch.aten_moves import attribute, number, on_numbers
-from rnnconvert.graphs import (
-    SAME,
-    Applied,
-    Casts,
-    ChangesError,
-    Chooses,
-    Computes,
-    Dialect,
-    Measures,
-    Moves,
-    Operator,
-    UnfitError,
-)
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Chooses, Computes, Dialect, Measures, Moves, Operator, UnfitError
 
 BRANCH = "if"
 """A value that a condition chooses: the condition, then the values for false and for true."""
@@ -64,12 +52,19 @@ def _counted(split: Callable[[Applied], list[Array]]) -> Callable[[Applied], lis
 
 
 _PARTS: dict[str, Callable[[Applied], list[Array]]] = {
-    "chunk": to.chunk, "split": to.split, "split_with_sizes": to.split, "tensor_split": to.tensor_split, "unbind": to.unbind,
-}  # fmt: skip
+    "chunk": to.chunk,
+    "split": to.split,
+    "split_with_sizes": to.split,
+    "tensor_split": to.tensor_split,
+    "unbind": to.unbind,
+}
 _PARTS |= {f"unsafe_{name}": function for name, function in _PARTS.items()}
 _JOINS: dict[str, Callable[..., Array]] = {
-    "cat": np.concatenate, "concat": np.concatenate, "concatenate": np.concatenate, "stack": np.stack,
-}  # fmt: skip
+    "cat": np.concatenate,
+    "concat": np.concatenate,
+    "concatenate": np.concatenate,
+    "stack": np.stack,
+}
 
 
 def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
@@ -88,14 +83,8 @@ _NUMBERS: Mapping[str, Callable[..., Any]] = {
 
 DIALECT: Dialect = {
     # These give the tensor that they read, or a copy of it.
-    **_all(
-        SAME,
-        "contiguous clone detach alias lift lift_fresh requires_grad cpu cuda same resolve_conj resolve_neg positive",
-    ),
-    **_all(
-        Computes(lambda applied: applied.input(0)),
-        "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list",
-    ),
+    **_all(SAME, "contiguous clone detach alias lift lift_fresh requires_grad cpu cuda same resolve_conj resolve_neg positive"),
+    **_all(Computes(lambda applied: applied.input(0)), "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list"),
     **_all(Moves(to.dropout), "dropout feature_dropout alpha_dropout feature_alpha_dropout"),
     **_all(Casts(to.to), "to _to_copy type type_as"),
     **_all(Moves(to.transpose), "transpose swapaxes swapdims"),
@@ -153,10 +142,7 @@ DIALECT: Dialect = {
         "relu tanh sigmoid sin cos exp log sqrt square gelu elu selu silu leaky_relu hardtanh clamp clamp_min clamp_max softplus sign rsub "
         "div true_divide maximum minimum where pow round floor ceil softsign hardsigmoid hardswish mish relu6 logit reciprocal rsqrt erf",
     ),
-    **_all(
-        Computes(shape=lambda shapes: shapes[0]),
-        "softmax _softmax log_softmax layer_norm batch_norm cumsum masked_fill",
-    ),
+    **_all(Computes(shape=lambda shapes: shapes[0]), "softmax _softmax log_softmax layer_norm batch_norm cumsum masked_fill"),
     **_all(Computes(shape=lambda shapes: (*shapes[0][:-1], shapes[1][0])), "linear"),
     **_all(Computes(shape=_product), "mm matmul bmm"),
     "embedding": Computes(shape=lambda shapes: (*shapes[1], shapes[0][-1])),
@@ -195,17 +181,7 @@ flip fliplr flipud roll rot90 hstack vstack dstack repeat tile repeat_interleave
 padded addmm baddbmm addbmm einsum sum mean sort argsort topk max min amax amin norm native_layer_norm conv1d conv2d convolution full ones
 index_fill full_like ones_like arange bernoulli rand rand_like randn cumprod
 """
-FRESH = frozenset(
-    {
-        *_OF_THEIR_OWN.split(),
-        *_JOINS,
-        STEPS,
-        PACKED,
-        LIST,
-        ITEM,
-        *(name for name in map(str, DIALECT) if " of " in name),
-    }
-)
+FRESH = frozenset({*_OF_THEIR_OWN.split(), *_JOINS, STEPS, PACKED, LIST, ITEM, *(name for name in map(str, DIALECT) if " of " in name)})
 """Operators whose result is a tensor of its own: what is done in place to it does not change what they read."""
 SPLITS = frozenset(_PARTS)
 """Operators that give lists of tensors, which share no elements with one another."""

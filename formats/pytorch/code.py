@@ -41,12 +41,7 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
 
     Source: torch/nn/modules/rnn.py, RNNBase.__init__.
     """
-    stems = [
-        "weight_ih",
-        "weight_hh",
-        *(["bias_ih", "bias_hh"] if biases else []),
-        *(["weight_hr"] if projection else []),
-    ]
+    stems = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if biases else []), *(["weight_hr"] if projection else [])]
     ends = ("", "_reverse")[:directions]
     return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
 
@@ -81,27 +76,28 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
                 )
             facts |= {key: said[key] for key in ("batch_first", "dropout") if said.get(key) is not None}
             functions[_NONLINEARITIES.get(call.function, "")] = call.function
-        elif kind == "rnn" and any(
-            local.startswith("weight_hh") and full in call.tensors for local, full in names.items()
-        ):
+        elif kind == "rnn" and any(local.startswith("weight_hh") and full in call.tensors for local, full in names.items()):
             functions[_NONLINEARITIES.get(call.function, call.function)] = call.function
     functions.pop("", None)
     if len(functions) > 1 or not set(functions) <= {"relu", "tanh"}:
         raise RefusedError(
-            f"an RNN that computes {' and '.join(sorted(functions))}", "the canonical form",
-            f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under "
-            f"{prefix!r}", f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
-        )  # fmt: skip
+            f"an RNN that computes {' and '.join(sorted(functions))}",
+            "the canonical form",
+            f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under {prefix!r}",
+            f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
+        )
     return Said(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
 
 
 def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
     if call.function.split("_")[0] != kind:
         raise RefusedError(
-            f"a {kind.upper()} that runs as torch.{call.function}", "the canonical form",
+            f"a {kind.upper()} that runs as torch.{call.function}",
+            "the canonical form",
             f"the weights under {prefix!r} are shaped as those of a {kind.upper()}, but the code of {path} calls "
-            f"torch.{call.function} with them", "Save the state_dict of a module of torch.nn with these weights.",
-        )  # fmt: skip
+            f"torch.{call.function} with them",
+            "Save the state_dict of a module of torch.nn with these weights.",
+        )
 
 
 def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], sizes: Sizes) -> None:
@@ -117,10 +113,12 @@ def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], 
         given = list(call.tensors)
     if given != expected:
         raise RefusedError(
-            "weights in an order of their own", "the canonical form",
+            "weights in an order of their own",
+            "the canonical form",
             f"the code of {path} calls torch.{call.function} with {', '.join(call.tensors)}; expected {', '.join(expected)}",
-            "Save the state_dict of a module of torch.nn with these weights.", prefix.rstrip("."),
-        )  # fmt: skip
+            "Save the state_dict of a module of torch.nn with these weights.",
+            prefix.rstrip("."),
+        )
 
 
 def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes) -> None:
@@ -129,15 +127,14 @@ def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes)
     for key, value in expected.items():
         if said.get(key) is not None and said[key] != value:
             raise RefusedError(
-                f"{key}={said[key]} in the code, but {value} by the weights", "the canonical form",
+                f"{key}={said[key]} in the code, but {value} by the weights",
+                "the canonical form",
                 f"the code of {path} and the weights under {prefix!r} contradict one another",
                 "Save the state_dict of a module of torch.nn with these weights.",
-            )  # fmt: skip
+            )
 
 
-def nameless(
-    calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]
-) -> list[tuple[str, bool, dict[str, str]]]:
+def nameless(calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
     """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
     arrays.
 

@@ -17,9 +17,17 @@ from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import Program, Ref, Several
 
 DTYPES: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8), 2: np.dtype(np.int8), 3: np.dtype(np.int16), 4: np.dtype(np.int32), 5: np.dtype(np.int64),
-    6: np.dtype(np.float16), 7: np.dtype(np.float32), 8: np.dtype(np.float64), 12: np.dtype(np.bool_), 13: BFLOAT16,
-}  # fmt: skip
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.int8),
+    3: np.dtype(np.int16),
+    4: np.dtype(np.int32),
+    5: np.dtype(np.int64),
+    6: np.dtype(np.float16),
+    7: np.dtype(np.float32),
+    8: np.dtype(np.float64),
+    12: np.dtype(np.bool_),
+    13: BFLOAT16,
+}
 """Element types by their numbers: ScalarType in torch/_export/serde/schema.py."""
 
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
@@ -99,9 +107,7 @@ def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any
     return [_argument(one, inner) for one in graph["outputs"]]
 
 
-def _applied(
-    program: Program, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int
-) -> list[Any]:
+def _applied(program: Program, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int) -> list[Any]:
     """Note an operator, and return what it gives."""
     keywords = {str(one["name"]): _argument(one["arg"], values) for one in arguments if one.get("kind") == 2}
     positional = [(str(one["name"]), _argument(one["arg"], values)) for one in arguments if one.get("kind") != 2]

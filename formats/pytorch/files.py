@@ -23,14 +23,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch.archives import zip_reader
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
-from rnnconvert.formats.pytorch.recognise import (
-    in_folder,
-    is_exported,
-    is_first_torchscript,
-    named_as_torch,
-    of_tensors,
-    pickled,
-)
+from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, is_first_torchscript, named_as_torch, of_tensors, pickled
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
 from rnnconvert.language import outline, registry
@@ -158,13 +151,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     for prefix, local, names in modules:
         foreign = _foreign_class(classes, prefix)
         if foreign:
-            unread.append(
-                LayerNote(
-                    prefix.rstrip("."),
-                    f"its class {foreign} is not PyTorch's own, so its equations are unknown",
-                    UNREAD,
-                )
-            )
+            unread.append(LayerNote(prefix.rstrip("."), f"its class {foreign} is not PyTorch's own, so its equations are unknown", UNREAD))
             continue
         _check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
@@ -197,16 +184,27 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         if dequantized & set(names.values())
     ]
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread), metadata, arrays,
-        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts), tuple(unread),
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        (*warnings, *unread),
+        metadata,
+        arrays,
+        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
+        tuple(unread),
         batch_first={name: bool(said["batch_first"]) for name, said in facts.items() if "batch_first" in said},
-    )  # fmt: skip
+    )
 
 
 def _received(
-    follow: Callable[[], Any], layers: Mapping[str, Recurrent], homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]],
+    follow: Callable[[], Any],
+    layers: Mapping[str, Recurrent],
+    homes: Mapping[str, tuple[Layout | None, Mapping[str, str]]],
     arrays: Mapping[str, Array],
-) -> tuple[dict[str, Recurrent], list[str]]:  # fmt: skip
+) -> tuple[dict[str, Recurrent], list[str]]:
     """Return the layers with what the file's program states of their calls, and warnings."""
     if not layers:
         return {}, []
@@ -247,9 +245,8 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
 
 
 def _beside(
-    arrays: Mapping[str, object], prefix: str, own: Collection[str], nests: Container[object], sizes: Sizes,
-    others: Container[str],
-) -> dict[str, object]:  # fmt: skip
+    arrays: Mapping[str, object], prefix: str, own: Collection[str], nests: Container[object], sizes: Sizes, others: Container[str]
+) -> dict[str, object]:
     """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
 
     A file's top level may hold anything: there, only what is attached counts, and what could be a layer's own.
@@ -279,9 +276,7 @@ def _check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
     patterns = [pattern(widest, tensor) for tensor in widest.tensors]
     for full, why in unreadable.items():
         if full.startswith(prefix) and any(one.fullmatch(full.removeprefix(prefix)) for one in patterns):
-            raise RefusedError(
-                "a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why)
-            )
+            raise RefusedError("a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why))
 
 
 def _instead(why: str) -> str:
@@ -291,14 +286,14 @@ def _instead(why: str) -> str:
 
 def _explain_absence(path: Path, stored: Stored) -> None:
     unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
-    packed = [
-        name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]
-    ]
+    packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
     if packed:
         raise RefusedError(
-            "quantised weights", "the canonical form", f"{packed[0]!r}: {unreadable[packed[0]]}",
+            "quantised weights",
+            "the canonical form",
+            f"{packed[0]!r}: {unreadable[packed[0]]}",
             "Convert the model before it is quantized, or dequantize it in PyTorch first.",
-        )  # fmt: skip
+        )
     for name in unreadable:
         for style in _styles():
             _check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
@@ -369,9 +364,11 @@ def _check_types(prefix: str, arrays: Mapping[str, Array]) -> None:
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if not dtypes <= set(FLOATS):
         raise RefusedError(
-            "weights that are not floating-point numbers", "the canonical form",
-            f"{prefix!r} has {', '.join(sorted(dtypes))}", "Dequantize the model first.",
-        )  # fmt: skip
+            "weights that are not floating-point numbers",
+            "the canonical form",
+            f"{prefix!r} has {', '.join(sorted(dtypes))}",
+            "Dequantize the model first.",
+        )
 
 
 def _in_one_type(arrays: dict[str, Array]) -> tuple[dict[str, Array], list[str]]:
@@ -398,9 +395,12 @@ def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any],
     said = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
     if code and said != code:
         raise RefusedError(
-            f"an RNN that states {said} but computes {code}", "the canonical form",
-            f"the attributes and the code of {path} contradict one another", "Save the module's state_dict.", name,
-        )  # fmt: skip
+            f"an RNN that states {said} but computes {code}",
+            "the canonical form",
+            f"the attributes and the code of {path} contradict one another",
+            "Save the module's state_dict.",
+            name,
+        )
     return said
 
 
@@ -419,9 +419,13 @@ def _rnn(name: str, said: str, has_code: bool, options: Options) -> Cell:
 def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], sizes: Sizes) -> None:
     """Raise UnreadableError for an attribute of a module that its parameters contradict."""
     stated = {
-        "input_size": sizes.input_size, "hidden_size": sizes.hidden_size, "num_layers": sizes.num_layers,
-        "bidirectional": sizes.num_directions == 2, "proj_size": sizes.projection_size, "bias": "input_bias" in sizes.parts,
-    }  # fmt: skip
+        "input_size": sizes.input_size,
+        "hidden_size": sizes.hidden_size,
+        "num_layers": sizes.num_layers,
+        "bidirectional": sizes.num_directions == 2,
+        "proj_size": sizes.projection_size,
+        "bias": "input_bias" in sizes.parts,
+    }
     for key, value in stated.items():
         said = values.get(prefix + key)
         if prefix and isinstance(said, (bool, int)) and said != value:

@@ -53,9 +53,7 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
     variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
     if variant is None:
-        raise UsageError(
-            f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model"
-        )
+        raise UsageError(f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model")
     layout = registry.layout_named(f"pytorch.{variant}")
     arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
@@ -105,9 +103,7 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         keywords["nonlinearity"] = stack.cell.activation.name
     arrays = packed(part, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
-    made = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(
-        stack.input_size, stack.hidden_size, dtype=kind, **keywords
-    )
+    made = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(stack.input_size, stack.hidden_size, dtype=kind, **keywords)
     with torch.no_grad():
         for key, parameter in made.state_dict().items():
             parameter.copy_(tensor(arrays[key]))

@@ -44,9 +44,8 @@ class OwnRecurrent(Scriptable):
     """
 
     def __init__(
-        self, text: str, batch_first: bool = False, device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:  # fmt: skip
+        self, text: str, batch_first: bool = False, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+    ) -> None:
         super().__init__()
         stack = outline.from_text(text)
         limits.check(stack)
@@ -118,9 +117,11 @@ class OwnRecurrent(Scriptable):
     def _packed(self, input: PackedSequence, hx: States) -> tuple[PackedSequence, States]:
         if torch.onnx.is_in_onnx_export():
             raise RefusedError(
-                "a PackedSequence", "the export to ONNX", "it is not a tensor",
+                "a PackedSequence",
+                "the export to ONNX",
+                "it is not a tensor",
                 "Export with padded sequences; rnnconvert.to_onnx(layer, sequence_lens=True) writes their lengths as an input.",
-            )  # fmt: skip
+            )
         data, batch_sizes, order, back = input
         # Without its order the sequences stay as they lie, the longest first.
         x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
@@ -144,9 +145,7 @@ class OwnRecurrent(Scriptable):
     def _given(self, x: Tensor, hx: States, one: bool) -> list[list[Tensor]]:
         """Return the initial states: for h, and for c where there is one, a (batch, width) tensor for each direction."""
         if x.shape[2] != self.input_size:
-            raise RuntimeError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[2]}"
-            )
+            raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[2]}")
         if hx is None:
             words = ("initial_hidden", "initial_cell")
             return [
@@ -169,20 +168,16 @@ class OwnRecurrent(Scriptable):
 
     def _states(self, finals: list[list[Tensor]]) -> States:
         found = [
-            torch.stack(states) if len(set(widths)) == 1 else tuple(states)
-            for states, widths in zip(finals, self.widths, strict=True)
+            torch.stack(states) if len(set(widths)) == 1 else tuple(states) for states, widths in zip(finals, self.widths, strict=True)
         ]
         return (found[0], found[1]) if self.has_cell else found[0]
 
     def _load_from_state_dict(
-        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any,
-        errors: list[str],
-    ) -> None:  # fmt: skip
+        self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: list[str]
+    ) -> None:
         said = state_dict.get(prefix + "outline")
         if said is not None and not torch.equal(said.cpu(), self.outline.cpu()):
-            errors.append(
-                f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}"
-            )
+            errors.append(f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}")
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 

@@ -152,9 +152,7 @@ def _state(module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x
     learned = [getattr(module, part + end, None) for end in ends]
     if all(own is None for own in learned):
         return None
-    rows = [
-        x.new_zeros(direction.hidden_size) if own is None else own for direction, own in zip(unit, learned, strict=True)
-    ]
+    rows = [x.new_zeros(direction.hidden_size) if own is None else own for direction, own in zip(unit, learned, strict=True)]
     return torch.stack(rows).unsqueeze(1).expand(len(unit), x.shape[1], unit[0].hidden_size)
 
 
@@ -164,9 +162,8 @@ def _operator(kind: str, told: Mapping[str, Any], given: Mapping[str, Tensor], s
         return list(_Traced.apply(kind, dict(told), names, shapes, *(given[name] for name in names)))
     if not hasattr(torch.onnx, "ops"):
         raise RefusedError(
-            "an operator of its own", "torch.export in this torch", "torch.onnx.ops came with torch 2.8",
-            "Export with dynamo=False.",
-        )  # fmt: skip
+            "an operator of its own", "torch.export in this torch", "torch.onnx.ops came with torch 2.8", "Export with dynamo=False."
+        )
     dtypes = [given["X"].dtype] * len(shapes)
     return list(torch.onnx.ops.symbolic_multi_out(kind, _slots(given, None), dict(told), dtypes=dtypes, shapes=shapes))
 
@@ -191,9 +188,6 @@ class _Traced(torch.autograd.Function):
     def symbolic(g: Any, kind: str, told: dict[str, Any], names: list[str], shapes: list[Any], *given: Any) -> Any:
         absent = g.op("prim::Constant")
         absent.setType(torch._C.OptionalType.ofTensor())
-        typed = {
-            f"{name}_{_SUFFIXES[type(value[0] if isinstance(value, list) else value)]}": value
-            for name, value in told.items()
-        }
+        typed = {f"{name}_{_SUFFIXES[type(value[0] if isinstance(value, list) else value)]}": value for name, value in told.items()}
         inputs = _slots(dict(zip(names, given, strict=True)), absent)
         return g.op(kind, *inputs, outputs=len(shapes), **typed)

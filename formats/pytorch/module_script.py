@@ -24,9 +24,11 @@ class Scriptable(nn.Module):
         own: Any = self
         if any(len(set(widths)) > 1 for widths in own.widths):
             raise RefusedError(
-                "directions of different widths", "TorchScript", f"the states of {self} are not one tensor",
+                "directions of different widths",
+                "TorchScript",
+                f"the states of {self} are not one tensor",
                 "Take the layers apart with rnnconvert.split_stack.",
-            )  # fmt: skip
+            )
         ends = own.ends
         self._script_weights = _listed([weight for end in ends for weight in own.slots(end)])
         self._script_hidden = _listed([getattr(self, "initial_hidden" + end, None) for end in ends])
@@ -57,9 +59,7 @@ class Scriptable(nn.Module):
             return y.squeeze(1), last_h.squeeze(1), last_c.squeeze(1)
         return y.transpose(0, 1) if self.batch_first else y, last_h, last_c
 
-    def scripted_states(
-        self, x: Tensor, states: Tensor | None, learned: list[Tensor | None], width: int
-    ) -> list[Tensor]:
+    def scripted_states(self, x: Tensor, states: Tensor | None, learned: list[Tensor | None], width: int) -> list[Tensor]:
         """Return the initial states of every direction, (batch, width)."""
         found: list[Tensor] = []
         for number, own in enumerate(learned):

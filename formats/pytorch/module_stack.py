@@ -37,13 +37,7 @@ class Stack(nn.Module):
         self.processing = outline.output_order == "processing"
 
     def forward(
-        self,
-        x: Tensor,
-        h: list[Tensor],
-        c: list[Tensor],
-        lengths: Tensor | None,
-        weights: list[Tensor | None],
-        readout: list[Tensor],
+        self, x: Tensor, h: list[Tensor], c: list[Tensor], lengths: Tensor | None, weights: list[Tensor | None], readout: list[Tensor]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         below = [x]
         hidden: list[Tensor] = []

@@ -26,14 +26,26 @@ NAME = "pytorch"
 TAKES = "a torch.optim.Optimizer or its state_dict()"
 
 _KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
-_KEYS = {"adam": {"betas", "amsgrad"}, "sgd": {"dampening"}, "rmsprop": {"alpha", "centered"},
-         "adagrad": {"lr_decay", "initial_accumulator_value"}}  # fmt: skip
+_KEYS = {
+    "adam": {"betas", "amsgrad"},
+    "sgd": {"dampening"},
+    "rmsprop": {"alpha", "centered"},
+    "adagrad": {"lr_decay", "initial_accumulator_value"},
+}
 """The keys that only the groups of each kind have."""
 _WORDS = {
-    "lr": "learning_rate", "eps": "epsilon", "weight_decay": "weight_decay", "amsgrad": "amsgrad", "maximize": "maximize",
-    "momentum": "momentum", "nesterov": "nesterov", "dampening": "dampening", "alpha": "rho", "centered": "centered",
+    "lr": "learning_rate",
+    "eps": "epsilon",
+    "weight_decay": "weight_decay",
+    "amsgrad": "amsgrad",
+    "maximize": "maximize",
+    "momentum": "momentum",
+    "nesterov": "nesterov",
+    "dampening": "dampening",
+    "alpha": "rho",
+    "centered": "centered",
     "lr_decay": "rate_decay",
-}  # fmt: skip
+}
 _SLOTS = {
     "adam": {"first_moment": "exp_avg", "second_moment": "exp_avg_sq", "largest_second_moment": "max_exp_avg_sq"},
     "sgd": {"momentum": "momentum_buffer"},
@@ -129,9 +141,7 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
         return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
 
 
-def _state(
-    title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: CallerFacts
-) -> OptimizerState:
+def _state(title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: CallerFacts) -> OptimizerState:
     groups: list[dict[str, Any]] = list(given["param_groups"])
     kind = _kind(title, class_name, groups)
     order = dict(enumerate(names)) if names is not None else _ordered(title, groups, model, told)
@@ -149,13 +159,9 @@ def _state(
             if kind != "sgd":
                 steps[name] = int(plain(kept.get("step", 0)))
             for slot in slots_needed(kind, own):
-                array = _slot(
-                    title, name, kept, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype
-                )
+                array = _slot(title, name, kept, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype)
                 if SLOTS[kind][slot] and (array < 0).any():
-                    raise UsageError(
-                        f"{title}: {_SLOTS[kind][slot]!r} of {name!r} is a square and has negative numbers"
-                    )
+                    raise UsageError(f"{title}: {_SLOTS[kind][slot]!r} of {name!r} is a square and has negative numbers")
                 slots.setdefault(slot, {})[name] = array
     if names is None:
         how = "in the order of parameters=" if told.parameters else "in the order of model.parameters()"
@@ -165,10 +171,20 @@ def _state(
     if any(group.get("initial_lr") is not None for group in groups):
         notes += ("a learning rate schedule is set for the source's optimizer, but it is not moved",)
     return OptimizerState(
-        NAME, title, kind, tuple(settings), slots, settings, steps,
-        tuple(tuple(order[number] for number in group["params"]) for group in groups), "" if kind == "sgd" else OUTSIDE,
-        own_pace=True, notes=notes, decaying=_DECAYING, lacks=(),
-    )  # fmt: skip
+        NAME,
+        title,
+        kind,
+        tuple(settings),
+        slots,
+        settings,
+        steps,
+        tuple(tuple(order[number] for number in group["params"]) for group in groups),
+        "" if kind == "sgd" else OUTSIDE,
+        own_pace=True,
+        notes=notes,
+        decaying=_DECAYING,
+        lacks=(),
+    )
 
 
 def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
@@ -201,9 +217,8 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Calle
         names = [name for name, _ in model.live.named_parameters()]
     else:
         names = [
-            name for name in model.arrays
-            if name not in model.aside and name not in model.ties and name.rpartition(".")[2] not in _BUFFERS
-        ]  # fmt: skip
+            name for name in model.arrays if name not in model.aside and name not in model.ties and name.rpartition(".")[2] not in _BUFFERS
+        ]
     unknown = [name for name in names if name not in model.arrays]
     if unknown:
         raise UsageError(f"parameters: {model.title} has no array {unknown[0]!r}")
@@ -277,9 +292,7 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
     if isinstance(value, Mapping):
         raise UsageError("only a live torch.optim.Optimizer can be filled. Make one, and hand it in")
     if not _is_module(model):
-        raise UsageError(
-            f"{model.title} has no parameters that an optimizer could hold. Load the weights into the module itself"
-        )
+        raise UsageError(f"{model.title} has no parameters that an optimizer could hold. Load the weights into the module itself")
     tensors = dict(model.live.named_parameters(remove_duplicate=False))
     made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
     before = {id(tensors[name]): value.state.get(tensors[name]) for name in made}
@@ -326,14 +339,8 @@ def _made(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapp
         kept["step"] = torch.tensor(float(count or 0), dtype=kind_of_number, device=tensor.device if held else "cpu")
     for slot in needed:
         array = np.array(state.slots[slot][name], order="C")
-        numbers_ = (
-            torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-            if array.dtype == BFLOAT16
-            else torch.from_numpy(array)
-        )
-        kept[_SLOTS[kind][slot]] = (
-            torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
-        )
+        numbers_ = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == BFLOAT16 else torch.from_numpy(array)
+        kept[_SLOTS[kind][slot]] = torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
     return kept
 
 
@@ -357,9 +364,7 @@ def _hold(optimizer: Any, tensors: list[Any]) -> None:
         if "param_names" in group:
             names = {id(p): name for p, name in zip(group["params"], group["param_names"], strict=True)}
             options["params"] = [(names[id(p)], p) for p in held]
-            group["param_names"] = [
-                name for p, name in zip(group["params"], group["param_names"], strict=True) if id(p) not in ids
-            ]
+            group["param_names"] = [name for p, name in zip(group["params"], group["param_names"], strict=True) if id(p) not in ids]
         group["params"] = [p for p in group["params"] if id(p) not in ids]
         optimizer.add_param_group(options)
 

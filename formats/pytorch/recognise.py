@@ -93,9 +93,7 @@ def _in_zip(file: Opened) -> Seen | None:
     return Seen(KIND, "a safetensors header") if by_ending and "npz" not in file.kinds else None
 
 
-_FOLDER_FILES = (
-    "model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin",
-)  # fmt: skip
+_FOLDER_FILES = ("model.safetensors.index.json", "model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin")
 
 
 _NAMED = re.compile(r"(?:.*\.)?(?:weight_ih_l0|bias_ih)")

@@ -84,10 +84,11 @@ def _made(path: Path, name: str, arrays: Mapping[str, Array]) -> _Made | None:
     if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
         if last not in ("original0", "original1"):
             raise RefusedError(
-                "a parametrization other than weight_norm", "the canonical form",
+                "a parametrization other than weight_norm",
+                "the canonical form",
                 f"{name!r} is not part of torch.nn.utils.parametrizations.weight_norm",
                 "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
-            )  # fmt: skip
+            )
         full, magnitude = f"{owner}.{parameter}" if owner else parameter, f"{head}.original0"
         return _normed(path, full, name, magnitude, arrays) if last == "original1" else None
     full = f"{head}.{base}" if head else base
@@ -113,11 +114,12 @@ def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _M
     if mask is None and f"{full}_u" in arrays:
         module, _, local = full.rpartition(".")
         why = RefusedError(
-            "spectral norm (torch.nn.utils.spectral_norm)", "the canonical form",
+            "spectral norm (torch.nn.utils.spectral_norm)",
+            "the canonical form",
             f"{full!r} is kept as {name!r} and the vectors of its norm, {full + '_u'!r}"
             + (f" and {full + '_v'!r}" if f"{full}_v" in arrays else ""),
             f"Call torch.nn.utils.remove_spectral_norm({module or 'module'}, {local!r}) before saving.",
-        )  # fmt: skip
+        )
     return _Made(full, (name,), why, "")
 
 
@@ -163,9 +165,7 @@ def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Arra
     """Return g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
     if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
         found = None if magnitude is None else magnitude.shape
-        raise UnreadableError(
-            path, f"{name!r} has weight norm, but its magnitudes have shape {found}, expected {(len(direction), 1)}"
-        )
+        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {found}, expected {(len(direction), 1)}")
     wide = direction.astype(np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)

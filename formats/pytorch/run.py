@@ -19,9 +19,7 @@ Array = np.ndarray
 NEEDS = ("torch",)
 FORMAT = "pytorch"
 SUFFIX = ".safetensors"
-SUPPORTS = (
-    "nn.RNN, GRU and LSTM and their cells; projection; packed sequences, none empty; gradients; float16 to float64"
-)
+SUPPORTS = "nn.RNN, GRU and LSTM and their cells; projection; packed sequences, none empty; gradients; float16 to float64"
 VARIANTS: dict[str, dict[str, Any]] = {
     "torch-cpu": {"device": "cpu"},
     "torch-cuda": {"device": "cuda", "tf32": False},
@@ -71,11 +69,7 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
     """Return the tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} modules: torch stacks layers in one")
-    found = [
-        own
-        for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8)
-        for own in _under(tensors, layers)
-    ]
+    found = [own for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8) for own in _under(tensors, layers)]
     if len(found) != 1:
         which = f"of {layers[0]!r}" if layers else "in the file"
         problem = "are spelled another way than weight_hh_l0" if not found else "are there several times"
@@ -121,9 +115,7 @@ def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[s
         if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
             around = own[: -len("module")] if own.endswith("module") else own
             if any(name.endswith("_raw") and name.startswith(around) for name in names):
-                raise NotImplementedError(
-                    f"the weights of {own!r} are those of a weight dropout, which torch.nn does not have"
-                )
+                raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout, which torch.nn does not have")
             # A module may hold others, whose parameters begin alike.
             found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
             yield {name: value for name, value in found.items() if _PARAMETER.fullmatch(name)}
@@ -202,9 +194,7 @@ def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str
             total.backward()
             weights = {name: _array(value.grad) for name, value in module.named_parameters()}
             found["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
-            found["gradients"].update(
-                {name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)}
-            )
+            found["gradients"].update({name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)})
     return found
 
 

@@ -75,11 +75,7 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
 
     with zipfile.ZipFile(file) as archive:
         for name in archive.namelist():
-            config = (
-                json.loads(archive.read(name))
-                if name.endswith(("weights_config.json", "constants_config.json"))
-                else {}
-            )
+            config = json.loads(archive.read(name)) if name.endswith(("weights_config.json", "constants_config.json")) else {}
             entries = config.get("config", {}) if isinstance(config, dict) else {}
             pickled = [key for key, one in entries.items() if not isinstance(one, dict) or one.get("use_pickle")]
             if pickled:
@@ -154,9 +150,11 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
     first += [floats(time, width) for width in widths]
     first += [floats(batch, width, time) for width in widths]
     others: list[Callable[[], Any]] = [
-        lambda: torch.full((batch,), time), *(floats(1, batch, width) for width in widths), *(floats(batch, width) for width in widths),
+        lambda: torch.full((batch,), time),
+        *(floats(1, batch, width) for width in widths),
+        *(floats(batch, width) for width in widths),
         *first,
-    ]  # fmt: skip
+    ]
     error = ""
     for made in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
         inputs = [one() for one in made]
@@ -191,9 +189,7 @@ class _Recorder:
         """Return the names of the layers that are asked for and have these weights."""
         full = self._names.get(weights[0].data_ptr(), ())
         found = [_plain(name) for name in full]
-        return [
-            name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers
-        ]
+        return [name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers]
 
     def _numbered(self, function: str, weights: Sequence[Any]) -> str:
         """Return the name of a layer whose weights have none, as freezing leaves them: its function, and a number."""
@@ -237,9 +233,7 @@ class _Recorder:
     def _cell(self, name: str, given: Sequence[Any], outputs: Any) -> None:
         several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         before = list(given[1]) if isinstance(given[1], (list, tuple)) else [given[1]]
-        states, finals = (
-            [[self.array(one)] for one in values] + [[]] * (2 - len(values)) for values in (before, several)
-        )
+        states, finals = ([[self.array(one)] for one in values] + [[]] * (2 - len(values)) for values in (before, several))
         y = self.array(several[0])[None]
         self.seen.record(name, self.array(given[0])[None], y, states=states, finals=finals)
 

@@ -19,10 +19,7 @@ MAX_CODE = 1 << 20
 MAX_CLASSES = 10_000
 """The most classes that are looked up in one archive."""
 
-_CONSTANT = re.compile(
-    r'^  (\w{1,100}) : Final\[\w+\] = (?:(-?\d{1,15}(?:\.\d{0,15})?)|"(\w{0,100})"|(True|False))$',
-    re.MULTILINE,
-)
+_CONSTANT = re.compile(r'^  (\w{1,100}) : Final\[\w+\] = (?:(-?\d{1,15}(?:\.\d{0,15})?)|"(\w{0,100})"|(True|False))$', re.MULTILINE)
 _SET = re.compile(r"^ +[^\n\"=]*\.(\w+) = ", re.MULTILINE)
 """An attribute that the code sets."""
 _END = re.compile(r"^(?:class|  def) ", re.MULTILINE)

@@ -45,10 +45,7 @@ from rnnconvert.models.model import (
     units_of_written,
 )
 
-_COUNTERS = {
-    "num_batches_tracked": "how many batches a normalization has seen",
-    "outline": "what a module of rnnconvert's computes",
-}
+_COUNTERS = {"num_batches_tracked": "how many batches a normalization has seen", "outline": "what a module of rnnconvert's computes"}
 
 
 NAME = "pytorch"
@@ -87,9 +84,8 @@ def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
     stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
     model = of_checkpoint(read_stored(stored, Path(title), Options()))
     return model.replace(
-        ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value,
-        hinders=lambda new: _contradictions(tensors, new),
-    )  # fmt: skip
+        ties=_ties(tensors), fill=lambda new: _fill(value, tensors, new), live=value, hinders=lambda new: _contradictions(tensors, new)
+    )
 
 
 def _of_module(module: Any) -> Model:
@@ -116,9 +112,18 @@ def _of_module(module: Any) -> Model:
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(
-        "pytorch", f"torch {type(module).__name__}", tuple(units), arrays, is_sequential(module), False, aside, _ties(tensors),
-        lambda new: _fill(module, tensors, new), module, lambda new: _contradictions(tensors, new),
-    )  # fmt: skip
+        "pytorch",
+        f"torch {type(module).__name__}",
+        tuple(units),
+        arrays,
+        is_sequential(module),
+        False,
+        aside,
+        _ties(tensors),
+        lambda new: _fill(module, tensors, new),
+        module,
+        lambda new: _contradictions(tensors, new),
+    )
 
 
 def _check(module: Any, tensors: Mapping[str, Any]) -> None:
@@ -184,8 +189,14 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
     if isinstance(written, Mapping):
         yield from _of_scaffold(name, module, arrays, written)
         return
-    class_name = next((kind.__name__ for kind in type(module).__mro__ if by_class("pytorch", kind.__name__)
-                       and kind.__module__.startswith("torch.nn.modules.")), "")  # fmt: skip
+    class_name = next(
+        (
+            kind.__name__
+            for kind in type(module).__mro__
+            if by_class("pytorch", kind.__name__) and kind.__module__.startswith("torch.nn.modules.")
+        ),
+        "",
+    )
     own = {
         local: prefix + local
         for local, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
@@ -266,12 +277,7 @@ def _memory(tensor: Any) -> Array | None:
     import torch
 
     plain = tensor.detach()
-    if (
-        plain.device.type != "cpu"
-        or plain.layout is not torch.strided
-        or not plain.is_contiguous()
-        or not plain.numel()
-    ):
+    if plain.device.type != "cpu" or plain.layout is not torch.strided or not plain.is_contiguous() or not plain.numel():
         return None
 
     found: Array = plain.reshape(-1).view(torch.uint8).numpy()
@@ -331,10 +337,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
         memory = (
             tensors[names[0]]
             .detach()
-            .new_empty(
-                max(_end(tensors[n].storage_offset(), tensors[n].shape, tensors[n].stride()) for n in names),
-                device="cpu",
-            )
+            .new_empty(max(_end(tensors[n].storage_offset(), tensors[n].shape, tensors[n].stride()) for n in names), device="cpu")
         )
         places = [memory.as_strided((t := tensors[name]).shape, t.stride(), t.storage_offset()) for name in filled]
         for place, name in zip(places, filled, strict=True):
@@ -383,11 +386,22 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     taken = {name for unit in units for name in unit.arrays} | set(aside)
     units += loose_units(arrays, taken)
     return Model(
-        "pytorch", checkpoint.path, tuple(units), arrays, False, alphabet, aside, _shared(arrays),
+        "pytorch",
+        checkpoint.path,
+        tuple(units),
+        arrays,
+        False,
+        alphabet,
+        aside,
+        _shared(arrays),
         questions=checkpoint.questions,
-        classes={full: (owner, stated) for owner, names in owners.items() if (stated := _plain_class(classes.get(owner)))
-                 for full in names.values()},
-    )  # fmt: skip
+        classes={
+            full: (owner, stated)
+            for owner, names in owners.items()
+            if (stated := _plain_class(classes.get(owner)))
+            for full in names.values()
+        },
+    )
 
 
 def _plain_class(stated: object) -> str:
@@ -428,9 +442,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     Raises UsageError for another kind of file, or weights that the file makes of others.
     """
     if lowered(path).suffix not in SUFFIXES or lowered(path).suffix == ".json":
-        raise UsageError(
-            f"{path}: unknown ending for a PyTorch state dictionary. Choose one of {', '.join(SUFFIXES[:-1])}"
-        )
+        raise UsageError(f"{path}: unknown ending for a PyTorch state dictionary. Choose one of {', '.join(SUFFIXES[:-1])}")
     remade = checkpoint.read_as(Read).remade
     if remade:
         raise UsageError(
@@ -456,9 +468,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     else:
         zip_writer.write(path, made)
     left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
-    return left_out + (
-        ["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else []
-    )
+    return left_out + (["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else [])
 
 
 def _with_ties(arrays: Mapping[str, Array], ties: Mapping[str, str]) -> dict[str, Array]:
@@ -467,7 +477,4 @@ def _with_ties(arrays: Mapping[str, Array], ties: Mapping[str, str]) -> dict[str
     return {**arrays, **{name: filled[first] for name, first in ties.items() if first in filled}, **filled}
 
 
-OLD_STATE = (
-    "the optimizer's state of the target file is kept, but belongs to the old weights: make a new optimizer before you "
-    "train on"
-)
+OLD_STATE = "the optimizer's state of the target file is kept, but belongs to the old weights: make a new optimizer before you train on"

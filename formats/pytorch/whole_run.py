@@ -29,9 +29,7 @@ def open_file(path: Path) -> Loaded:
     scripted = any(re.fullmatch(r"[^/]+/code/.+\.py", name) for name in names)
     exported = any(re.search(r"(^|/)(serialized_exported_program|models/[^/]+)\.json$", name) for name in names)
     if not scripted and not exported:
-        raise UsageError(
-            f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)"
-        )
+        raise UsageError(f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)")
     try:
         import torch
     except ImportError:

@@ -137,9 +137,11 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
 def _refuse_envelope(job: Job, layer: str, why: str) -> NoReturn:
     raise RefusedError(
         "layers that change their form",
-        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} as well", why,
-        f"Write only the layers with {Flag('layer')}, or write a .safetensors, which holds only tensors.", layer,
-    )  # fmt: skip
+        f"a checkpoint that holds {', '.join(_values(job.source)[:5]) or 'nested tensors'} as well",
+        why,
+        f"Write only the layers with {Flag('layer')}, or write a .safetensors, which holds only tensors.",
+        layer,
+    )
 
 
 def constructor(stack: Recurrent, layout: Layout, batch_first: bool = False, dtype: np.dtype[Any] | None = None) -> str:

@@ -85,8 +85,11 @@ class RtNeural(ArrayFiles):
         """Return every recurrent layer of a row; warnings name what AIDA-X does around it."""
         found = super().read(path, options)
         document: Any = found.metadata["document"]
-        warnings = [f"{key} is {document[key]}: {what}, and a layer alone does not do that" for key, what in _CHANGES.items()
-                    if document.get(key) not in (None, 0)]  # fmt: skip
+        warnings = [
+            f"{key} is {document[key]}: {what}, and a layer alone does not do that"
+            for key, what in _CHANGES.items()
+            if document.get(key) not in (None, 0)
+        ]
         warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
         names: Any = found.metadata["names"]
         row = [(name, str(layer["type"])) for name, layer in zip(names, document["layers"], strict=True)]
@@ -116,11 +119,7 @@ class RtNeural(ArrayFiles):
                 shapes = {local: tuple(stored.arrays[full].shape) for local, full in arrays.items()}
                 sizes = fit(layout, shapes)
                 if sizes is None:
-                    doubts.append(
-                        LayerNote(
-                            name, f"its weights are not those of a {layer['type']}: {misfit([layout], shapes)}", UNREAD
-                        )
-                    )
+                    doubts.append(LayerNote(name, f"its weights are not those of a {layer['type']}: {misfit([layout], shapes)}", UNREAD))
                 elif (sizes.input_size, sizes.hidden_size) != (below, width):
                     raise UnreadableError(
                         path,
@@ -152,10 +151,7 @@ class RtNeural(ArrayFiles):
         source = job.source
         written = {stack.name for _, stack in job.stacks()}
         return (
-            source.format == self.NAME
-            and not source.unread
-            and written == set(source.layers)
-            and set(job.carried) == set(source.tensors)
+            source.format == self.NAME and not source.unread and written == set(source.layers) and set(job.carried) == set(source.tensors)
         )
 
     def write(self, path: Path, job: Job) -> WriteResult:

@@ -9,22 +9,23 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
-    "rtneural", "RTNeural (AIDA-X)", "RTNeural's JSON of every release; AIDA-X's .json and .aidax, which add keys to it",
+    "rtneural",
+    "RTNeural (AIDA-X)",
+    "RTNeural's JSON of every release; AIDA-X's .json and .aidax, which add keys to it",
     "corpus: the models of RTNeural's own tests with Keras's outputs, and those of the Klon Centaur; Keras runs the weights that are read "
     "and written. RTNeural itself, which no registry has as a package, was not run",
-    ("one direction; a stack is written as layers that read one another",
-     "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
-     "numbers are float32, as RTNeural takes them: others are refused until you ask for float32",
-     "the layers around stay where a file of RTNeural is written again; a file from another format holds its recurrent layers only",
-     "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files"),
+    (
+        "one direction; a stack is written as layers that read one another",
+        "a GRU has two biases: one without a second row is refused, since RTNeural's reset gate comes after the product",
+        "numbers are float32, as RTNeural takes them: others are refused until you ask for float32",
+        "the layers around stay where a file of RTNeural is written again; a file from another format holds its recurrent layers only",
+        "AIDA-X's in_skip, in_gain and out_gain change what the whole model computes: they are named, and stay in its own files",
+    ),
     separator="/",
     family="audio",
-)  # fmt: skip
-
-_KERNEL, _RECURRENT = (
-    Tensor("weights/0", "input", "in (gate hidden)"),
-    Tensor("weights/1", "recurrent", "in (gate hidden)"),
 )
+
+_KERNEL, _RECURRENT = (Tensor("weights/0", "input", "in (gate hidden)"), Tensor("weights/1", "recurrent", "in (gate hidden)"))
 _SOURCE = "RTNeural/model_loader.h, "
 
 
@@ -33,19 +34,36 @@ def _holds(biases: str) -> Holds:
 
 
 LSTM = Layout(
-    "rtneural.lstm", "lstm", "i f g o", (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias")),
-    _SOURCE + "createLSTM", "lstm", holds=_holds("input"),
-)  # fmt: skip
+    "rtneural.lstm",
+    "lstm",
+    "i f g o",
+    (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias")),
+    _SOURCE + "createLSTM",
+    "lstm",
+    holds=_holds("input"),
+)
 GRU = Layout(
-    "rtneural.gru", "gru", "z r n", (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias recurrent_bias", "part (gate hidden)")),
-    _SOURCE + "createGRU", "gru", reset_after=True, holds=_holds("both"),
-)  # fmt: skip
+    "rtneural.gru",
+    "gru",
+    "z r n",
+    (_KERNEL, _RECURRENT, Tensor("weights/2", "input_bias recurrent_bias", "part (gate hidden)")),
+    _SOURCE + "createGRU",
+    "gru",
+    reset_after=True,
+    holds=_holds("both"),
+)
 
 DENSE = Surrounding(
-    "rtneural", "dense", "dense time-distributed-dense",
-    (SurroundingTensor("weights/0", "weight", "in out"), SurroundingTensor("weights/1", "bias")), _SOURCE + "createDense",
-)  # fmt: skip
+    "rtneural",
+    "dense",
+    "dense time-distributed-dense",
+    (SurroundingTensor("weights/0", "weight", "in out"), SurroundingTensor("weights/1", "bias")),
+    _SOURCE + "createDense",
+)
 CONV = Surrounding(
-    "rtneural", "conv", "conv1d",
-    (SurroundingTensor("weights/0", "weight", "*space in out"), SurroundingTensor("weights/1", "bias")), _SOURCE + "createConv1D",
-)  # fmt: skip
+    "rtneural",
+    "conv",
+    "conv1d",
+    (SurroundingTensor("weights/0", "weight", "*space in out"), SurroundingTensor("weights/1", "bias")),
+    _SOURCE + "createConv1D",
+)

@@ -28,7 +28,7 @@ _FUNCTIONS = ("linear", "tanh", "relu", "sigmoid")
 
 def recorded(
     path: Path, document: Mapping[str, Any], names: Sequence[str], arrays: Mapping[str, Array], layers: Mapping[str, Recurrent]
-) -> tuple[tuple[Recorded, ...], str]:  # fmt: skip
+) -> tuple[tuple[Recorded, ...], str]:
     """Return the sample recorded in a file, and the reason if it cannot be used ("" if it can, or if there is none).
 
     names   of all layers of the row

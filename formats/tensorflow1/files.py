@@ -49,9 +49,7 @@ SUFFIXES = registry.endings(NAME)
 
 _GRAPH = ".pb"
 _FIRST = ":0"
-_AROUND = re.compile(
-    r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/"
-)
+_AROUND = re.compile(r"(?:^|/)((?:attention_wrapper|\w+_cell_wrapper|\w+_projection_wrapper|embedding_wrapper)(?:_\d+)?)/")
 """Scopes of wrappers that compute: attention, projections of inputs and outputs."""
 _WORDS = {"initial_hidden": "initial state", "initial_cell": "initial cell state"}
 _HIGHWAY = re.compile(r"(^|/)carry_w(_\d+)?$")
@@ -147,17 +145,24 @@ def read(path: Path, options: Options) -> Checkpoint:
         | reader.inside
     )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    warnings = [
-        LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()
-    ] + reader.warnings
+    warnings = [LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
     layers = reader.layers
     if graph is not None:
         layers = {name: stack if stack.calls else stack.replace(calls=_NOT_FOLLOWED) for name, stack in layers.items()}
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings),
-        {}, stored.arrays, Read(reader.cells), tuple(reader.unread),
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        tuple(warnings),
+        {},
+        stored.arrays,
+        Read(reader.cells),
+        tuple(reader.unread),
+    )
 
 
 def _stored(path: Path) -> tuple[Stored, Graph | None]:
@@ -170,9 +175,10 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
         return _by_variable(file.once(archives.reader(path, file.head))), None
     if sorted_table.ends(path):
         raise UnreadableError(
-            path, "a TensorFlow checkpoint of version 1, whose table is compressed",
+            path,
+            "a TensorFlow checkpoint of version 1, whose table is compressed",
             "Restore it with tf.train.Saver and save it again: since TensorFlow 0.12 that writes version 2.",
-        )  # fmt: skip
+        )
     graph = graph_def.read(path)
     constants = {name: node.tensor for name, node in graph.nodes.items() if node.op == "Const"}
     # Numbers that shapes and loops are made of are no weights.
@@ -233,11 +239,13 @@ class _Reader:
         owned = {
             name: (
                 self.layers[name],
-                [frozenset(full for (_, own), member in cells.items() if own == way for full in member.names.values())
-                 for way in sorted({way for _, way in cells})],
+                [
+                    frozenset(full for (_, own), member in cells.items() if own == way for full in member.names.values())
+                    for way in sorted({way for _, way in cells})
+                ],
             )
             for name, cells in self.cells.items()
-        }  # fmt: skip
+        }
         for name, received in tensorflow1_flow.calls(self.graph, owned).items():
             self.layers[name] = self.layers[name].replace(calls=received)
 
@@ -278,9 +286,7 @@ class _Reader:
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]
-        (self._leave if member.known or known_other(last) else self.warnings.append)(
-            LayerNote(wrapped.name, str(why), UNREAD)
-        )
+        (self._leave if member.known or known_other(last) else self.warnings.append)(LayerNote(wrapped.name, str(why), UNREAD))
 
     def _leave(self, why: str) -> None:
         """Note that a recurrent layer is not read."""
@@ -319,9 +325,7 @@ class _Reader:
                 return
             notes += [
                 LayerNote(
-                    name,
-                    f"its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it "
-                    "at every call",
+                    name, f"its {_WORDS[part]} is computed from what the model reads ({start.fed}), or given there: pass it at every call"
                 )
                 for part, start in begins.items()
                 if start.fed
@@ -331,11 +335,7 @@ class _Reader:
         depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
         widths = {made[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
-            self._leave(
-                LayerNote(
-                    name, f"its two directions read {' and '.join(map(str, sorted(widths)))} values per step", UNREAD
-                )
-            )
+            self._leave(LayerNote(name, f"its two directions read {' and '.join(map(str, sorted(widths)))} values per step", UNREAD))
             return
         layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
         try:
@@ -344,16 +344,12 @@ class _Reader:
             self._leave(LayerNote(name, f"its cells do not read one another: {error}", UNREAD))
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
-        self.warnings += [
-            LayerNote(name, f"the computation of {one} around its cells is not read") for one in sorted(around)
-        ]
+        self.warnings += [LayerNote(name, f"the computation of {one} around its cells is not read") for one in sorted(around)]
         between = self._around(wrapped)
         self.warnings += [LayerNote(name, str(one)) for one in between]
         if depth > 1:  # what stands around the cells of a stack stands between its layers
             between += [f"{one} computes around its cells" for one in around]
-            self.options.facts(
-                name, "what stands between its layers", {f"layer {n}": one for n, one in enumerate(between)}
-            )
+            self.options.facts(name, "what stands between its layers", {f"layer {n}": one for n, one in enumerate(between)})
         self.warnings += notes
         self.states |= states
         self.cells[name] = wrapped.cells
@@ -372,20 +368,14 @@ class _Reader:
         """Return what wrappers without a scope of their own compute around the cells of a layer."""
         above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
         gates = [name for scope in above for name in self._highways.get(scope, ())]
-        said = (
-            [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"]
-            if gates
-            else []
-        )
+        said = [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"] if gates else []
         graph = self.graph
         if graph is None:
             return said
         cells = [member.matrix for member in wrapped.cells.values()]
         sums = [one for matrix in cells for one in tensorflow1_graph.added(graph, matrix)]
         if sums and not gates:
-            said.append(
-                f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read"
-            )
+            said.append(f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read")
         times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
         if times > 1:
             said.append(
@@ -421,9 +411,7 @@ class _Reader:
         shapes = self._shapes(member)
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            raise NotALayerError(
-                f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers"
-            )
+            raise NotALayerError(f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers")
         for layout in tried:
             sizes = fit(layout, shapes)
             if sizes is not None:
@@ -442,29 +430,22 @@ class _Reader:
         scopes = [cell.scope.rpartition("/")[2] for cell in cells if not cell.known]
         why = f"its cells are in the scope {scopes[0]!r}, which names no class with known equations"
         possible = [
-            word for word, kind in _KINDS.items()
-            if all(any(fit(layout, self._shapes(cell)) for layout in _tried(kind)) for cell in cells)
-        ]  # fmt: skip
+            word for word, kind in _KINDS.items() if all(any(fit(layout, self._shapes(cell)) for layout in _tried(kind)) for cell in cells)
+        ]
         if self.options.peek("cell", name) is None and (not possible or any(map(known_other, scopes))):
             raise NotALayerError(
                 f"{why}. If they are those of a class of tf.nn.rnn_cell, choose it with "
                 f"{Setting('cell', 'lstm', 'gru', 'rnn_tanh', layer=name)}"
             )
         why += f"; by their names and shapes they may be {' or '.join(possible)} of tf.nn.rnn_cell"
-        return self.options.ask(
-            "cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True
-        )
+        return self.options.ask("cell", name, assumed=possible[0] if possible else "", why=why, choices=possible, common=True)
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
         """Return what a cell computes; what neither its scope nor the graph states is asked."""
         own = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix
-        told = (
-            tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", ""))
-            if self.graph and kernel
-            else GraphFacts()
-        )
+        told = tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", "")) if self.graph and kernel else GraphFacts()
         cell = layout.cell
         if len(layout.holds.activations) > 1:
             function = self._function(name, member, told)
@@ -524,9 +505,8 @@ class _Reader:
 def _tried(kind: str, coupled: bool = False) -> list[Layout]:
     """Return the layouts of the classes of a kind."""
     return [
-        one for one in registry.layouts_of(NAME)
-        if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
-    ]  # fmt: skip
+        one for one in registry.layouts_of(NAME) if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
+    ]
 
 
 def _number(value: str) -> float:

@@ -17,13 +17,7 @@ from rnnconvert.containers.graph_def import Node, output
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.graphs import (
-    Applied,
-    Graph,
-    LayerCall,
-    Moves,
-    received,
-)
+from rnnconvert.graphs import Applied, Graph, LayerCall, Moves, received
 from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph_def import DIALECT, NODE, PASSING
 
@@ -34,9 +28,7 @@ _FOLLOWED = 16
 _UNSEEN = Unknown("its graph does not show it as the loop of dynamic_rnn")
 
 
-def calls(
-    stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]
-) -> dict[str, tuple[Call, ...]]:
+def calls(stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> dict[str, tuple[Call, ...]]:
     """Return what each layer receives, by its name.
 
     layers  the layers, each with the variables or constants of each direction
@@ -56,9 +48,10 @@ class _Flow:
             if node.op == "Enter" and not _TRAINING.search(node.text("frame_name")):
                 entered.setdefault(node.text("frame_name"), []).append(node)
         made = [
-            (call, loops) for name, (stack, ways) in layers.items()
+            (call, loops)
+            for name, (stack, ways) in layers.items()
             for call, loops in self._layer(name, stack, [self._loops(entered, arrays) for arrays in ways], entered)
-        ]  # fmt: skip
+        ]
         for frame, enters in entered.items():  # those of no layer
             for end in self.frames.exits(frame):
                 self.graph.add("a loop", [output(node.inputs[0]) for node in enters], [output(end.name)])
@@ -104,9 +97,14 @@ class _Flow:
         self.graph.add(_WAYS, [both], outputs, {}, None, over=True)
         ends = [output(end.name) for loop in loops for end in self.frames.exits(loop)]
         call = self.graph.call(
-            name, (reads[0][0], "tbi"), {both: "dtbh"}, dict.fromkeys(ends, "the final states"),
-            hidden=stack.layers[-1].directions[0].output_size, directions=len(ways), width=stack.input_size,
-        )  # fmt: skip
+            name,
+            (reads[0][0], "tbi"),
+            {both: "dtbh"},
+            dict.fromkeys(ends, "the final states"),
+            hidden=stack.layers[-1].directions[0].output_size,
+            directions=len(ways),
+            width=stack.input_size,
+        )
         return [(call, loops)]
 
     def _scattered(self, enters: Sequence[Node]) -> list[str]:

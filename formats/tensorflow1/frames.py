@@ -63,11 +63,7 @@ class Frames:
         inside = self.inside(frame)
         merges = [node for node in inside.values() if node.op == "Merge"]
         ends = [node for node in inside.values() if node.op == "LoopCond"]
-        if (
-            len(ends) != 1
-            or not ends[0].inputs
-            or any(node.op == "Enter" and node.text("frame_name") != frame for node in inside.values())
-        ):
+        if len(ends) != 1 or not ends[0].inputs or any(node.op == "Enter" and node.text("frame_name") != frame for node in inside.values()):
             return None
         for merge in merges:
             before = [inside.get(_name(source)) for source in merge.inputs[:2]]
@@ -77,9 +73,10 @@ class Frames:
         if any((enter.name in begun) == bool(enter.number("is_constant", 0)) for enter in self.enters(frame)):
             return None  # a state that is given again at each step, or a value that only the first step has
         switches = {
-            _name(node.inputs[0]): node.name for node in inside.values()
+            _name(node.inputs[0]): node.name
+            for node in inside.values()
             if node.op == "Switch" and len(node.inputs) > 1 and _name(node.inputs[1]) == ends[0].name
-        }  # fmt: skip
+        }
         return merges, switches, ends[0].inputs[0]
 
 

@@ -21,9 +21,14 @@ from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 
 FUNCTIONS: Mapping[str, str] = {
-    "Tanh": "tanh", "Relu": "relu", "Sigmoid": "sigmoid", "Softsign": "softsign", "Softplus": "softplus", "Elu": "elu",
+    "Tanh": "tanh",
+    "Relu": "relu",
+    "Sigmoid": "sigmoid",
+    "Softsign": "softsign",
+    "Softplus": "softplus",
+    "Elu": "elu",
     "Selu": "selu",
-}  # fmt: skip
+}
 """Operations that are activation functions."""
 LINEAR = Activation("linear")
 _THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
@@ -136,9 +141,7 @@ def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> 
             if node.op in _THROUGH and node.name not in met:
                 met.add(node.name)
                 queue.append(output(node.name))
-            elif node.op in blocks or (
-                node.op == "MatMul" and not node.number("transpose_a", 0) and not node.number("transpose_b", 0)
-            ):
+            elif node.op in blocks or (node.op == "MatMul" and not node.number("transpose_a", 0) and not node.number("transpose_b", 0)):
                 yield node
 
 

@@ -135,12 +135,7 @@ class Lowering:
         """Return the operations that must be written before one."""
         if node.op == "Exit" and space is self.space:
             frame = self.frames.of(node)
-            return [
-                source.partition(":")[0]
-                for enter in self.frames.enters(frame)
-                for source in enter.inputs
-                if source[:1] != "^"
-            ]
+            return [source.partition(":")[0] for enter in self.frames.enters(frame) for source in enter.inputs if source[:1] != "^"]
         found = []
         for source in node.inputs:
             name = source.partition(":")[0]
@@ -223,13 +218,7 @@ class Lowering:
             return False
         less = self._numbers(self.space, node.read[1])
         loop = self.counts.get(self._value(self.space, node.read[0]), "")
-        return (
-            bool(loop)
-            and less is not None
-            and less.size == 1
-            and int(less.reshape(())) == 1
-            and self.lists.get(inputs[1]) == loop
-        )
+        return bool(loop) and less is not None and less.size == 1 and int(less.reshape(())) == 1 and self.lists.get(inputs[1]) == loop
 
     def _in_order(self, space: _Space, source: str) -> bool:
         """Return whether places in a list are those from the first on, one after another."""
@@ -321,14 +310,13 @@ class Lowering:
             switch = switches.get(merge.name, "")
             state = f"{prefix}state_{number}"
             before = self._value(self.space, enter.inputs[0])
-            variables.append(
-                _Variable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, ""))
-            )
+            variables.append(_Variable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, "")))
             known[f"{switch}:1"] = state
         constant = {
-            f"{enter.name}:0": self._value(self.space, enter.inputs[0]) for enter in self.frames.enters(name)
+            f"{enter.name}:0": self._value(self.space, enter.inputs[0])
+            for enter in self.frames.enters(name)
             if not any(enter.name == merge.inputs[0].partition(":")[0] for merge in merges)
-        }  # fmt: skip
+        }
 
         def step(block: Block) -> _Space:
             space = _Space(self.graph.nodes, {**known, **constant}, block, prefix, 1)
@@ -345,9 +333,8 @@ class Lowering:
         self._loop(name, variables, step, going)
 
     def _loop(
-        self, name: str, variables: Sequence[_Variable], step: Callable[[Block], _Space],
-        going: Callable[[Sequence[str], Block, str], str],
-    ) -> None:  # fmt: skip
+        self, name: str, variables: Sequence[_Variable], step: Callable[[Block], _Space], going: Callable[[Sequence[str], Block, str], str]
+    ) -> None:
         """Write a loop: a Loop with the variables that change, and what it collects at each step."""
         block = Block(f"{name}/body/", self.arrays)
         space = step(block)
@@ -370,9 +357,7 @@ class Lowering:
         goes_on = going(after, block, "next")
 
         def variables_of(part: Sequence[tuple[_Variable, str]]) -> list[Variable]:
-            return [
-                Variable(one.before, TYPES.get(one.kind, TYPES[1]), one.name, value, one.final) for one, value in part
-            ]
+            return [Variable(one.before, TYPES.get(one.kind, TYPES[1]), one.name, value, one.final) for one, value in part]
 
         Loop(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
@@ -386,8 +371,7 @@ class Lowering:
         steps = [self._numbers(space, source) for source in sources]
         own = [self._origin(space, source) == one.name for source in sources]
         return sorted(own) == [False, True] and any(
-            step is not None and step.size == 1 and step.dtype.kind == "i" and int(step.reshape(())) == 1
-            for step in steps
+            step is not None and step.size == 1 and step.dtype.kind == "i" and int(step.reshape(())) == 1 for step in steps
         )
 
     def _passed(self, space: _Space, source: str) -> str:
@@ -450,12 +434,7 @@ _AXES = 16
 """The most axes of an order that is put together."""
 _WRITES = {"TensorListSetItem": (0, 1, 2), "TensorArrayWriteV3": (3, 1, 2)}
 """Operations that put an element into a list: which of their inputs are the list, the place and the element."""
-_ARRAYS = {
-    "TensorListStack": (0,),
-    "TensorArrayGatherV3": (2,),
-    "TensorArrayReadV3": (1, 2),
-    "TensorArrayScatterV3": (2,),
-}
+_ARRAYS = {"TensorListStack": (0,), "TensorArrayGatherV3": (2,), "TensorArrayReadV3": (1, 2), "TensorArrayScatterV3": (2,)}
 """Operations on lists whose elements lie one after another, and the inputs that matter: a list is its elements as one tensor."""
 _BY_PLACE = ("TensorArrayGatherV3", "TensorArrayScatterV3")
 """Operations on lists that are given the places of their elements."""

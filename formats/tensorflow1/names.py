@@ -21,10 +21,16 @@ from typing import NamedTuple
 from rnnconvert.core.names import natural
 
 CLASSES: Mapping[str, str] = {
-    "basic_rnn_cell": "rnn", "basic_lstm_cell": "lstm", "lstm_cell": "lstm", "lstm_fused_cell": "lstm",
-    "lstm_block_wrapper": "lstm", "cudnn_compatible_lstm_cell": "lstm", "gru_cell": "gru",
-    "cudnn_compatible_gru_cell": "gru", "coupled_input_forget_gate_lstm_cell": "lstm",
-}  # fmt: skip
+    "basic_rnn_cell": "rnn",
+    "basic_lstm_cell": "lstm",
+    "lstm_cell": "lstm",
+    "lstm_fused_cell": "lstm",
+    "lstm_block_wrapper": "lstm",
+    "cudnn_compatible_lstm_cell": "lstm",
+    "gru_cell": "gru",
+    "cudnn_compatible_gru_cell": "gru",
+    "coupled_input_forget_gate_lstm_cell": "lstm",
+}
 """Scopes of the cells that have a layout, and their kinds."""
 OTHERS = (
     "layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "weight_norm_lstm_cell",
@@ -54,7 +60,7 @@ _OLDER = (
     (re.compile(r"(_cell(?:_\d+)?(?:/\w+)?)/biases$"), r"\1/bias"),
     (re.compile(r"(^|/)BiRNN/FW/"), r"\1bidirectional_rnn/fw/"),
     (re.compile(r"(^|/)BiRNN/BW/"), r"\1bidirectional_rnn/bw/"),
-)  # fmt: skip
+)
 
 _WRAPPED = re.compile(
     r"(?P<stack>(?:.*/)?stack_bidirectional_rnn(?:_\d+)?/cell_(?P<outer>\d{1,3})/)?"
@@ -124,13 +130,9 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     own_names = [(modern(full), full) for full in without_slots(names)]
     found = _placed(own_names, {*chosen, *_pairs(own_names)})
     if not found:  # a dense layer has a kernel and a bias in such a scope, too
-        found = _placed(
-            own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))}
-        )
+        found = _placed(own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))})
     # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
-    own = [
-        one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())
-    ]
+    own = [one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())]
     for wrapped in own:
         _check(wrapped)
     return sorted(own, key=lambda one: natural(next(iter(one.cells.values())).scope))
@@ -184,14 +186,10 @@ def _place(name: str, full: str, found: dict[str, Wrapped], chosen: Collection[s
     above, scope, known, local = cell
     layer = wrapping["inner"] if deep or wrapping["outer"] is None else wrapping["outer"]
     direction = 1 if wrapping["way"] == "bw" else 0
-    start = (stack if deep else re.sub(r"cell_\d+/$", "", stack)) + re.sub(
-        r"[fb]w/$", "", "" if stack and not deep else two
-    )
+    start = (stack if deep else re.sub(r"cell_\d+/$", "", stack)) + re.sub(r"[fb]w/$", "", "" if stack and not deep else two)
     layered = start if two or stack else re.sub(r"cell_\d+/$", "", multi)
     key = (layered + above).rstrip("/") or scope
-    if not layered and (
-        not known or (key in found and any(c.scope != above + scope for c in found[key].cells.values()))
-    ):
+    if not layered and (not known or (key in found and any(c.scope != above + scope for c in found[key].cells.values()))):
         key = above + scope
     if not known and not layered and key not in chosen and not known_other(scope):
         return
@@ -216,12 +214,7 @@ def _cell(rest: str, wrapped: bool, chosen: Iterable[str]) -> tuple[str, str, st
     for at in range(len(parts) - 1):
         plain = re.sub(r"_\d+$", "", parts[at])
         if plain in CLASSES or plain in OTHERS:
-            return (
-                "".join(f"{part}/" for part in parts[:at]),
-                parts[at],
-                plain if plain in CLASSES else "",
-                "/".join(parts[at + 1 :]),
-            )
+            return ("".join(f"{part}/" for part in parts[:at]), parts[at], plain if plain in CLASSES else "", "/".join(parts[at + 1 :]))
     if wrapped and len(parts) > 1:
         return "", parts[0], "", "/".join(parts[1:])
     for scope in sorted((one for one in chosen if rest.startswith(f"{one}/")), key=len, reverse=True):
@@ -239,7 +232,4 @@ def _check(wrapped: Wrapped) -> None:
         places = ", ".join(f"cell {layer} {'backward' if way else 'forward'}" for layer, way in sorted(wrapped.cells))
         wrapped.odd = wrapped.odd or f"it has only {places}, but no layer or direction may be missing"
     elif ways == {0} and any(_TWO.search(cell.scope) for cell in wrapped.cells.values()):
-        wrapped.odd = (
-            wrapped.odd
-            or "it has only forward cells: its backward ones are missing, or are the same (one cell for both)"
-        )
+        wrapped.odd = wrapped.odd or "it has only forward cells: its backward ones are missing, or are the same (one cell for both)"

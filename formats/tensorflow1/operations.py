@@ -37,7 +37,7 @@ class Step(Rule):
 
     def __init__(
         self, block: Block, node: Node, inputs: Sequence[str], outputs: Sequence[str], stored: Callable[[int], Array | None]
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(block, inputs, outputs, node.name)
         self.node, self._stored = node, stored
 

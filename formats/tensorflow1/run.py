@@ -32,15 +32,19 @@ _FIRST = {**_QUIET, "TF2_BEHAVIOR": "0"}
 VARIANTS: Dict[str, Dict[str, Any]] = {
     "tensorflow1-cpu": {"device": "cpu", "environment": _FIRST},
     "tensorflow1-block": {
-        "device": "cpu", "environment": _FIRST, "block": True,
+        "device": "cpu",
+        "environment": _FIRST,
+        "block": True,
         "supports": "tf.contrib's LSTMBlockCell and GRUBlockCellV2 in place of LSTMCell and GRUCell; otherwise the same",
     },
     "tensorflow2-raw": {
-        "device": "cpu", "environment": _QUIET, "raw": True,
+        "device": "cpu",
+        "environment": _QUIET,
+        "raw": True,
         "supports": "tf.raw_ops.BlockLSTM and GRUBlockCell of today's TensorFlow: no projection, no plain RNN, tanh; no "
         "lengths; no gradients; float32",
     },
-}  # fmt: skip
+}
 
 _NAME = re.compile(
     r"(?P<scope>(?:.*?/)??)"
@@ -87,8 +91,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
         x = tf.constant(np.asarray(request["x"], dtype))
         block = bool(request["variant"].get("block"))
         made = [
-            [_cell(one, request["how"], len(row) * at + way, block, dtype) for way, one in enumerate(row)]
-            for at, row in enumerate(cells)
+            [_cell(one, request["how"], len(row) * at + way, block, dtype) for way, one in enumerate(row)] for at, row in enumerate(cells)
         ]
         lengths = None if request.get("lengths") is None else tf.constant(np.asarray(request["lengths"], "int32"))
         y, final = _run(kind, scope, made, x, lengths, _states(made, given))
@@ -139,14 +142,9 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         if cell["name"] != match["cell"]:
             cell["clash"] = match["cell"]
         cell[match["local"]] = tuple(shape)
-    chosen = {
-        key: cells for key, cells in found.items()
-        if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
-    }  # fmt: skip
+    chosen = {key: cells for key, cells in found.items() if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))}
     if len(chosen) != 1:
-        raise NotImplementedError(
-            f"{len(chosen)} layers of that name; the file has {', '.join(one[1] for one in found)}"
-        )
+        raise NotImplementedError(f"{len(chosen)} layers of that name; the file has {', '.join(one[1] for one in found)}")
     (((kind, scope), by_place),) = chosen.items()
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:
@@ -155,9 +153,7 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
     return kind, scope, [[by_place[number, way] for way in range(ways)] for number in range(depth)]
 
 
-def _cell(
-    shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, dtype: str
-) -> Tuple[Any, Dict[str, Any]]:
+def _cell(shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, dtype: str) -> Tuple[Any, Dict[str, Any]]:
     """Return TensorFlow's own cell for variables of these shapes, and the shapes."""
     import tensorflow as tf
     from tensorflow.contrib import cudnn_rnn, rnn
@@ -195,9 +191,15 @@ def _cell(
     if block and projected is None and function is tf.nn.tanh:
         return rnn.LSTMBlockCell(units, added, bound, sighted, **own), shapes
     return basic.LSTMCell(
-        units, use_peepholes=sighted, cell_clip=bound, num_proj=projected and projected[1], proj_clip=said.get("proj_clip"),
-        forget_bias=added, activation=function, **own,
-    ), shapes  # fmt: skip
+        units,
+        use_peepholes=sighted,
+        cell_clip=bound,
+        num_proj=projected and projected[1],
+        proj_clip=said.get("proj_clip"),
+        forget_bias=added,
+        activation=function,
+        **own,
+    ), shapes
 
 
 def _states(made: Sequence[Any], given: Mapping[str, Sequence[Array]]) -> Any:
@@ -230,16 +232,14 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
     ways = [[row[way][0] for row in made] for way in range(len(made[0]))]
     begun = [None if states is None else [row[way] for row in states] for way in range(len(ways))]
     if kind == "stacked":
-        y, *finals = rnn.stack_bidirectional_dynamic_rnn(
-            ways[0], ways[1], x, begun[0], begun[1], scope=scope, **common
-        )  # fmt: skip
+        y, *finals = rnn.stack_bidirectional_dynamic_rnn(ways[0], ways[1], x, begun[0], begun[1], scope=scope, **common)
         return y, [finals[way][at] for at in range(len(made)) for way in range(2)]
     cells = [tf.nn.rnn_cell.MultiRNNCell(way) if multi else way[0] for way in ways]
     starts = [one and (tuple(one) if multi else one[0]) for one in begun]
     if kind == "both":
         y, finals = tf.nn.bidirectional_dynamic_rnn(
             cells[0], cells[1], x, initial_state_fw=starts[0], initial_state_bw=starts[1], scope=scope, **common
-        )  # fmt: skip
+        )
         y = tf.concat(y, 2)
     elif isinstance(cells[0], rnn.LSTMBlockFusedCell):
         with tf.variable_scope(scope or tf.get_variable_scope()):
@@ -279,9 +279,7 @@ def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> D
     return {"y": joined, "hidden": hidden, "cell": cell}
 
 
-def _steps(
-    shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]
-) -> Tuple[Array, Array, Any]:
+def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]) -> Tuple[Array, Array, Any]:
     """Return the outputs and final states of one direction of one layer."""
     import tensorflow as tf
 
@@ -302,23 +300,24 @@ def _steps(
             found.append(h)
         return tf.stack(found).numpy(), h.numpy(), None
     plain = re.sub(r"_\d+$", "", shapes["name"])
-    if "kernel" not in shapes or plain not in (
-        "lstm_cell",
-        "basic_lstm_cell",
-        "lstm_fused_cell",
-        "cudnn_compatible_lstm_cell",
-    ):
+    if "kernel" not in shapes or plain not in ("lstm_cell", "basic_lstm_cell", "lstm_fused_cell", "cudnn_compatible_lstm_cell"):
         raise NotImplementedError(f"the cell {shapes['name']!r}: there is no operation for it")
     units = shapes["bias"][0] // 4
     sighted = "w_f_diag" in shapes
     zeros = tf.zeros(units)
-    states = [
-        tf.zeros((x.shape[1], units)) if one is None else tf.constant(np.asarray(one, "float32")) for one in begun
-    ]
+    states = [tf.zeros((x.shape[1], units)) if one is None else tf.constant(np.asarray(one, "float32")) for one in begun]
     made = tf.raw_ops.BlockLSTM(
-        seq_len_max=tf.constant(len(x), tf.int64), x=tf.constant(x), cs_prev=states[1], h_prev=states[0], w=variable("kernel"),
-        wci=variable("w_i_diag") if sighted else zeros, wcf=variable("w_f_diag") if sighted else zeros,
-        wco=variable("w_o_diag") if sighted else zeros, b=variable("bias"), forget_bias=said["forget_bias"],
-        cell_clip=said.get("cell_clip") or -1, use_peephole=sighted,
-    )  # fmt: skip
+        seq_len_max=tf.constant(len(x), tf.int64),
+        x=tf.constant(x),
+        cs_prev=states[1],
+        h_prev=states[0],
+        w=variable("kernel"),
+        wci=variable("w_i_diag") if sighted else zeros,
+        wcf=variable("w_f_diag") if sighted else zeros,
+        wco=variable("w_o_diag") if sighted else zeros,
+        b=variable("bias"),
+        forget_bias=said["forget_bias"],
+        cell_clip=said.get("cell_clip") or -1,
+        use_peephole=sighted,
+    )
     return made.h.numpy(), made.h[-1].numpy(), made.cs[-1].numpy()

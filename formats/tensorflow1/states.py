@@ -23,9 +23,17 @@ _STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 
 _PEEPHOLES = {"BlockLSTM": (5, 6, 7), "LSTMBlockCell": (4, 5, 6)}
 """Which are the weights of peepholes."""
 _SAME = {
-    "Identity", "StopGradient", "CheckNumerics", "ReadVariableOp", "Enter", "Switch", "PlaceholderWithDefault", "Snapshot",
-    "PreventGradient", "EnsureShape",
-}  # fmt: skip
+    "Identity",
+    "StopGradient",
+    "CheckNumerics",
+    "ReadVariableOp",
+    "Enter",
+    "Switch",
+    "PlaceholderWithDefault",
+    "Snapshot",
+    "PreventGradient",
+    "EnsureShape",
+}
 """Operations that pass their first input on."""
 _FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
@@ -87,10 +95,7 @@ def _agreed(several: list[Start]) -> Start:
         return Start(odd=UNSEEN)
     known = [one for one in several if not one.fed]
     if len(known) > 1:
-        return next(
-            (one for one in known if one.odd),
-            Start(odd="the graph uses the cell more than once, with different states"),
-        )
+        return next((one for one in known if one.odd), Start(odd="the graph uses the cell more than once, with different states"))
     fed = next((one.fed for one in several if one.fed), "")
     return replace(known[0], fed=fed) if known else several[0]
 

@@ -17,8 +17,13 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
 _NAME = "tensorflow1"
-_SCOPES = {"lstm": "lstm_cell", "gru": "gru_cell", "gru_block": "gru_cell", "cudnn_gru": "cudnn_compatible_gru_cell",
-           "rnn": "basic_rnn_cell"}  # fmt: skip
+_SCOPES = {
+    "lstm": "lstm_cell",
+    "gru": "gru_cell",
+    "gru_block": "gru_cell",
+    "cudnn_gru": "cudnn_compatible_gru_cell",
+    "rnn": "basic_rnn_cell",
+}
 """The scope that the class of a layout gives its variables."""
 
 
@@ -122,7 +127,5 @@ def _call(direction: Direction, layout: Layout) -> str:
         words += [f"{names[clip.kind]}={clip.high:g}" for clip in cell.clips]
         words += [f"forget_bias={cell.constants.get('f', 0.0):g}"]
     if cell.activation != TANH:
-        words.append(
-            f"activation={'tf.identity' if cell.activation.name == 'linear' else f'tf.nn.{cell.activation.name}'}"
-        )
+        words.append(f"activation={'tf.identity' if cell.activation.name == 'linear' else f'tf.nn.{cell.activation.name}'}")
     return f"{layout.class_name}({', '.join(words)})"

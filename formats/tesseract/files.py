@@ -24,17 +24,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 
 _COMPONENT, _MOST, _DEEPEST = 17, 64, 32
-_PLUMBING = (
-    "Series",
-    "Parallel",
-    "Replicated",
-    "ParBidiLSTM",
-    "DepParUDLSTM",
-    "Par2dLSTM",
-    "RTLReversed",
-    "TTBReversed",
-    "XYTranspose",
-)
+_PLUMBING = ("Series", "Parallel", "Replicated", "ParBidiLSTM", "DepParUDLSTM", "Par2dLSTM", "RTLReversed", "TTBReversed", "XYTranspose")
 _DENSE = ("Logistic", "LinLogistic", "LinTanh", "Tanh", "Relu", "Linear", "Softmax", "SoftmaxNoCTC")
 _FIXED = {"Input": 20, "Convolve": 8, "Maxpool": 8, "Reconfig": 8}
 """Kinds without weights, and how many bytes they have of their own."""
@@ -97,13 +87,9 @@ class _Walk:
         both = inputs == width + 2 * units
         matrices += [self.matrix() for _ in range(3 + both)]
         if not both and (inputs != width + units or {matrix.shape for matrix in matrices} != {(units, inputs + 1)}):
-            raise UnreadableError(
-                self.path, f"the gates of {name!r} do not fit together: {[matrix.shape for matrix in matrices]}"
-            )
+            raise UnreadableError(self.path, f"the gates of {name!r} do not fit together: {[matrix.shape for matrix in matrices]}")
         if both:
-            self.unread.append(
-                LayerNote(name, "an LSTM over two dimensions, which no other system here computes", UNREAD)
-            )
+            self.unread.append(LayerNote(name, "an LSTM over two dimensions, which no other system here computes", UNREAD))
         parts = {"input": slice(0, width), "recurrent": slice(width, inputs), "bias": inputs}
         for gate, matrix in zip(_GATES, matrices, strict=False):
             self.arrays |= {f"{name}/{gate}/{part}": matrix[:, columns] for part, columns in parts.items() if not both}
@@ -112,9 +98,7 @@ class _Walk:
         """Read a matrix: numbers of 64 bits, or of 8 with a scale for each row."""
         mode = self.numbers("B")
         if not mode & _DOUBLES:
-            raise UnreadableError(
-                self.path, "its weights are in the form of the first files of Tesseract 4, which is not read"
-            )
+            raise UnreadableError(self.path, "its weights are in the form of the first files of Tesseract 4, which is not read")
         dtype: np.dtype[Any] = np.dtype("i1" if mode & _INT8 else "<f8")
         rows, columns = self.numbers("ii")
         self.take(dtype.itemsize)  # what an empty place of the array holds

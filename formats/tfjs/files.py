@@ -103,20 +103,26 @@ def read(path: Path, options: Options) -> Checkpoint:
         configs[name] = Entry(name, kind, config)
         if consumed & set(narrow):
             kinds = " and ".join(sorted({narrow[full] for full in consumed if full in narrow}))
-            warnings.append(
-                LayerNote(
-                    name, f"its weights are stored as {kinds}, and are read as the float numbers that these stand for"
-                )
-            )
+            warnings.append(LayerNote(name, f"its weights are stored as {kinds}, and are read as the float numbers that these stand for"))
     others = {name: array for name, array in arrays.items() if name not in used and array.dtype.kind == "f"}
     if layers:
         calls = received(Layered(entry(model), path), layers, configs)
         layers = {name: stack.replace(calls=calls[name]) for name, stack in layers.items()}
     evidence = tuple(f"{name}: a layer of the model's configuration" for name in layers)
     return Checkpoint(
-        str(path), NAME, layers, others, evidence, options.questions, (*warnings, *unread), {"document": document}, arrays,
-        unread=tuple(unread), batch_first=dict.fromkeys(layers, True), beside=tuple(map(str, files)),
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        others,
+        evidence,
+        options.questions,
+        (*warnings, *unread),
+        {"document": document},
+        arrays,
+        unread=tuple(unread),
+        batch_first=dict.fromkeys(layers, True),
+        beside=tuple(map(str, files)),
+    )
 
 
 def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -140,7 +146,7 @@ def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str,
 
 def _layer(
     path: Path, name: str, kind: str, configs: tuple[dict[str, Any], dict[str, Any]], arrays: dict[str, Array], options: Options
-) -> tuple[Recurrent, set[str]]:  # fmt: skip
+) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays.
 
     configs  the layer's own configuration and that of the layer inside, which are the same where nothing wraps it
@@ -166,19 +172,13 @@ def _layer(
     if sizes is None or sizes.num_directions != len(ways):
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
     facts = options.facts(
-        name,
-        "its configuration",
-        config,
-        harmless=_HARMLESS,
-        neutral={"reset_after": (False,), "go_backwards": (False,)},
+        name, "its configuration", config, harmless=_HARMLESS, neutral={"reset_after": (False,), "go_backwards": (False,)}
     )
     facts.take("activation", "recurrent_activation", "use_bias", "go_backwards")
     if outer is not config:
         options.facts(name, "its wrapper", outer, harmless=_HARMLESS | {"merge_mode", "layer"})
     if config.get("units", sizes.hidden_size) != sizes.hidden_size:
-        raise UnreadableError(
-            path, f"{name!r} states {config.get('units')} units, but its weights are for {sizes.hidden_size}"
-        )
+        raise UnreadableError(path, f"{name!r} states {config.get('units')} units, but its weights are for {sizes.hidden_size}")
     stored = tensors
     if len({array.dtype for array in tensors.values()}) > 1:
         stored = {local: np.asarray(array, np.float32) for local, array in tensors.items()}
@@ -236,12 +236,18 @@ def write(path: Path, job: Job) -> WriteResult:
             full = f"{name}/{way}_{name}/{end}" if way else f"{name}/{end}"
             weights.append({"name": full, "shape": list(packed.shape), "dtype": "float32"})
             pieces.append(packed)
-    topology = {"keras_version": "2.15.0", "backend": "tensorflow", "model_config": {
-        "class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}}}  # fmt: skip
+    topology = {
+        "keras_version": "2.15.0",
+        "backend": "tensorflow",
+        "model_config": {"class_name": "Sequential", "config": {"name": "recurrent", "layers": layers}},
+    }
     document: dict[str, Any] = {
-        "format": "layers-model", "generatedBy": "rnnconvert", "convertedBy": None, "modelTopology": topology,
+        "format": "layers-model",
+        "generatedBy": "rnnconvert",
+        "convertedBy": None,
+        "modelTopology": topology,
         "weightsManifest": [{"paths": [], "weights": weights}],
-    }  # fmt: skip
+    }
     beside = []
     if not job.dry_run:
 
@@ -265,17 +271,21 @@ def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:
     cell, directions = single.cell, layer.directions
     kind = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}[cell.kind]
     config: dict[str, Any] = {
-        "name": name, "trainable": True, "units": single.hidden_size, "activation": cell.activation.name, "return_sequences": True,
-        "return_state": False, "stateful": False, "unroll": False, "use_bias": directions[0].biases != "none",
+        "name": name,
+        "trainable": True,
+        "units": single.hidden_size,
+        "activation": cell.activation.name,
+        "return_sequences": True,
+        "return_state": False,
+        "stateful": False,
+        "unroll": False,
+        "use_bias": directions[0].biases != "none",
         "go_backwards": len(directions) == 1 and directions[0].reverse,
-    }  # fmt: skip
+    }
     config |= {} if kind == "SimpleRNN" else {"recurrent_activation": cell.gate_activation.name}
     config |= {"reset_after": False} if kind == "GRU" else {}
     shape = {"batch_input_shape": [None, None, single.input_size], "dtype": "float32"} if first else {}
     if len(directions) == 1:
         return {"class_name": kind, "config": config | shape}
     inner = {"class_name": kind, "config": config | {"name": name}}
-    return {
-        "class_name": "Bidirectional",
-        "config": {"name": name, "trainable": True, "merge_mode": layer.merge, "layer": inner, **shape},
-    }
+    return {"class_name": "Bidirectional", "config": {"name": name, "trainable": True, "merge_mode": layer.merge, "layer": inner, **shape}}

@@ -77,16 +77,12 @@ def _entry(path: Path, entry: dict[str, Any], data: Array, at: int) -> tuple[str
     shape: Any = entry.get("shape")
     has_shape = isinstance(shape, list) and all(type(length) is int for length in shape)
     if not isinstance(name, str) or not has_shape or not isinstance(kind, str) or kind not in _TYPES:
-        raise UnreadableError(
-            path, f"the weight {name!r} of shape {shape} and type {kind!r} is not one that can be read"
-        )
+        raise UnreadableError(path, f"the weight {name!r} of shape {shape} and type {kind!r} is not one that can be read")
     quantization = entry.get("quantization")
     stored: Any = kind
     if quantization is not None:
         stored = quantization.get("dtype") if isinstance(quantization, dict) else None
-        numbers = isinstance(quantization, dict) and all(
-            _is_number(quantization.get(key, 0)) for key in ("scale", "min")
-        )
+        numbers = isinstance(quantization, dict) and all(_is_number(quantization.get(key, 0)) for key in ("scale", "min"))
         if stored not in ("uint8", "uint16", "float16") or not numbers or kind != "float32":
             raise UnreadableError(path, f"the weight {name!r} is quantized in a way that is unknown: {quantization!r}")
     dtype = np.dtype(_TYPES[stored])

@@ -70,9 +70,12 @@ def read(path: Path, options: Options) -> Checkpoint:
     looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
     own = looked.nodes_by_name
     bodies = {
-        body for one in model.graphs[:1] for operator in one.operators
-        if operator.code == s.WHILE and _label(one, operator, "") in own for body in tflite_loops.bodies(operator)
-    }  # fmt: skip
+        body
+        for one in model.graphs[:1]
+        for operator in one.operators
+        if operator.code == s.WHILE and _label(one, operator, "") in own
+        for body in tflite_loops.bodies(operator)
+    }
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
         met: dict[str, Fused | Looped] = {}
@@ -80,9 +83,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         for operator in graph.operators:
             if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
                 reasons = looked.reasons
-                why = (
-                    _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
-                )
+                why = _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 unread.append(
                     LayerNote(
                         _label(graph, operator, where),
@@ -135,9 +136,18 @@ def read(path: Path, options: Options) -> Checkpoint:
     if not layers and not unread and (steps := _integers(model)):
         unread += steps
     return Checkpoint(
-        str(path), NAME, layers, others, tuple(evidence), options.questions, (*warnings, *unread),
-        {"description": model.description}, {**arrays, **others}, unread=tuple(unread), batch_first=batch_first,
-    )  # fmt: skip
+        str(path),
+        NAME,
+        layers,
+        others,
+        tuple(evidence),
+        options.questions,
+        (*warnings, *unread),
+        {"description": model.description},
+        {**arrays, **others},
+        unread=tuple(unread),
+        batch_first=batch_first,
+    )
 
 
 _LISTED = 1 << 26
@@ -162,9 +172,7 @@ def _rounded(model: graphs.Model, loop: Operator) -> str:
     """Say that the steps of a loop compute in integers, where one of their products gives integers."""
     for graph in (model.graphs[place] for place in tflite_loops.bodies(loop) if 0 < place < len(model.graphs)):
         for operator in graph.operators:
-            if operator.label in _PRODUCTS and any(
-                graph.tensors[place].scales.size for place in operator.outputs if place >= 0
-            ):
+            if operator.label in _PRODUCTS and any(graph.tensors[place].scales.size for place in operator.outputs if place >= 0):
                 return (
                     f"its steps compute in integers ({operator.label}). Convert the model to TFLite without full integer "
                     "quantization, or read it as it was before"
@@ -221,9 +229,10 @@ class _Layer:
         self.kind = "rnn" if operator.code in (s.RNN, s.SEQUENCE_RNN, s.BOTH_RNN) else "lstm"
         self.both = operator.code in (s.BOTH_RNN, s.BOTH_LSTM)
         self.stored = {
-            local: self._source(operator.input(place)) for place, local in s.WEIGHTS[operator.code].items()
+            local: self._source(operator.input(place))
+            for place, local in s.WEIGHTS[operator.code].items()
             if self._there(operator.input(place))
-        }  # fmt: skip
+        }
         self.arrays: dict[str, Array] = {}
 
     def option(self, name: str, code: str) -> Any:
@@ -231,11 +240,7 @@ class _Layer:
         place = s.OPTIONS[self.operator.code][1].get(name)
         # An operator for both directions of a file that does not say it reads the time first.
         default = name == "time_major" and self.operator.code == s.BOTH_LSTM
-        return (
-            default
-            if place is None or self.operator.options is None
-            else self.operator.options.number(place, code, default)
-        )
+        return default if place is None or self.operator.options is None else self.operator.options.number(place, code, default)
 
     def _there(self, tensor: int) -> bool:
         return tensor >= 0
@@ -269,11 +274,7 @@ class _Layer:
                 return f"its {local} ({tensor.name!r}) cannot be read: {tensor.odd}"
             if tensor.stored.dtype.kind in "iu" and not tensor.scales.size:
                 return f"its {local} ({tensor.name!r}) are integers without a scale, so what they stand for is unknown"
-        if any(
-            not self.graph.tensors[operator.input(place)].variable
-            for place in s.STATES[operator.code]
-            if operator.input(place) >= 0
-        ):
+        if any(not self.graph.tensors[operator.input(place)].variable for place in s.STATES[operator.code] if operator.input(place) >= 0):
             return "its state is not a variable of the graph, as TFLite demands"
         if self.both and not self.option("merge_outputs", "?") and len(operator.outputs) != 2:
             return "its directions are two outputs, of which it has one"
@@ -331,9 +332,7 @@ class _Layer:
     def warnings(self) -> list[LayerNote]:
         """Say what was not stored as it is read."""
         found = []
-        types = sorted(
-            {str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"}
-        )
+        types = sorted({str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"})
         if types:
             found.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
         bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
@@ -346,9 +345,7 @@ class _Layer:
                 )
             )
         if self.operator.code in (s.LSTM, s.RNN):
-            found.append(
-                LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads")
-            )
+            found.append(LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads"))
         return found
 
     def _reversed(self) -> tuple[bool, Any]:
@@ -367,9 +364,7 @@ class _Layer:
             return False
         axes = self.graph.tensors[operator.input(1)].stored
         time = 0 if self.option("time_major", "?") else 1
-        return (
-            axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
-        )
+        return axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
 
     def fused(self, stack: Recurrent) -> Fused:
         """Return what the layer reads and gives in its graph."""

@@ -41,9 +41,11 @@ def write(path: Path, identifier: bytes, root: Fields, dry_run: bool = False) ->
     laid.settle()
     if laid.size > LARGEST:
         raise RefusedError(
-            f"{laid.size} bytes of weights", "this format", "its places are counted in 31 bits, so that a file ends at 2 GiB",
+            f"{laid.size} bytes of weights",
+            "this format",
+            "its places are counted in 31 bits, so that a file ends at 2 GiB",
             f"Take one layer with {Flag('layer')}, or another format.",
-        )  # fmt: skip
+        )
     if not dry_run:
         with replacing(path) as file:
             laid.write(file, struct.pack("<I", place) + identifier)

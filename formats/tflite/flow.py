@@ -97,9 +97,7 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
         graph.value(place).name = tensor.name
         names = [f"{place} {axis}" if place in stated.inputs else None for axis in range(len(tensor.dims))]
         if tensor.dims:  # none are stated for a scalar, and for what has no shape
-            graph.describe(
-                place, [name if length is None else length for length, name in zip(tensor.dims, names, strict=True)]
-            )
+            graph.describe(place, [name if length is None else length for length, name in zip(tensor.dims, names, strict=True)])
         if tensor.stored is not None and not tensor.odd:
             graph.constant(place, tensor.stored)
     for name, layer in layers.items():
@@ -110,9 +108,7 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
     for operator in stated.operators:
         label = operator.label
         types = [stated.tensors[place].kind if place >= 0 else -1 for place in operator.outputs]
-        inputs, outputs = (
-            [place if place >= 0 else None for place in places] for places in (operator.inputs, operator.outputs)
-        )
+        inputs, outputs = ([place if place >= 0 else None for place in places] for places in (operator.inputs, operator.outputs))
         kind = (operator.code, label) if operator.name or _rescaled(stated, operator) else operator.code
         graph.add(kind, inputs, outputs, {_OPTIONS: operator.options, _OUTPUT_TYPES: types}, label)
     for call in graph.layers:  # where states come from shows once all operators are there
@@ -146,7 +142,7 @@ def _fused(graph: Graph, name: str, layer: Fused) -> None:
         outputs = dict.fromkeys(layer.gives, f"{order}u")
     graph.call(
         name, (layer.reads, f"{order}i"), outputs, hidden=pair.directions[0].output_size, directions=ways, width=layer.stack.input_size
-    )  # fmt: skip
+    )
 
 
 def _looped(graph: Graph, name: str, layer: Looped) -> None:
@@ -159,11 +155,13 @@ def _looped(graph: Graph, name: str, layer: Looped) -> None:
         if not given.words:
             graph.add(_STEPS, [(name, _STEPS)], [given.tensor], {"given": given}, None)
     graph.call(
-        name, ((name, _READ), f"{time}bi"),
+        name,
+        ((name, _READ), f"{time}bi"),
         {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
         {given.tensor: given.words for given in layer.gives if given.words},
-        hidden=layer.stack.hidden_size, width=layer.stack.input_size,
-    )  # fmt: skip
+        hidden=layer.stack.hidden_size,
+        width=layer.stack.input_size,
+    )
 
 
 # What operators do ----------------------------------------------------------------------------------------------
@@ -266,9 +264,7 @@ _DIALECT: Dialect = {
     94: Moves(lambda one: moves.broadcast(one.input(1), one.integers(0)), (1,)),
     102: Moves(lambda one: moves.split(one.input(0), one.integers(2)[0], one.integers(1))),
     105: Moves(lambda one: moves.reverse(one.input(0), one.integers(1))),
-    112: Moves(
-        lambda one: moves.reverse_sequences(one.input(0), one.input(1), _option(one, 0), _option(one, 1))
-    ),
+    112: Moves(lambda one: moves.reverse_sequences(one.input(0), one.input(1), _option(one, 0), _option(one, 1))),
     130: Moves(lambda one: moves.broadcast(one.input(0), one.integers(1))),
     0: Computes(lambda one: one.input(0) + one.input(1)),
     18: Computes(lambda one: one.input(0) * one.input(1)),
@@ -279,4 +275,4 @@ _DIALECT: Dialect = {
     _READ: Moves(_reads, None),
     _STEPS: Moves(_gives),
     _WAYS: Moves(lambda one: moves.unstack(one.input(0), 0)),
-}  # fmt: skip
+}

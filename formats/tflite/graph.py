@@ -68,12 +68,7 @@ class Graph:
     """A subgraph: its tensors, its operators, and which of its tensors are its inputs and outputs."""
 
     def __init__(
-        self,
-        name: str,
-        tensors: list[Tensor],
-        operators: list[Operator],
-        inputs: tuple[int, ...],
-        outputs: tuple[int, ...],
+        self, name: str, tensors: list[Tensor], operators: list[Operator], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> None:
         self.name, self.tensors, self.operators, self.inputs, self.outputs = name, tensors, operators, inputs, outputs
         self._producers = {tensor: one for one in operators for tensor in one.outputs}
@@ -104,9 +99,7 @@ def numbers(path: Path, tensor: Tensor) -> Array:
     scales, zeros = tensor.scales.astype(np.float64), tensor.zeros.astype(np.float64)
     for values in (scales, zeros):
         if values.size > 1 and not (0 <= tensor.axis < stored.ndim and values.size == stored.shape[tensor.axis]):
-            raise UnreadableError(
-                path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points"
-            )
+            raise UnreadableError(path, f"tensor {tensor.name!r} of shape {stored.shape} has {values.size} scales or zero points")
     spread = [1] * stored.ndim
     if stored.ndim:
         spread[tensor.axis if 0 <= tensor.axis < stored.ndim else 0] = -1
@@ -154,9 +147,7 @@ def _code(table: Table) -> tuple[int, str]:
 def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Graph:
     tensors = [_tensor(path, one, buffers) for one in table.tables(s.SUBGRAPH["tensors"])]
     operators = [_operator(path, one, codes, len(tensors)) for one in table.tables(s.SUBGRAPH["operators"])]
-    inputs, outputs = (
-        _known(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs")
-    )
+    inputs, outputs = (_known(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs"))
     return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
 
 
@@ -173,9 +164,7 @@ def _operator(path: Path, table: Table, codes: list[tuple[int, str]], tensors: i
     index = table.number(s.OPERATOR["opcode_index"], "I")
     if index >= len(codes):
         raise UnreadableError(path, f"it refers to operator code {index} of {len(codes)}")
-    inputs, outputs = (
-        _known(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs")
-    )
+    inputs, outputs = (_known(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs"))
     kind, options = table.number(s.OPERATOR["builtin_options_type"], "B"), table.table(s.OPERATOR["builtin_options"])
     code, name = codes[index]
     expected = s.OPTIONS.get(code)
@@ -222,7 +211,5 @@ def _numbers(path: Path, name: str, buffer: Array, dtype: np.dtype, shape: tuple
     for length in shape:
         count *= length
     if min(shape, default=1) < 0 or count * dtype.itemsize != buffer.size:
-        raise UnreadableError(
-            path, f"tensor {name!r} of shape {shape} has {buffer.size} bytes, not {count * dtype.itemsize}"
-        )
+        raise UnreadableError(path, f"tensor {name!r} of shape {shape} has {buffer.size} bytes, not {count * dtype.itemsize}")
     return shaped(buffer.view(dtype), shape, path, name)

@@ -110,6 +110,13 @@ def _shape(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
 
 
 _RULES: Mapping[str, Callable[[Graph, Operator, int], list[Element] | None]] = {
-    "ADD": _sum, "CAST": _same, "CONCATENATION": _joined, "EXPAND_DIMS": _same, "FILL": _filled, "PACK": _joined, "RANK": _rank,
-    "RESHAPE": _same, "SHAPE": _shape,
-}  # fmt: skip
+    "ADD": _sum,
+    "CAST": _same,
+    "CONCATENATION": _joined,
+    "EXPAND_DIMS": _same,
+    "FILL": _filled,
+    "PACK": _joined,
+    "RANK": _rank,
+    "RESHAPE": _same,
+    "SHAPE": _shape,
+}

@@ -15,9 +15,7 @@ from functools import cached_property
 from rnnconvert.formats.tflite.graph import Graph, Operator
 from rnnconvert.formats.tflite.integers import Element, elements, is_next, numbers
 
-FROM_TENSOR, GET, RESERVE, SET, STACK = (
-    f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack")
-)
+FROM_TENSOR, GET, RESERVE, SET, STACK = (f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack"))
 _ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2, 22, 53, 58, 65, 70, 86
 
 
@@ -55,11 +53,7 @@ class Loop:
             where, value = put
             return value if numbers(self.body, where) == [0] and self._only(number) else None
         producer, own = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
-        return (
-            producer.input(0)
-            if producer is not None and _is_first(self.body, producer) and not self.body.consumers(own)
-            else None
-        )
+        return producer.input(0) if producer is not None and _is_first(self.body, producer) and not self.body.consumers(own) else None
 
     def _filled(self, number: int) -> bool:
         """Return whether there are as many steps as a tensor has elements at first, where both are stated."""
@@ -125,9 +119,10 @@ def handed_on(operator: Operator, body: Graph) -> set[int]:
     places = {place: number for number, place in enumerate(body.inputs)}
     fixed = {number for number, source in enumerate(sources) if source == body.inputs[number]}
     copied = {
-        number for number, source in enumerate(sources)
+        number
+        for number, source in enumerate(sources)
         if places.get(source) in fixed and operator.input(places[source]) == operator.input(number)
-    }  # fmt: skip
+    }
     return fixed | copied
 
 
@@ -153,9 +148,7 @@ def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
         return None
     if before.input(0) != own or behind.input(0) != own:
         return None
-    starts, count, after, size = (
-        elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2))
-    )
+    starts, count, after, size = (elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2)))
     if not starts or not size or not count or not after or count[0].many or after[0].many:
         return None
     if any((one.counter, one.offset) != (-1, 0) for one in (*starts, *after[1:])):
@@ -192,9 +185,7 @@ def _is_first(body: Graph, operator: Operator) -> bool:
     if operator.code != _RESHAPE or given < 0 or shape[:1] != [1]:
         return False
     dims = body.tensors[given].dims
-    return len(shape) == len(dims) + 1 and all(
-        new == -1 or new == old or old is None for new, old in zip(shape[1:], dims, strict=True)
-    )
+    return len(shape) == len(dims) + 1 and all(new == -1 or new == old or old is None for new, old in zip(shape[1:], dims, strict=True))
 
 
 def _joins(operator: Operator, count: int) -> bool:

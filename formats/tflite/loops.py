@@ -26,9 +26,7 @@ from rnnconvert.recognition.lowered import layers_of
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
-_LATER = re.compile(
-    r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$"
-)
+_LATER = re.compile(r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
 _SHOWN = 4
 _LACKING = (
     "its weights are not in the file: it reads variables ({names}) that nothing gives a value, and TFLite cannot run it either. Convert "
@@ -104,21 +102,23 @@ def looped(one: Computed) -> Looped:
     """Return what a layer reads and gives in the main graph."""
     found, words = one.found, {"hidden": "the final state", "cell": "the final cell state"}
     reads = [
-        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
-        for read in found.reads
+        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window) for read in found.reads
     ]
     gives = [
-        Given(
-            _tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank
-        )
+        Given(_tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank)
         for use in found.uses
     ]
     mask = "" if found.mask is None else f"{found.mask.value!r}"
     lengths = found.mask is not None and found.mask.rank == 1
     return Looped(
-        one.stack, reads, gives, [_tensor_of(value) for value in found.states.values()], one.turned, "" if lengths else mask,
+        one.stack,
+        reads,
+        gives,
+        [_tensor_of(value) for value in found.states.values()],
+        one.turned,
+        "" if lengths else mask,
         mask if lengths else "",
-    )  # fmt: skip
+    )
 
 
 def _tensor_of(value: str) -> Hashable:

@@ -74,9 +74,8 @@ class Lowering:
             return False
         fixed = lists.handed_on(operator, steps)
         handed = {
-            steps.inputs[number]: self._handles[operator.inputs[number]]
-            for number in fixed if operator.inputs[number] in self._handles
-        }  # fmt: skip
+            steps.inputs[number]: self._handles[operator.inputs[number]] for number in fixed if operator.inputs[number] in self._handles
+        }
         body, _, lost = variables.resolved(lists.with_constants(own.graph, operator, steps), handed, self._values)
         if lost:
             self.lost[own.label] = lost

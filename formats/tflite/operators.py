@@ -21,8 +21,13 @@ from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, numbers
 from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, Rule
 
 _TYPES: Mapping[int, np.dtype[Any]] = {
-    0: np.dtype("f4"), 1: np.dtype("f2"), 2: np.dtype("i4"), 4: np.dtype("i8"), 6: np.dtype("?"), 10: np.dtype("f8"),
-}  # fmt: skip
+    0: np.dtype("f4"),
+    1: np.dtype("f2"),
+    2: np.dtype("i4"),
+    4: np.dtype("i8"),
+    6: np.dtype("?"),
+    10: np.dtype("f8"),
+}
 """Element types by the schema's numbers."""
 _SAME = {
     "LOGISTIC": "Sigmoid", "RELU": "Relu", "TANH": "Tanh", "EXP": "Exp", "MAXIMUM": "Max", "MINIMUM": "Min", "LESS": "Less", "NEG": "Neg",
@@ -101,9 +106,7 @@ class Written(Rule):
         """Write any operator but a loop; return whether it has an equivalent."""
         read = [self._operand(place) for place in self.operator.inputs]
         self.inputs = [name for name in read if name is not None]
-        if len(self.inputs) < len(read) or any(
-            self.graph.tensors[place].scales.size for place in self.operator.outputs if place >= 0
-        ):
+        if len(self.inputs) < len(read) or any(self.graph.tensors[place].scales.size for place in self.operator.outputs if place >= 0):
             return False
         kind = s.OPERATORS.get(self.operator.code, "")
         if kind in _SAME:

@@ -26,9 +26,11 @@ CANNOT = {
 VARIANTS: dict[str, dict[str, Any]] = {"litert-cpu": {"device": "cpu"}}
 
 _STATES = {
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "BIDIRECTIONAL_SEQUENCE_LSTM": (35, 36, 37, 38), "UNIDIRECTIONAL_SEQUENCE_RNN": (4,),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19),
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (35, 36, 37, 38),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": (4,),
     "BIDIRECTIONAL_SEQUENCE_RNN": (4, 8),
-}  # fmt: skip
+}
 """The inputs of the operators that are states: hidden, and cell of an LSTM."""
 
 
@@ -73,9 +75,7 @@ def witness(request: Mapping[str, Any]) -> None:
         drawn = seen.draw(dims, "float32" if one["quantization"][0] else np.dtype(one["dtype"]).name)
         if dims != list(one["shape"]):
             interpreter.resize_tensor_input(one["index"], drawn.shape)
-        feeds.append(
-            (one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn)
-        )
+        feeds.append((one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn))
     interpreter.allocate_tensors()
     scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
 
@@ -103,9 +103,10 @@ def _interpreter(content: bytes, keep: bool = False) -> Any:
 
     # The default resolver hands dense layers to XNNPACK, which has no recurrent operator and prints that it was made.
     return Interpreter(
-        model_content=content, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        model_content=content,
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         experimental_preserve_all_tensors=keep,
-    )  # fmt: skip
+    )
 
 
 def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, Any]:
@@ -143,9 +144,7 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
             for place, state in zip(kept[key], given or [], strict=False):
                 interpreter.set_tensor(place, _stored(np.asarray(state)[sequences], *scales[place]))
         fed = x[:, sequences]
-        interpreter.set_tensor(
-            inputs[0]["index"], _stored(fed if time_major else fed.swapaxes(0, 1), *scales[inputs[0]["index"]])
-        )
+        interpreter.set_tensor(inputs[0]["index"], _stored(fed if time_major else fed.swapaxes(0, 1), *scales[inputs[0]["index"]]))
         interpreter.invoke()
         found = [_meant(interpreter.get_tensor(one["index"]), *scales[one["index"]]) for one in outputs]
         y = np.concatenate(found, axis=-1)
@@ -177,15 +176,9 @@ def _meant(array: Array, quantization: Sequence[float], dtype: Any) -> Array:
 def _time_first(content: bytes) -> bool:
     """Return whether the recurrent operators of a model read (time, batch, values)."""
     model = _parsed(content)
-    found = {
-        bool(one.builtinOptions.timeMajor)
-        for one in model.subgraphs[0].operators
-        if hasattr(one.builtinOptions, "timeMajor")
-    }
+    found = {bool(one.builtinOptions.timeMajor) for one in model.subgraphs[0].operators if hasattr(one.builtinOptions, "timeMajor")}
     if len(found) != 1:
-        raise NotImplementedError(
-            "some operators of the model read the time first, and others the batch: name its layers"
-        )
+        raise NotImplementedError("some operators of the model read the time first, and others the batch: name its layers")
     return found.pop()
 
 
@@ -214,9 +207,7 @@ def _found(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
             seen.append(label)
             chosen = one if label == name else chosen
     if chosen is None:
-        raise NotImplementedError(
-            f"the first graph has no operator of the layer {name!r}, only {', '.join(seen) or 'others'}"
-        )
+        raise NotImplementedError(f"the first graph has no operator of the layer {name!r}, only {', '.join(seen) or 'others'}")
     turning = [one for one in graph.operators if words[one.opcodeIndex] == "REVERSE_V2"]
     readers = [one for one in graph.operators if chosen.outputs[0] in one.inputs]
     before = any(chosen.inputs[0] == one.outputs[0] for one in turning)
@@ -232,11 +223,7 @@ def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
     graph, words = model.subgraphs[0], _words(model)
     chosen, turned = _found(model, name)
     feeding = {int(one.outputs[0]): one for one in graph.operators if words[one.opcodeIndex] == "DEQUANTIZE"}
-    unpacking = [
-        feeding[int(tensor)]
-        for tensor in chosen.inputs
-        if int(tensor) in feeding and int(tensor) != int(chosen.inputs[0])
-    ]
+    unpacking = [feeding[int(tensor)] for tensor in chosen.inputs if int(tensor) in feeding and int(tensor) != int(chosen.inputs[0])]
     graph.operators, model.subgraphs, model.signatureDefs = [*unpacking, chosen], [graph], None
     graph.inputs, graph.outputs = [int(chosen.inputs[0])], [int(place) for place in chosen.outputs]
     builder = flatbuffers.Builder(1024)

@@ -12,13 +12,19 @@ VERSION = 3
 MODEL = {"version": 0, "operator_codes": 1, "subgraphs": 2, "description": 3, "buffers": 4, "signature_defs": 7}
 SUBGRAPH = {"tensors": 0, "inputs": 1, "outputs": 2, "operators": 3, "name": 4}
 TENSOR = {
-    "shape": 0, "type": 1, "buffer": 2, "name": 3, "quantization": 4, "is_variable": 5, "sparsity": 6, "shape_signature": 7, "has_rank": 8,
+    "shape": 0,
+    "type": 1,
+    "buffer": 2,
+    "name": 3,
+    "quantization": 4,
+    "is_variable": 5,
+    "sparsity": 6,
+    "shape_signature": 7,
+    "has_rank": 8,
     "external_buffer": 10,
-}  # fmt: skip
+}
 QUANTIZATION = {"scale": 2, "zero_point": 3, "details_type": 4, "quantized_dimension": 6}
-OPERATOR = {
-    "opcode_index": 0, "inputs": 1, "outputs": 2, "builtin_options_type": 3, "builtin_options": 4, "intermediates": 8,
-}  # fmt: skip
+OPERATOR = {"opcode_index": 0, "inputs": 1, "outputs": 2, "builtin_options_type": 3, "builtin_options": 4, "intermediates": 8}
 CODE = {"deprecated_builtin_code": 0, "custom_code": 1, "version": 2, "builtin_code": 3}
 BUFFER = {"data": 0, "offset": 1, "size": 2}
 SIGNATURE = {"inputs": 0, "outputs": 1, "signature_key": 2, "subgraph_index": 4}
@@ -33,9 +39,13 @@ TANH = 4
 DEQUANTIZE, LSTM, RNN, CUSTOM, SEQUENCE_RNN, SEQUENCE_LSTM, BOTH_RNN, BOTH_LSTM = 6, 16, 24, 32, 35, 44, 46, 52
 REVERSE, WHILE, STABLEHLO_WHILE = 105, 119, 200
 NAMES = {
-    LSTM: "LSTM", RNN: "RNN", SEQUENCE_RNN: "UNIDIRECTIONAL_SEQUENCE_RNN", SEQUENCE_LSTM: "UNIDIRECTIONAL_SEQUENCE_LSTM",
-    BOTH_RNN: "BIDIRECTIONAL_SEQUENCE_RNN", BOTH_LSTM: "BIDIRECTIONAL_SEQUENCE_LSTM",
-}  # fmt: skip
+    LSTM: "LSTM",
+    RNN: "RNN",
+    SEQUENCE_RNN: "UNIDIRECTIONAL_SEQUENCE_RNN",
+    SEQUENCE_LSTM: "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    BOTH_RNN: "BIDIRECTIONAL_SEQUENCE_RNN",
+    BOTH_LSTM: "BIDIRECTIONAL_SEQUENCE_LSTM",
+}
 _OPERATORS = """
 ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR FULLY_CONNECTED
 HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION LSTM MAX_POOL_2D MUL RELU
@@ -75,10 +85,12 @@ _IFCO = ("input", "forget", "cell", "output")
 def _lstm(first: int, way: str) -> dict[int, str]:
     """Return the inputs of one direction from its first matrix on, by the layout's names."""
     return {
-        **_gates(first, _IFCO, "input_to_{}_weights", way), **_gates(first + 4, _IFCO, "recurrent_to_{}_weights", way),
+        **_gates(first, _IFCO, "input_to_{}_weights", way),
+        **_gates(first + 4, _IFCO, "recurrent_to_{}_weights", way),
         **_gates(first + 8, ("input", "forget", "output"), "cell_to_{}_weights", way),
-        **_gates(first + 11, _IFCO, "{}_gate_bias", way), first + 15: f"{way}projection_weights",
-    }  # fmt: skip
+        **_gates(first + 11, _IFCO, "{}_gate_bias", way),
+        first + 15: f"{way}projection_weights",
+    }
 
 
 def _rnn(first: int, way: str) -> dict[int, str]:
@@ -86,27 +98,26 @@ def _rnn(first: int, way: str) -> dict[int, str]:
 
 
 WEIGHTS = {
-    LSTM: _lstm(1, ""), SEQUENCE_LSTM: _lstm(1, ""), BOTH_LSTM: {**_lstm(1, "fw_"), **_lstm(18, "bw_")},
-    RNN: _rnn(1, ""), SEQUENCE_RNN: _rnn(1, ""), BOTH_RNN: {**_rnn(1, "fw_"), **_rnn(5, "bw_")},
-}  # fmt: skip
+    LSTM: _lstm(1, ""),
+    SEQUENCE_LSTM: _lstm(1, ""),
+    BOTH_LSTM: {**_lstm(1, "fw_"), **_lstm(18, "bw_")},
+    RNN: _rnn(1, ""),
+    SEQUENCE_RNN: _rnn(1, ""),
+    BOTH_RNN: {**_rnn(1, "fw_"), **_rnn(5, "bw_")},
+}
 """The inputs of each operator that are weights, by their places."""
 
-STATES = {
-    LSTM: (18, 19),
-    SEQUENCE_LSTM: (18, 19),
-    BOTH_LSTM: (35, 36, 37, 38),
-    RNN: (4,),
-    SEQUENCE_RNN: (4,),
-    BOTH_RNN: (4, 8),
-}
+STATES = {LSTM: (18, 19), SEQUENCE_LSTM: (18, 19), BOTH_LSTM: (35, 36, 37, 38), RNN: (4,), SEQUENCE_RNN: (4,), BOTH_RNN: (4, 8)}
 """The inputs that are states: hidden, cell; for two directions the forward one's first."""
 
 OTHERS = {
     LSTM: {17: "a bias of its projection", **dict.fromkeys(range(20, 24), "layer normalization")},
     SEQUENCE_LSTM: {17: "a bias of its projection", **dict.fromkeys(range(20, 24), "layer normalization")},
     BOTH_LSTM: {17: "a bias of its projection", 34: "a bias of its projection", **dict.fromkeys(range(39, 48), "an auxiliary input")},
-    RNN: {}, SEQUENCE_RNN: {}, BOTH_RNN: dict.fromkeys((9, 10, 11), "an auxiliary input"),
-}  # fmt: skip
+    RNN: {},
+    SEQUENCE_RNN: {},
+    BOTH_RNN: dict.fromkeys((9, 10, 11), "an auxiliary input"),
+}
 """The inputs that change what is computed, and that no other system has."""
 COUNTS = {LSTM: 24, SEQUENCE_LSTM: 24, BOTH_LSTM: 48, RNN: 5, SEQUENCE_RNN: 5, BOTH_RNN: 12}
 """How many inputs each operator has; older files leave out those at the end."""

@@ -39,9 +39,7 @@ def changes(model: Model) -> bool:
     return any(True for graph in _reached(model) for _ in _assigned(graph))
 
 
-def resolved(
-    graph: Graph, handed: Mapping[int, str], values: Mapping[str, Tensor]
-) -> tuple[Graph, dict[int, str], list[str]]:
+def resolved(graph: Graph, handed: Mapping[int, str], values: Mapping[str, Tensor]) -> tuple[Graph, dict[int, str], list[str]]:
     """Return a graph in which what a variable holds is a stored tensor, its handles, and variables that hold nothing.
 
     handed  the variables that the graph is handed over, by its tensors
@@ -63,9 +61,7 @@ def resolved(
 def _handles(graph: Graph) -> dict[int, str]:
     """Return the names of variables by the tensors that stand for them."""
     return {
-        one.outputs[0]: one.options.text(1)
-        for one in graph.operators
-        if one.code == _HANDLE and one.outputs and one.options is not None
+        one.outputs[0]: one.options.text(1) for one in graph.operators if one.code == _HANDLE and one.outputs and one.options is not None
     }
 
 

@@ -44,10 +44,7 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
     recipe = [
         "from ai_edge_litert.interpreter import Interpreter",
         f"interpreter = Interpreter({str(path)!r})",
-        *(
-            f"interpreter.resize_tensor_input({tensor}, (time, 1, {graph.widths[tensor]}))"
-            for tensor in graph.inputs.values()
-        ),
+        *(f"interpreter.resize_tensor_input({tensor}, (time, 1, {graph.widths[tensor]}))" for tensor in graph.inputs.values()),
         "interpreter.allocate_tensors()",
         *(f"interpreter.set_tensor({tensor}, x)" for tensor in graph.inputs.values()),
         "interpreter.invoke()",
@@ -71,9 +68,14 @@ class _Graph:
         self.names: set[str] = set()
 
     def tensor(
-        self, name: str, shape: Sequence[int], array: Array | Pieced | None = None, kind: int = _FLOAT, variable: bool = False,
+        self,
+        name: str,
+        shape: Sequence[int],
+        array: Array | Pieced | None = None,
+        kind: int = _FLOAT,
+        variable: bool = False,
         signature: Sequence[int] = (),
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Add a tensor, with its numbers if it is a constant; return its place."""
         fields: dict[int, Any] = {s.TENSOR["shape"]: np.array(shape, np.int32), s.TENSOR["name"]: name}
         if kind:
@@ -95,8 +97,9 @@ class _Graph:
             self.codes.append(code)
         fields: dict[int, Any] = {
             s.OPERATOR["opcode_index"]: Number("I", self.codes.index(code)),
-            s.OPERATOR["inputs"]: np.array(inputs, np.int32), s.OPERATOR["outputs"]: np.array([output], np.int32),
-        }  # fmt: skip
+            s.OPERATOR["inputs"]: np.array(inputs, np.int32),
+            s.OPERATOR["outputs"]: np.array([output], np.int32),
+        }
         if options is not None:
             kind, places = s.OPTIONS[code]
             fields[s.OPERATOR["builtin_options_type"]] = Number("B", kind)
@@ -110,8 +113,9 @@ class _Graph:
         name = unique(single.name or single.cell.kind, self.names)
         self.names.add(name)
         both, reverse = len(directions) == 2, len(directions) == 1 and directions[0].reverse
-        code = {("lstm", False): s.SEQUENCE_LSTM, ("lstm", True): s.BOTH_LSTM, ("rnn", False): s.SEQUENCE_RNN,
-                ("rnn", True): s.BOTH_RNN}[single.cell.kind, both]  # fmt: skip
+        code = {("lstm", False): s.SEQUENCE_LSTM, ("lstm", True): s.BOTH_LSTM, ("rnn", False): s.SEQUENCE_RNN, ("rnn", True): s.BOTH_RNN}[
+            single.cell.kind, both
+        ]
         if reverse:
             below = self._turned(f"{name}/from the end", below)
         packed = pack(layout, single, self.job.dtype, self.job.watch)
@@ -124,10 +128,7 @@ class _Graph:
             cell = single.cell.kind == "lstm" and number % 2
             width = single.hidden_size if cell else directions[0].output_size
             inputs[place] = self.tensor(f"{name}/{'cell' if cell else 'hidden'}_{number}", (1, width), variable=True)
-        options = {
-            "fused_activation_function": Number("b", _FUNCTIONS[single.cell.activation.name]),
-            "time_major": Number("B", 1),
-        }
+        options = {"fused_activation_function": Number("b", _FUNCTIONS[single.cell.activation.name]), "time_major": Number("B", 1)}
         for clip in single.cell.clips:
             options["cell_clip" if clip.kind == "cell" else "proj_clip"] = Number("f", clip.high)
         if both:
@@ -145,27 +146,35 @@ class _Graph:
     def root(self) -> Fields:
         """Return the table of the model."""
         codes = [
-            {s.CODE["deprecated_builtin_code"]: Number("b", code), s.CODE["version"]: Number("i", _VERSIONS.get(code, 1)),
-             s.CODE["builtin_code"]: Number("i", code)}
+            {
+                s.CODE["deprecated_builtin_code"]: Number("b", code),
+                s.CODE["version"]: Number("i", _VERSIONS.get(code, 1)),
+                s.CODE["builtin_code"]: Number("i", code),
+            }
             for code in self.codes
-        ]  # fmt: skip
+        ]
         graph = {
-            s.SUBGRAPH["tensors"]: self.tensors, s.SUBGRAPH["inputs"]: np.array([*self.inputs.values()], np.int32),
-            s.SUBGRAPH["outputs"]: np.array([*self.outputs.values()], np.int32), s.SUBGRAPH["operators"]: self.operators,
+            s.SUBGRAPH["tensors"]: self.tensors,
+            s.SUBGRAPH["inputs"]: np.array([*self.inputs.values()], np.int32),
+            s.SUBGRAPH["outputs"]: np.array([*self.outputs.values()], np.int32),
+            s.SUBGRAPH["operators"]: self.operators,
             s.SUBGRAPH["name"]: "main",
-        }  # fmt: skip
+        }
         maps = [
-            [
-                {s.TENSOR_MAP["name"]: name, s.TENSOR_MAP["tensor_index"]: Number("I", place)}
-                for name, place in one.items()
-            ]
+            [{s.TENSOR_MAP["name"]: name, s.TENSOR_MAP["tensor_index"]: Number("I", place)} for name, place in one.items()]
             for one in (self.inputs, self.outputs)
         ]
         signature = {
-            s.SIGNATURE["inputs"]: maps[0], s.SIGNATURE["outputs"]: maps[1], s.SIGNATURE["signature_key"]: "serving_default",
+            s.SIGNATURE["inputs"]: maps[0],
+            s.SIGNATURE["outputs"]: maps[1],
+            s.SIGNATURE["signature_key"]: "serving_default",
             s.SIGNATURE["subgraph_index"]: Number("I", 0),
-        }  # fmt: skip
+        }
         return {
-            s.MODEL["version"]: Number("I", s.VERSION), s.MODEL["operator_codes"]: codes, s.MODEL["subgraphs"]: [graph],
-            s.MODEL["description"]: "written by rnnconvert", s.MODEL["buffers"]: self.buffers, s.MODEL["signature_defs"]: [signature],
-        }  # fmt: skip
+            s.MODEL["version"]: Number("I", s.VERSION),
+            s.MODEL["operator_codes"]: codes,
+            s.MODEL["subgraphs"]: [graph],
+            s.MODEL["description"]: "written by rnnconvert",
+            s.MODEL["buffers"]: self.buffers,
+            s.MODEL["signature_defs"]: [signature],
+        }

@@ -22,13 +22,18 @@ from rnnconvert.formats.torch7.torch7_file import Object, Table
 from rnnconvert.language.layout import Sizes
 
 _SIDE_BY_SIDE = {
-    "nn.LSTM": "seq_lstm", "nn.SeqLSTM": "seq_lstm", "nn.SeqLSTMP": "seq_lstm", "nn.SeqGRU": "seq_gru",
+    "nn.LSTM": "seq_lstm",
+    "nn.SeqLSTM": "seq_lstm",
+    "nn.SeqLSTMP": "seq_lstm",
+    "nn.SeqGRU": "seq_gru",
     "nn.VanillaRNN": "vanilla_rnn",
-}  # fmt: skip
+}
 _MODES = {
-    "CUDNN_LSTM": ("cudnn_lstm", "lstm", TANH), "CUDNN_GRU": ("cudnn_gru", "gru", TANH),
-    "CUDNN_RNN_TANH": ("cudnn_rnn", "rnn", TANH), "CUDNN_RNN_RELU": ("cudnn_rnn", "rnn", RELU),
-}  # fmt: skip
+    "CUDNN_LSTM": ("cudnn_lstm", "lstm", TANH),
+    "CUDNN_GRU": ("cudnn_gru", "gru", TANH),
+    "CUDNN_RNN_TANH": ("cudnn_rnn", "rnn", TANH),
+    "CUDNN_RNN_RELU": ("cudnn_rnn", "rnn", RELU),
+}
 _CUDNN = ("RNN", "LSTM", "BLSTM", "GRU", "BGRU", "RNNReLU", "RNNTanh")
 CLASSES = frozenset({*_SIDE_BY_SIDE, "nn.GRU", "nn.FastLSTM", *(f"cudnn.{name}" for name in _CUDNN)})
 """Classes that can be read."""
@@ -41,10 +46,17 @@ TWO_WAYS = frozenset({"nn.SeqBRNN", "nn.BiSequencer", "nn.BiSequencerLM"})
 """Containers of a forward and a backward module."""
 
 SIZES = {
-    "inputsize": "input_size", "hiddensize": "hidden_size", "outputsize": "output_size", "inputSize": "input_size",
-    "hiddenSize": "hidden_size", "outputSize": "output_size", "input_dim": "input_size", "hidden_dim": "hidden_size",
-    "numLayers": "num_layers", "numDirections": "num_directions",
-}  # fmt: skip
+    "inputsize": "input_size",
+    "hiddensize": "hidden_size",
+    "outputsize": "output_size",
+    "inputSize": "input_size",
+    "hiddenSize": "hidden_size",
+    "outputSize": "output_size",
+    "input_dim": "input_size",
+    "hidden_dim": "hidden_size",
+    "numLayers": "num_layers",
+    "numDirections": "num_directions",
+}
 """Fields that repeat what the arrays show, by our names for it."""
 KEPT_STATES = {"_remember": ("both", "eval", True), "remember_states": (True,), "rememberStates": (True,)}
 """Fields that decide whether states go from one call to the next, and the values with which they do outside of training."""
@@ -72,13 +84,23 @@ def unknown_fields(made: Object) -> dict[str, object]:
 
 
 # What only carries values from one module to the next.
-_ROUTING = {
-    "Identity", "NarrowTable", "SelectTable", "FlattenTable", "Reshape", "SplitTable", "Copy", "ConcatTable", "View",
-}  # fmt: skip
+_ROUTING = {"Identity", "NarrowTable", "SelectTable", "FlattenTable", "Reshape", "SplitTable", "Copy", "ConcatTable", "View"}
 _GATE = ("Linear", "Linear", "CMul", "CAddTable", "Sigmoid")
 _HIDDEN = ("Linear", "Linear", "CAddTable", "Tanh")
-_FAST = ("Linear", "Linear", "CAddTable", "Sigmoid", "Tanh", "Sigmoid", "Sigmoid", "CMulTable", "CMulTable", "CAddTable",
-         "Tanh", "CMulTable")  # fmt: skip
+_FAST = (
+    "Linear",
+    "Linear",
+    "CAddTable",
+    "Sigmoid",
+    "Tanh",
+    "Sigmoid",
+    "Sigmoid",
+    "CMulTable",
+    "CMulTable",
+    "CAddTable",
+    "Tanh",
+    "CMulTable",
+)
 _GRU = ("Linear", "Linear", "CAddTable", "Sigmoid", "Sigmoid", "Linear", "CMulTable", "Linear", "CAddTable", "Tanh", "SAdd",
         "CMulTable", "CMulTable", "CAddTable")  # fmt: skip
 
@@ -111,9 +133,7 @@ def found(made: Object, asked: str = "") -> ClassArrays:
     flat = _array(made, "weight") is not None and "recurrentModule" not in made.fields
     if flat and (made.name in _SIDE_BY_SIDE or asked in _SIDE_BY_SIDE.values()):
         names = ("weight", "bias", "weightO")
-        return ClassArrays(
-            asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None}
-        )
+        return ClassArrays(asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None})
     if flat:
         raise NotALayerError(
             f"an {made.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
@@ -190,9 +210,7 @@ def _lstm(made: Object) -> ClassArrays:
 
 def _pair(made: Object) -> dict[str, Array]:
     if made.fields.get("p") not in (None, 0):
-        raise NotALayerError(
-            f"it drops values inside the cell (p = {made.fields['p']}), which no other framework supports"
-        )
+        raise NotALayerError(f"it drops values inside the cell (p = {made.fields['p']}), which no other framework supports")
     arrays: dict[str, Array] = {}
     _linear(arrays, "i2g", made.fields.get("i2g"), True)
     _linear(arrays, "o2g", made.fields.get("o2g"), False)
@@ -237,9 +255,14 @@ def _cudnn(made: Object) -> ClassArrays:
         raise NotALayerError(f"its inputMode is {mode_of_input!r}")
     assert isinstance(width, int) and isinstance(units, int) and isinstance(depth, int)
     sizes = Sizes(
-        kind, width, units, depth, 2 if two == "CUDNN_BIDIRECTIONAL" else 1,
-        parts=frozenset({"input", "recurrent", *BIAS_PARTS}), skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
-    )  # fmt: skip
+        kind,
+        width,
+        units,
+        depth,
+        2 if two == "CUDNN_BIDIRECTIONAL" else 1,
+        parts=frozenset({"input", "recurrent", *BIAS_PARTS}),
+        skip_input=mode_of_input == "CUDNN_SKIP_INPUT",
+    )
     return ClassArrays(layout, {"weight": weight.reshape(-1)}, sizes, activation)
 
 
@@ -254,9 +277,7 @@ def two_ways(made: Object) -> tuple[Object, Object, str]:
     if not isinstance(forward, Object) or not isinstance(backward, Object):
         raise NotALayerError("its two modules are missing")
     if made.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
-        raise NotALayerError(
-            f"it contains {forward.name} and {backward.name}, not one recurrent layer for each direction"
-        )
+        raise NotALayerError(f"it contains {forward.name} and {backward.name}, not one recurrent layer for each direction")
     how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
     if how is None:
         raise NotALayerError("its directions are merged by something other than nn.CAddTable or nn.JoinTable")

@@ -16,17 +16,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
-from rnnconvert.formats.torch7.classes import (
-    CLASSES,
-    KEPT_STATES,
-    OTHERS,
-    SIZES,
-    TWO_WAYS,
-    ClassArrays,
-    found,
-    two_ways,
-    unknown_fields,
-)  # fmt: skip
+from rnnconvert.formats.torch7.classes import CLASSES, KEPT_STATES, OTHERS, SIZES, TWO_WAYS, ClassArrays, found, two_ways, unknown_fields
 from rnnconvert.formats.torch7.flow import calls
 from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
 from rnnconvert.formats.torch7.torch7_file import Object, Table
@@ -83,22 +73,22 @@ def read(path: Path, options: Options) -> Checkpoint:
             unread.append(f"{said}, not read: {error}")
         if one.fields.get("maskzero") is True:
             warnings.append(f"{said} sets its state to zero at steps of zeros (maskzero), which is not kept")
-    turned = next(
-        (f"{place} ({one.name})" for place, one in objects if "Reverse" in one.name and id(one) not in used), ""
-    )
+    turned = next((f"{place} ({one.name})" for place, one in objects if "Reverse" in one.name and id(one) not in used), "")
     if turned and layers:
-        warnings.append(
-            f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end"
-        )
+        warnings.append(f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end")
     layers = {place: layers[place].replace(calls=received) for place, received in calls(objects, layers).items()}
     order = [place for place, _ in everything if place in layers]
-    tensors = {
-        place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)
-    }
+    tensors = {place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)}
     return Checkpoint(
-        str(path), NAME, {place: layers[place] for place in order}, tensors, tuple(evidence), options.questions,
-        (*unread, *warnings), unread=tuple(unread),
-    )  # fmt: skip
+        str(path),
+        NAME,
+        {place: layers[place] for place in order},
+        tensors,
+        tuple(evidence),
+        options.questions,
+        (*unread, *warnings),
+        unread=tuple(unread),
+    )
 
 
 def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
@@ -142,9 +132,7 @@ def _assembled(place: str, made: Object, what: ClassArrays) -> Recurrent:
     if sizes is None:
         raise NotALayerError(f"its tensors do not fit together: {misfit([layout], local)}")
     if what.sizes is not None and shapes(layout, sizes) != local:
-        raise NotALayerError(
-            f"a vector of {local['weight'][0]} numbers, but its sizes need {shapes(layout, sizes)['weight'][0]}"
-        )
+        raise NotALayerError(f"a vector of {local['weight'][0]} numbers, but its sizes need {shapes(layout, sizes)['weight'][0]}")
     for name, ours in SIZES.items():
         size = made.fields.get(name)
         if isinstance(size, int | float) and size != getattr(sizes, ours):
@@ -232,12 +220,21 @@ def _cudnn(stack: Recurrent, fields: Table, add: Any) -> Object:
     relu = stack.cell.kind == "rnn" and stack.cell.activation.name == "relu"
     mode = {"lstm": "CUDNN_LSTM", "gru": "CUDNN_GRU"}.get(stack.cell.kind, f"CUDNN_RNN_{'RELU' if relu else 'TANH'}")
     fields |= {
-        "datatype": "CUDNN_DATA_FLOAT", "inputSize": stack.input_size, "hiddenSize": stack.hidden_size, "seqLength": 1,
-        "miniBatch": 1, "numLayers": stack.num_layers, "numDirections": 2 if two else 1, "mode": mode, "dropout": 0,
-        "bidirectional": "CUDNN_BIDIRECTIONAL" if two else "CUDNN_UNIDIRECTIONAL", "seed": 0x01234567,
-        "inputMode": "CUDNN_SKIP_INPUT" if stack.first.skip_input else "CUDNN_LINEAR_INPUT", "batchFirst": False,
+        "datatype": "CUDNN_DATA_FLOAT",
+        "inputSize": stack.input_size,
+        "hiddenSize": stack.hidden_size,
+        "seqLength": 1,
+        "miniBatch": 1,
+        "numLayers": stack.num_layers,
+        "numDirections": 2 if two else 1,
+        "mode": mode,
+        "dropout": 0,
+        "bidirectional": "CUDNN_BIDIRECTIONAL" if two else "CUDNN_UNIDIRECTIONAL",
+        "seed": 0x01234567,
+        "inputMode": "CUDNN_SKIP_INPUT" if stack.first.skip_input else "CUDNN_LINEAR_INPUT",
+        "batchFirst": False,
         "rememberStates": False,
-    }  # fmt: skip
+    }
     names = {"CUDNN_LSTM": "LSTM", "CUDNN_GRU": "GRU", "CUDNN_RNN_RELU": "RNNReLU", "CUDNN_RNN_TANH": "RNNTanh"}
     # Of the plain RNNs there is no bidirectional class; cudnn.RNN reads its mode and direction from its fields.
     if two and stack.cell.kind != "rnn":

@@ -35,9 +35,8 @@ def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]
 
 
 def _follow(
-    graph: Graph, module: Object, value: Hashable, places: Mapping[int, str], layers: Mapping[str, Recurrent],
-    done: set[int], depth: int,
-) -> Hashable:  # fmt: skip
+    graph: Graph, module: Object, value: Hashable, places: Mapping[int, str], layers: Mapping[str, Recurrent], done: set[int], depth: int
+) -> Hashable:
     """Note what a module does with a value; return what it gives."""
     place = places.get(id(module), "")
     given = ("given by", id(module), len(graph.layers), value)

@@ -17,14 +17,22 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7.torch7_file import Object, Table
 
-CONSTANTS = frozenset({
-    "offset", "length", "index", "addend", "negate", "dimension", "nInputDims", "size", "numElements", "numInputDims",
-})  # fmt: skip
+CONSTANTS = frozenset({"offset", "length", "index", "addend", "negate", "dimension", "nInputDims", "size", "numElements", "numInputDims"})
 """Fields of modules that their step reads, beside their weights."""
-HARMLESS = frozenset({
-    "nelement", "batchMode", "batchsize", "inplace", "intype", "outtype", "dontCast", "forceBackward", "propagateGradInput",
-    "sharedCloneId",
-})  # fmt: skip
+HARMLESS = frozenset(
+    {
+        "nelement",
+        "batchMode",
+        "batchsize",
+        "inplace",
+        "intype",
+        "outtype",
+        "dontCast",
+        "forceBackward",
+        "propagateGradInput",
+        "sharedCloneId",
+    }
+)
 """Fields of modules that serve training, memory, or the check of a shape."""
 _CLOSE = 1e-6
 _DEPTH = 60
@@ -60,9 +68,7 @@ def _flat(values: Any) -> Iterator[Array]:
 
 
 def _listed(value: Any) -> list[int]:
-    return [
-        int(one) for one in (value.listed() if isinstance(value, Table) else np.asarray(value).reshape(-1).tolist())
-    ]
+    return [int(one) for one in (value.listed() if isinstance(value, Table) else np.asarray(value).reshape(-1).tolist())]
 
 
 def _wide(fields: Table, name: str) -> Array:

@@ -28,14 +28,9 @@ from rnnconvert.core.errors import UnreadableError
 NIL, NUMBER, STRING, TABLE, TORCH, BOOLEAN = range(6)
 """The tag before each value."""
 _FUNCTIONS = (6, 7, 8)
-TYPES = {
-    "Byte": "u1", "Char": "i1", "Short": "<i2", "Int": "<i4", "Long": "<i8", "Half": "<f2", "Float": "<f4", "Double": "<f8",
-    "": "<f4",
-}  # fmt: skip
+TYPES = {"Byte": "u1", "Char": "i1", "Short": "<i2", "Int": "<i4", "Long": "<i8", "Half": "<f2", "Float": "<f4", "Double": "<f8", "": "<f4"}
 """Element types by Torch7's word for them; CudaTensor, without one, is float."""
-_ARRAY = re.compile(
-    r"torch\.(?P<cuda>Cuda)?(?P<type>Byte|Char|Short|Int|Long|Half|Float|Double|)(?P<what>Tensor|Storage)"
-)
+_ARRAY = re.compile(r"torch\.(?P<cuda>Cuda)?(?P<type>Byte|Char|Short|Int|Long|Half|Float|Double|)(?P<what>Tensor|Storage)")
 # Classes that write themselves in ways of their own: what follows them cannot be found.
 _OPAQUE = re.compile(r"tds\.|torch\.(Cl|Generator|Timer|.*File$)")
 _MOST_AXES = 64
@@ -100,9 +95,7 @@ def read(path: Path) -> Any:
     """
     data = map_file(path)
     if re.match(rb"[0-8]\n", data[:2].tobytes()):
-        raise UnreadableError(
-            path, "it was saved in ASCII mode", "Load it in Torch7 and save it in binary mode, the usual one."
-        )
+        raise UnreadableError(path, "it was saved in ASCII mode", "Load it in Torch7 and save it in binary mode, the usual one.")
     try:
         return _Reader(data, path, 8).read()
     except UnreadableError as error:
@@ -256,17 +249,13 @@ class _Reader:
         if offset + reach >= storage.data.size:
             raise self._wrong(f"a tensor of shape {shape} that reaches beyond its {storage.data.size} numbers")
         item = storage.data.dtype.itemsize
-        return np.lib.stride_tricks.as_strided(
-            storage.data[offset:], shape, tuple(step * item for step in strides), writeable=False
-        )
+        return np.lib.stride_tricks.as_strided(storage.data[offset:], shape, tuple(step * item for step in strides), writeable=False)
 
     def _odd(self, shape: tuple[int, ...]) -> Array:
         raise self._wrong(f"a tensor of shape {shape}, for which no memory could be allocated")
 
 
-def walk(
-    root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: set[int] | None = None
-) -> Iterator[tuple[str, Any]]:
+def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: set[int] | None = None) -> Iterator[tuple[str, Any]]:
     """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values
     first.
 

@@ -11,41 +11,54 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
 from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
-    "tutorials", "Tutorials", "the code that tutorials print, and people copy",
+    "tutorials",
+    "Tutorials",
+    "the code that tutorials print, and people copy",
     "source: each computes what its code, written out in NumPy, computes",
-    ("of tanh and sigmoid, one direction, as in the tutorials",
-     "layers around lie under names of their own: confirm with the option `layout` that the layer computes the same",
-     "whether the state or the input comes first in one matrix, no file says: the option `layout` decides it"),
-    (".npz",), separator="_",
-)  # fmt: skip
+    (
+        "of tanh and sigmoid, one direction, as in the tutorials",
+        "layers around lie under names of their own: confirm with the option `layout` that the layer computes the same",
+        "whether the state or the input comes first in one matrix, no file says: the option `layout` decides it",
+    ),
+    (".npz",),
+    separator="_",
+)
 
 _ONE_BIAS, _NO_BIAS = (Holds((biases,), layers=False, directions=1, reverse=True) for biases in ("input", "none"))
 _STACKED = (
-    Tensor("W", "input", "in (gate hidden)"), Tensor("U", "recurrent", "in (gate hidden)"), Tensor("b", "input_bias", "(gate hidden)"),
-)  # fmt: skip
+    Tensor("W", "input", "in (gate hidden)"),
+    Tensor("U", "recurrent", "in (gate hidden)"),
+    Tensor("b", "input_bias", "(gate hidden)"),
+)
 _LETTERS = "i f c o"
 
-THEANO_LSTM = Layout(
-    "tutorials.theano_lstm",
-    "lstm",
-    "i f o g",
-    _STACKED,
-    "lstm.py, lstm_layer",
-    "lstm_layer",
+THEANO_LSTM = Layout("tutorials.theano_lstm", "lstm", "i f o g", _STACKED, "lstm.py, lstm_layer", "lstm_layer", holds=_ONE_BIAS)
+NEMATUS_GRU = Layout(
+    "tutorials.nematus_gru",
+    "gru",
+    "r z n",
+    (
+        Tensor("W", "input[r z]", "in (gate hidden)"),
+        Tensor("U", "recurrent[r z]", "in (gate hidden)"),
+        Tensor("b", "input_bias[r z]", "(gate hidden)"),
+        Tensor("Wx", "input[n]", "in hidden"),
+        Tensor("Ux", "recurrent[n]", "in hidden"),
+        Tensor("bx", "input_bias[n]", "hidden"),
+    ),
+    "nmt.py, gru_layer",
+    "gru_layer",
+    reset_after=True,
     holds=_ONE_BIAS,
 )
-NEMATUS_GRU = Layout(
-    "tutorials.nematus_gru", "gru", "r z n",
-    (Tensor("W", "input[r z]", "in (gate hidden)"), Tensor("U", "recurrent[r z]", "in (gate hidden)"),
-     Tensor("b", "input_bias[r z]", "(gate hidden)"),
-     Tensor("Wx", "input[n]", "in hidden"), Tensor("Ux", "recurrent[n]", "in hidden"), Tensor("bx", "input_bias[n]", "hidden")),
-    "nmt.py, gru_layer", "gru_layer", reset_after=True, holds=_ONE_BIAS,
-)  # fmt: skip
 KARPATHY_RNN = Layout(
-    "tutorials.karpathy_rnn", "rnn", "n",
+    "tutorials.karpathy_rnn",
+    "rnn",
+    "n",
     (Tensor("Wxh", "input"), Tensor("Whh", "recurrent"), Tensor("bh", "input_bias", "hidden 1")),
-    "min-char-rnn.py", "min-char-rnn", holds=_ONE_BIAS,
-)  # fmt: skip
+    "min-char-rnn.py",
+    "min-char-rnn",
+    holds=_ONE_BIAS,
+)
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",
     "rnn",
@@ -56,54 +69,69 @@ BRITZ_RNN = Layout(
     holds=_NO_BIAS,
 )
 STATE_FIRST = Layout(
-    "tutorials.state_first", "lstm", "i f g o",
+    "tutorials.state_first",
+    "lstm",
+    "i f g o",
     (Tensor("W{gate}", "recurrent input", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((h, x)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE_BIAS,
-)  # fmt: skip
+    "W @ concatenate((h, x)) + b",
+    "an LSTM in NumPy",
+    letters=_LETTERS,
+    holds=_ONE_BIAS,
+)
 INPUT_FIRST = Layout(
-    "tutorials.input_first", "lstm", "i f g o",
+    "tutorials.input_first",
+    "lstm",
+    "i f g o",
     (Tensor("W{gate}", "input recurrent", "hidden (part in)"), Tensor("b{gate}", "input_bias", "hidden 1")),
-    "W @ concatenate((x, h)) + b", "an LSTM in NumPy", letters=_LETTERS, holds=_ONE_BIAS,
-)  # fmt: skip
+    "W @ concatenate((x, h)) + b",
+    "an LSTM in NumPy",
+    letters=_LETTERS,
+    holds=_ONE_BIAS,
+)
 D2L_LSTM = Layout(
-    "tutorials.d2l_lstm", "lstm", "i f g o",
+    "tutorials.d2l_lstm",
+    "lstm",
+    "i f g o",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.1, LSTMScratch", "LSTMScratch", letters=_LETTERS, holds=_ONE_BIAS,
-)  # fmt: skip
+    "10.1, LSTMScratch",
+    "LSTMScratch",
+    letters=_LETTERS,
+    holds=_ONE_BIAS,
+)
 D2L_RNN = Layout(
-    "tutorials.d2l_rnn", "rnn", "n",
+    "tutorials.d2l_rnn",
+    "rnn",
+    "n",
     (Tensor("W_xh", "input", "in hidden"), Tensor("W_hh", "recurrent", "in hidden"), Tensor("b_h", "input_bias", "hidden")),
-    "9.5, RNNScratch", "RNNScratch", holds=_ONE_BIAS,
-)  # fmt: skip
+    "9.5, RNNScratch",
+    "RNNScratch",
+    holds=_ONE_BIAS,
+)
 D2L_GRU = Layout(
-    "tutorials.d2l_gru", "gru", "r z n",
+    "tutorials.d2l_gru",
+    "gru",
+    "r z n",
     (Tensor("W_x{gate}", "input", "in hidden"), Tensor("W_h{gate}", "recurrent", "in hidden"), Tensor("b_{gate}", "input_bias", "hidden")),
-    "10.2, GRUScratch", "GRUScratch", reset_after=False, letters="r z h", holds=_ONE_BIAS,
-)  # fmt: skip
+    "10.2, GRUScratch",
+    "GRUScratch",
+    reset_after=False,
+    letters="r z h",
+    holds=_ONE_BIAS,
+)
 
 
-def _lstm(
-    name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE_BIAS
-) -> Layout:
+def _lstm(name: str, letters: str, spelling: tuple[str, str], matrix: str, bias: str, holds: Holds = _ONE_BIAS) -> Layout:
     """Return an LSTM of two matrices and a bias a gate."""
     of_input, of_state = spelling
-    tensors = (
-        Tensor(of_input, "input", matrix),
-        Tensor(of_state, "recurrent", matrix),
-        Tensor("b_{gate}", "input_bias", bias),
-    )
+    tensors = (Tensor(of_input, "input", matrix), Tensor(of_state, "recurrent", matrix), Tensor("b_{gate}", "input_bias", bias))
     code = "W @ x + U @ h + b" if matrix == "hidden in" else "x @ W + h @ U + b"
-    return Layout(
-        f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=holds
-    )
+    return Layout(f"tutorials.{name}", "lstm", "i f g o", tensors, code, "an LSTM in NumPy", letters=letters, holds=holds)
 
 
 _W_U, _W_W = ("W_{gate}", "U_{gate}"), ("W_x{gate}", "W_h{gate}")
 _COLUMNS, _ROWS, _G = "hidden in", "in hidden", "i f g o"
 # Keras 1 has the same names, and hard_sigmoid unless it is told otherwise.
-_KERAS_1 = Holds(
-    ("input",), gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2), layers=False, directions=1, reverse=True
-)
+_KERAS_1 = Holds(("input",), gate_activations=("sigmoid", HARD_SIGMOID_KERAS_2), layers=False, directions=1, reverse=True)
 
 TEXTBOOK_LSTM = _lstm("textbook_lstm", _LETTERS, _W_U, _COLUMNS, "hidden")
 TEXTBOOK_LSTM_COLUMN = _lstm("textbook_lstm_column", _LETTERS, _W_U, _COLUMNS, "hidden 1")
@@ -117,15 +145,14 @@ COLUMNS_LSTM_COLUMN = _lstm("columns_lstm_column", _LETTERS, _W_W, _COLUMNS, "hi
 _MATRICES = (Tensor("W_xh", "input"), Tensor("W_hh", "recurrent"))
 _TANH = "tanh(W_xh @ x + W_hh @ h + b_h)"
 COLUMNS_RNN = Layout(
-    "tutorials.columns_rnn",
+    "tutorials.columns_rnn", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias")), _TANH, "an RNN in NumPy", holds=_ONE_BIAS
+)
+COLUMNS_RNN_COLUMN = Layout(
+    "tutorials.columns_rnn_column",
     "rnn",
     "n",
-    (*_MATRICES, Tensor("b_h", "input_bias")),
+    (*_MATRICES, Tensor("b_h", "input_bias", "hidden 1")),
     _TANH,
     "an RNN in NumPy",
     holds=_ONE_BIAS,
 )
-COLUMNS_RNN_COLUMN = Layout(
-    "tutorials.columns_rnn_column", "rnn", "n", (*_MATRICES, Tensor("b_h", "input_bias", "hidden 1")), _TANH, "an RNN in NumPy",
-    holds=_ONE_BIAS,
-)  # fmt: skip

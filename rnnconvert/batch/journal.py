@@ -98,9 +98,7 @@ class Journal:
             self.entries[entry.key] = entry
         except (ValueError, TypeError):
             raise UnreadableError(
-                self.path,
-                f"it is not a journal of this version (at byte {at})",
-                f"Choose another with {Flag('journal')}, or remove it.",
+                self.path, f"it is not a journal of this version (at byte {at})", f"Choose another with {Flag('journal')}, or remove it."
             ) from None
 
     def add(self, *entries: Entry) -> None:
@@ -119,16 +117,12 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.truncate(self._end)
-            raise OutputError(
-                f"{self.path}: the journal cannot be written: {error.strerror}. Free the disk, and run it again"
-            ) from None
+            raise OutputError(f"{self.path}: the journal cannot be written: {error.strerror}. Free the disk, and run it again") from None
 
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._file.close()
 
 
@@ -142,6 +136,4 @@ def _alone(file: Any, path: Path) -> None:
         return
     except OSError:
         file.close()
-        raise UsageError(
-            f"{path}: another run writes this journal. Wait for it, or choose another with {Flag('journal')}"
-        ) from None
+        raise UsageError(f"{path}: another run writes this journal. Wait for it, or choose another with {Flag('journal')}") from None

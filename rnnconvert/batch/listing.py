@@ -19,9 +19,7 @@ def states(urls: Iterable[str]) -> dict[str, str]:
     """Return the `state` of files behind URLs, as far as listings tell them: `stores.state` is to ask for the others."""
     folders: dict[str, dict[str, str]] = {}
     for url in urls:
-        if "::" not in url and not url.startswith(
-            ("http://", "https://")
-        ):  # archives are here, and the web lists nothing
+        if "::" not in url and not url.startswith(("http://", "https://")):  # archives are here, and the web lists nothing
             folders.setdefault(url.rpartition("/")[0], {})[url.rpartition("/")[2]] = url
     found: dict[str, str] = {}
     for folder, names in folders.items():

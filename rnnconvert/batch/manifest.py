@@ -148,9 +148,7 @@ def _apart(found: Sequence[Item]) -> list[Item]:
         if shared is None:
             kept.append(item)
         elif _place(other.source) != _place(item.source) or _place(other.target) != _place(item.target):
-            raise UsageError(
-                f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest"
-            )
+            raise UsageError(f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest")
         elif other.asked[1:] != item.asked[1:]:
             raise UsageError(
                 f"{item.source} would be written to {item.target} twice, with different settings. Name the targets in a manifest"
@@ -182,9 +180,7 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
     for key, value in fields.items():
         if key not in _FIELDS:
             raise ValueError(f"unknown field {key!r}, expected some of {', '.join(_FIELDS)}")
-        if not isinstance(value, _FIELDS[key]) or (
-            isinstance(value, list) and not all(isinstance(v, str) for v in value)
-        ):
+        if not isinstance(value, _FIELDS[key]) or (isinstance(value, list) and not all(isinstance(v, str) for v in value)):
             raise ValueError(f"{key} is {value!r}, expected {'a list of texts' if _FIELDS[key] is list else 'text'}")
     if any("\0" in fields.get(key, "") for key in ("source", "target")):
         raise ValueError("a name with a zero character, which no file has")
@@ -192,9 +188,14 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
     if not is_url(target) and not Path(target).is_absolute() and "target" in fields:
         target = _join(folder, target)
     return Item(
-        fields["source"], target, fields.get("to", to), fields.get("from", ""), (*settings, *fields.get("set", ())),
-        tuple(fields.get("layers", ())), fields.get("dtype", ""),
-    )  # fmt: skip
+        fields["source"],
+        target,
+        fields.get("to", to),
+        fields.get("from", ""),
+        (*settings, *fields.get("set", ())),
+        tuple(fields.get("layers", ())),
+        fields.get("dtype", ""),
+    )
 
 
 def _target(source: str, folder: str, ending: str) -> str:

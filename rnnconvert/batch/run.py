@@ -60,13 +60,9 @@ class Done:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         files = [
-            {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written", "beside")}
-            for entry in self.entries
+            {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written", "beside")} for entry in self.entries
         ]
-        counts = {
-            str(code): count
-            for code, count in sorted(Counter(one.code for one in self.entries if not one.without_layers).items())
-        }
+        counts = {str(code): count for code, count in sorted(Counter(one.code for one in self.entries if not one.without_layers).items())}
         return {
             "exit_code": self.code,
             "counts": counts,
@@ -78,9 +74,8 @@ class Done:
 
 
 def run(
-    items: Sequence[Item], journal: Journal, workers: Workers, options: dict[str, Any],
-    seen: Seen = lambda entry, done, total: None,
-) -> Done:  # fmt: skip
+    items: Sequence[Item], journal: Journal, workers: Workers, options: dict[str, Any], seen: Seen = lambda entry, done, total: None
+) -> Done:
     """Convert items, and return what became of each.
 
     workers  who converts
@@ -94,13 +89,7 @@ def run(
     done = resumed
     for outcomes in _worked(left, workers, options):
         made = [
-            replace(
-                entry,
-                key=key_of(item, options),
-                source=item.source,
-                target=item.target,
-                message=item.as_named(entry.message),
-            )
+            replace(entry, key=key_of(item, options), source=item.source, target=item.target, message=item.as_named(entry.message))
             for item, entry in outcomes
         ]
         journal.add(*made)
@@ -291,9 +280,16 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
     with stores.fetched(item.source, item.settings, before) as local, _target(item.target) as target:
         source_hash = "" if is_url(item.source) else stores.digest(local)
         summary = convert(
-            local, target, source_format=item.read_as or None, target_format=item.to or None, layers=item.layers,
-            dtype=item.dtype or None, settings=item.settings, force=True, **options,
-        )  # fmt: skip
+            local,
+            target,
+            source_format=item.read_as or None,
+            target_format=item.to or None,
+            layers=item.layers,
+            dtype=item.dtype or None,
+            settings=item.settings,
+            force=True,
+            **options,
+        )
         here = [*map(Path, summary.files)]
         files = item.with_files(here)
         target_hash = stores.digest(*here)
@@ -306,15 +302,7 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
             beside = {name: stores.state(name) for name in summary.checkpoint.beside}
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
-    return replace(
-        entry,
-        state=before,
-        written=written,
-        source_hash=source_hash,
-        target_hash=target_hash,
-        files=list(files),
-        beside=beside,
-    )
+    return replace(entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash, files=list(files), beside=beside)
 
 
 @contextlib.contextmanager

@@ -103,11 +103,7 @@ def _files(path: Path) -> list[Path]:
 
 def digest(*paths: Path) -> str:
     """Return the SHA-256 of a file, or of the names and the contents of several, or of all in a folder."""
-    files = [
-        (file, file.name if file == path else str(file.relative_to(path.parent)))
-        for path in paths
-        for file in _files(path)
-    ]
+    files = [(file, file.name if file == path else str(file.relative_to(path.parent))) for path in paths for file in _files(path)]
     made = hashlib.sha256()
     for file, name in files:
         if len(files) > 1:
@@ -133,9 +129,7 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
         local = folder / last(name)
         with named(name):
             told = before.partition(" ")[0]
-            size = (
-                int(told) if told.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
-            )
+            size = int(told) if told.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
             free = shutil.disk_usage(folder).free
             if size > free and not name.endswith(".safetensors"):  # of which little is fetched
                 raise OutputError(
@@ -212,9 +206,7 @@ def _by_ranges(store: Store, local: Path, size: int, start: bytes, needs: tuple[
         header = json_text.loads(start[8 : 8 + length], store.url)
         wanted = recurrent_arrays(probe, needs)
         ranges = sorted(
-            (8 + length + start, 8 + length + stop)
-            for name in wanted
-            for start, stop in [map(int, header[name]["data_offsets"])]
+            (8 + length + start, 8 + length + stop) for name in wanted for start, stop in [map(int, header[name]["data_offsets"])]
         )
     except (ValueError, KeyError, TypeError):
         ranges = [(8 + length, size)]  # the reader names what is wrong
@@ -256,9 +248,7 @@ def put(local: Path, url: str) -> str:
     try:
         kinds = store.ask(lambda files, path: protocols(files))
         if "zip" in kinds:
-            raise UsageError(
-                f"{url}: a zip archive cannot be written by several processes. Choose a folder, and zip it afterwards"
-            )
+            raise UsageError(f"{url}: a zip archive cannot be written by several processes. Choose a folder, and zip it afterwards")
         if OBJECTS & kinds:
             return _sent(store, local)
         parent = store.path.rpartition("/")[0]

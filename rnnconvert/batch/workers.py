@@ -61,9 +61,7 @@ class Workers:
             return
         kind, _, place = self.on.partition("://")
         if kind not in _CLUSTERS or not place:
-            raise UsageError(
-                f"{Flag('on', self.on)}: expected the address of a scheduler, dask://, ray:// or spark://HOST:PORT"
-            )
+            raise UsageError(f"{Flag('on', self.on)}: expected the address of a scheduler, dask://, ray:// or spark://HOST:PORT")
         with _CLUSTERS[kind](place) as pool:
             yield pool
 
@@ -164,11 +162,7 @@ def _spark(place: str) -> Iterator[Pool]:
         session.stop()
 
 
-_CLUSTERS: dict[str, Callable[[str], contextlib.AbstractContextManager[Pool]]] = {
-    "dask": _dask,
-    "ray": _ray,
-    "spark": _spark,
-}
+_CLUSTERS: dict[str, Callable[[str], contextlib.AbstractContextManager[Pool]]] = {"dask": _dask, "ray": _ray, "spark": _spark}
 
 
 def _package(name: str, cluster: str) -> Any:

@@ -64,9 +64,13 @@ def to_common_form(a: Recurrent, b: Recurrent, *, outside: bool = True) -> tuple
 
 
 def _whole(
-    rewrite: Rewrite[Recurrent, [], Recurrent], wanted: Callable[[Recurrent, Recurrent], bool],
-    own: Recurrent, model: Recurrent, side: str, notes: list[Note],
-) -> Recurrent:  # fmt: skip
+    rewrite: Rewrite[Recurrent, [], Recurrent],
+    wanted: Callable[[Recurrent, Recurrent], bool],
+    own: Recurrent,
+    model: Recurrent,
+    side: str,
+    notes: list[Note],
+) -> Recurrent:
     """Rewrite a stack to be like another, where this is wanted and the rewrite applies."""
     if not wanted(own, model) or rewrite.applies(own):
         return own
@@ -75,9 +79,13 @@ def _whole(
 
 
 def _each(
-    rewrite: Rewrite[Direction, ..., Direction], differs: Callable[[Direction, Direction], Arguments | None],
-    own: Recurrent, model: Recurrent, side: str, notes: list[Note],
-) -> Recurrent:  # fmt: skip
+    rewrite: Rewrite[Direction, ..., Direction],
+    differs: Callable[[Direction, Direction], Arguments | None],
+    own: Recurrent,
+    model: Recurrent,
+    side: str,
+    notes: list[Note],
+) -> Recurrent:
     """Rewrite a stack's directions to be like their counterparts, each where the rewrite applies."""
     beside = {(index, number): direction for index, number, direction in model.directions()}
     layers, changed = [], False
@@ -169,9 +177,7 @@ _OF_STACKS_FIRST: tuple[tuple[Rewrite[Recurrent, [], Recurrent], Callable[[Recur
     (JOIN_WITH_ZEROS, _independent),
     (FOLD_MERGE, _added),
 )
-_OF_DIRECTIONS: tuple[
-    tuple[Rewrite[Direction, ..., Direction], Callable[[Direction, Direction], Arguments | None]], ...
-] = (
+_OF_DIRECTIONS: tuple[tuple[Rewrite[Direction, ..., Direction], Callable[[Direction, Direction], Arguments | None]], ...] = (
     (WRITE_IDENTITY, _reads_weighted),
     (COUPLED_GATE, _has_more_gates),
     (SCALE_HARD_SIGMOID, _other_function("gate_activation")),

@@ -96,9 +96,7 @@ Scales = Mapping[Key, Array]
 """How large what each number was computed from is, by array; those that no rewrite computed are absent."""
 
 
-def _scales(
-    a: Recurrent, b: Recurrent, one: Recurrent, other: Recurrent, outside: bool
-) -> dict[tuple[int, int], dict[Key, Array]]:
+def _scales(a: Recurrent, b: Recurrent, one: Recurrent, other: Recurrent, outside: bool) -> dict[tuple[int, int], dict[Key, Array]]:
     """Return the scales of a rewritten pair, by layer and direction: what the rewrites make of the weights' magnitudes.
 
     a, b        the layers, and one, other the same in one form
@@ -161,7 +159,7 @@ _FEATURES: dict[str, Callable[[Direction], object]] = {
     "output's function": lambda d: str(d.cell.output_activation) if d.cell.kind == "lstm" else "",
     "coupled gates": lambda d: {"": "none", "f": "f = 1 - i", "i": "i = 1 - f"}[d.cell.coupled],
     "clips": lambda d: ", ".join(sorted(str(c) for c in d.cell.clips if np.isfinite([c.low, c.high]).any())) or "none",
-}  # fmt: skip
+}
 
 
 def same_features(ours: Direction, theirs: Direction) -> bool:
@@ -169,9 +167,7 @@ def same_features(ours: Direction, theirs: Direction) -> bool:
     return all(of(ours) == of(theirs) for of in _FEATURES.values())
 
 
-def _directions(
-    index: int, number: int, ours: Direction, theirs: Direction, scales: Scales | None
-) -> Iterator[Difference]:
+def _directions(index: int, number: int, ours: Direction, theirs: Direction, scales: Scales | None) -> Iterator[Difference]:
     for name, of in _FEATURES.items():
         if of(ours) != of(theirs):
             yield _feature(index, number, name, of(ours), of(theirs))

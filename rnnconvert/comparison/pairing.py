@@ -88,9 +88,7 @@ class _Work:
             del self.left_b[name]
         stack, counterpart = ways_as(one, other), ways_as(other, one)
         name = one.names[0] if len(one.names) == 1 else "+".join(one.names)
-        self.found.append(
-            (one.names, Pair(name, one.names, stack.replace(name=name), other.names, counterpart, evidence))
-        )
+        self.found.append((one.names, Pair(name, one.names, stack.replace(name=name), other.names, counterpart, evidence)))
 
     def choose(self, text: str) -> None:
         """Pair layers as the user writes it; names may contain "=" and "+"."""
@@ -223,9 +221,7 @@ def _signature(stack: Recurrent) -> Hashable:
 Segment = tuple[tuple[str, ...], tuple[str, ...]]
 
 
-def _segments(
-    ours: list[str], theirs: list[str], layers_a: dict[str, Recurrent], layers_b: dict[str, Recurrent]
-) -> list[Segment]:
+def _segments(ours: list[str], theirs: list[str], layers_a: dict[str, Recurrent], layers_b: dict[str, Recurrent]) -> list[Segment]:
     """Return both sides cut into runs of equally many layers that agree one to one, or [] where they do not."""
     segments: list[Segment] = []
     while ours and theirs:

@@ -53,10 +53,7 @@ def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
     """Return one stack of two directions that meet at the end. Raises ValueError if they do not receive the same."""
     if forward.calls != backward.calls:
         raise ValueError(f"{quoted(forward.name)} and {quoted(backward.name)} do not receive the same in the model")
-    layers = tuple(
-        Layer((one.directions[0], other.directions[0]))
-        for one, other in zip(forward.layers, backward.layers, strict=True)
-    )
+    layers = tuple(Layer((one.directions[0], other.directions[0])) for one, other in zip(forward.layers, backward.layers, strict=True))
     join = "end" if len(layers) > 1 else "layer"
     readout, parts = (*forward.readout, *backward.readout), (*forward.sources, *backward.sources)
     return forward.replace(layers=layers, join=join, readout=readout, parts=parts)
@@ -68,9 +65,7 @@ def ways_as(unit: Unit, model: Unit) -> Recurrent:
     apart = len(unit.names) > 1 and any(DIRECTION.search(name) for name in unit.names)
     if not apart or stack.num_layers != other.num_layers or other.num_directions != 2:
         return stack
-    layers = tuple(
-        Layer(mine.directions, theirs.merge) for mine, theirs in zip(stack.layers, other.layers, strict=True)
-    )
+    layers = tuple(Layer(mine.directions, theirs.merge) for mine, theirs in zip(stack.layers, other.layers, strict=True))
     return stack.replace(layers=layers)
 
 

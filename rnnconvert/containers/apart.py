@@ -158,10 +158,7 @@ def _sent(stored: Stored, data: Array, memory: int) -> dict[str, Any]:
         for name, array in stored.arrays.items():
             kind = "bfloat16" if array.dtype == BFLOAT16 else array.dtype.str
             place = array.ctypes.data - start
-            if (
-                min(place, *array.strides, 0) >= 0
-                and place + _reach(array.shape, array.strides, array.itemsize) <= data.size
-            ):
+            if min(place, *array.strides, 0) >= 0 and place + _reach(array.shape, array.strides, array.itemsize) <= data.size:
                 arrays.append([name, "file", place, list(array.shape), list(array.strides), kind])
                 continue
             whole = np.ascontiguousarray(array)
@@ -189,9 +186,7 @@ def _plain(value: Any) -> Any:
 
 def _value(value: Any) -> Any:
     if isinstance(value, dict):
-        return (
-            complex(*value["complex"]) if "complex" in value else {_value(key): _value(one) for key, one in value["{}"]}
-        )
+        return complex(*value["complex"]) if "complex" in value else {_value(key): _value(one) for key, one in value["{}"]}
     return [_value(one) for one in value] if isinstance(value, list) else value
 
 
@@ -200,9 +195,7 @@ def _taken(answer: bytes, status: int, data: Array, memory: int, path: object) -
     if os.WIFSIGNALED(status):
         by = os.WTERMSIG(status)
         if by in (signal.SIGXCPU, signal.SIGKILL):
-            problem = (
-                f"its library needs more than {_seconds(data)} s of processor time, or too much memory, to read it"
-            )
+            problem = f"its library needs more than {_seconds(data)} s of processor time, or too much memory, to read it"
         else:
             problem = f"its library crashes while it reads it ({signal.Signals(by).name})"
         raise UnreadableError(path, problem, _REMEDY)

@@ -105,8 +105,6 @@ def nested(arrays: Mapping[str, Any]) -> dict[str, Any]:
         for word in above:
             node = node.setdefault(word, {})
             if not isinstance(node, dict):
-                raise UsageError(
-                    f"one tree cannot hold {full!r} and an array whose name is the first part of that path"
-                )
+                raise UsageError(f"one tree cannot hold {full!r} and an array whose name is the first part of that path")
         node[last] = array
     return tree

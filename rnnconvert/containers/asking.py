@@ -56,15 +56,11 @@ def system(url: str) -> tuple[Any, str]:
     try:
         fsspec: Any = importlib.import_module("fsspec")
     except ImportError:
-        raise MissingPackageError(
-            "fsspec", f"read or write {url}", f"Install it with: pip install {requirement('stores')}"
-        ) from None
+        raise MissingPackageError("fsspec", f"read or write {url}", f"Install it with: pip install {requirement('stores')}") from None
     try:
         found, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        raise MissingPackageError(
-            f"the package for {url.partition('://')[0]}://", f"read or write {url}", str(error)
-        ) from None
+        raise MissingPackageError(f"the package for {url.partition('://')[0]}://", f"read or write {url}", str(error)) from None
     except ValueError as error:
         raise UsageError(f"{url}: {error}") from None
     return found, path

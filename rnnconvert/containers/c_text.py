@@ -37,9 +37,14 @@ _BRACE = re.compile(r"[{}();]")
 _NESTED = re.compile(r"[-+0-9.,eEfFlLuU\s{}]*")
 _SUFFIX = re.compile(r"(?<=[0-9.])[fFlLuU]+")
 _AS_JSON = (
-    (_SUFFIX, ""), (re.compile(r"\{"), "["), (re.compile(r",? ?\}"), "]"), (re.compile(r", ?\Z"), ""),
-    (re.compile(r"\+(?=[0-9.])"), ""), (re.compile(r"(?<![0-9])\."), "0."), (re.compile(r"\.(?![0-9])"), ".0"),
-)  # fmt: skip
+    (_SUFFIX, ""),
+    (re.compile(r"\{"), "["),
+    (re.compile(r",? ?\}"), "]"),
+    (re.compile(r", ?\Z"), ""),
+    (re.compile(r"\+(?=[0-9.])"), ""),
+    (re.compile(r"(?<![0-9])\."), "0."),
+    (re.compile(r"\.(?![0-9])"), ".0"),
+)
 """What makes JSON of the numbers in braces of C, with one blank between words."""
 _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 

@@ -31,7 +31,5 @@ def companion(path: Path, name: str) -> Path:
     if real.is_relative_to(home) or not main.is_relative_to(home):
         return file
     raise UnreadableError(
-        file,
-        f"it is a link to {real}, outside the folder",
-        "Put the file itself there: cp -L copies what a link leads to.",
+        file, f"it is a link to {real}, outside the folder", "Put the file itself there: cp -L copies what a link leads to."
     )

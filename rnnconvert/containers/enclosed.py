@@ -67,9 +67,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
                 file.seek(0)
                 with tarfile.open(fileobj=file, mode="r:") as tar:
                     files = [one for one in _listed(tar) if one.isreg()]
-                    return _taken(
-                        path, [(one.name, one.size, lambda one=one: tar.extractfile(one)) for one in files], wanted
-                    )
+                    return _taken(path, [(one.name, one.size, lambda one=one: tar.extractfile(one)) for one in files], wanted)
         except RnnConvertError:
             raise
         except (OSError, NotImplementedError, zlib.error, zipfile.BadZipFile, tarfile.TarError, *pickles.RECOVERABLE):
@@ -98,9 +96,7 @@ def _taken(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Insi
     held = path.stat().st_size
     limit = min(MAX_BYTES, held * MAX_RATIO)
     if sum(size for _, size, _ in chosen) > limit:
-        raise UnreadableError(
-            path, f"its {held} bytes unpack to more than {limit}", "If you trust the file, unpack it yourself."
-        )
+        raise UnreadableError(path, f"its {held} bytes unpack to more than {limit}", "If you trust the file, unpack it yourself.")
     folder = lasting_folder()
     show_as(folder, shown(str(path)))
     found = []

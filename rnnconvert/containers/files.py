@@ -39,9 +39,7 @@ def view(data: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any],
         if length < 0:
             raise UnreadableError(path, f"{name!r} has the negative length {length} in its shape {shape}")
         count *= length
-    if (
-        not count and math.prod(max(length, 1) for length in shape) >= 1 << 56
-    ):  # numpy makes no such array, though empty
+    if not count and math.prod(max(length, 1) for length in shape) >= 1 << 56:  # numpy makes no such array, though empty
         raise UnreadableError(path, f"{name!r} has the shape {shape}")
     size = count * dtype.itemsize
     if offset < 0 or offset + size > data.size:
@@ -223,9 +221,7 @@ def _own_name(path: str | os.PathLike[str]) -> Path:
     """Return a path to which several files are written. Raises UsageError for a symbolic link: they would part."""
     target = Path(path)
     if target.is_symlink():
-        raise UsageError(
-            f"{target} is a symbolic link, and several files are written. Name the file itself: {os.path.realpath(target)}"
-        )
+        raise UsageError(f"{target} is a symbolic link, and several files are written. Name the file itself: {os.path.realpath(target)}")
     return target
 
 
@@ -234,9 +230,7 @@ _DIGEST = 8
 
 
 @contextlib.contextmanager
-def replacing_with_data(
-    path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str]
-) -> Iterator[tuple[IO[bytes], str]]:
+def replacing_with_data(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], str]) -> Iterator[tuple[IO[bytes], str]]:
     """Yield a file to write, and the name of the file with its numbers, which is complete by then.
 
     Each content of the numbers has a file name of its own, NAME.DIGEST.data: a stop at any moment leaves the old file with its

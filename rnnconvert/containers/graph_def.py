@@ -85,17 +85,13 @@ class Node:
         """Return an attribute that is a shape or a list that begins with one, -1 for an axis of any length; None where it is left
         out or of any rank."""
         content = self.attributes.get(key, memoryview(b""))
-        listed = [
-            value for which, value in wire.values(content, self.path) if which == 1 and isinstance(value, memoryview)
-        ]
+        listed = [value for which, value in wire.values(content, self.path) if which == 1 and isinstance(value, memoryview)]
         for which, value in wire.values(listed[0] if listed else content, self.path):
             if which == 7 and isinstance(value, memoryview):
                 said = list(wire.values(value, self.path))
                 if any(one == 3 and two for one, two in said):
                     return None
-                axes = [
-                    dict(wire.values(two, self.path)) for one, two in said if one == 2 and isinstance(two, memoryview)
-                ]
+                axes = [dict(wire.values(two, self.path)) for one, two in said if one == 2 and isinstance(two, memoryview)]
                 return [wire.signed(axis.get(1, 0)) for axis in axes]
         return None
 
@@ -243,12 +239,7 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                         given[_text(key, path)] = _text(value, path)
             if words[1] and all(name in given for name in words[3]):
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
-                yield (
-                    words[1][0],
-                    Function(
-                        tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources), shapes
-                    ),
-                )
+                yield (words[1][0], Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources), shapes))
 
 
 def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
@@ -311,11 +302,7 @@ def _numbers(said: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node
     which = next((one for one in _VALUES if one in said), 0)
     value = said.get(which)
     if which in (5, 6):
-        raw = (
-            bytes(value)
-            if isinstance(value, memoryview)
-            else int(value or 0).to_bytes(4 if which == 5 else 8, "little")
-        )
+        raw = bytes(value) if isinstance(value, memoryview) else int(value or 0).to_bytes(4 if which == 5 else 8, "little")
         item = np.dtype(_VALUES[which])
         return np.frombuffer(raw, item).astype(dtype) if len(raw) % item.itemsize == 0 else None
     if which in (7, 10) and dtype.kind == "i":

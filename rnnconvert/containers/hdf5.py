@@ -43,12 +43,7 @@ DEPTH = 64
 
 _NAME_LISTS = ("layer_names", "weight_names")
 _ATTRIBUTE_CLASSES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
-_FILTERS = {
-    h5py.h5z.FILTER_DEFLATE,
-    h5py.h5z.FILTER_SHUFFLE,
-    h5py.h5z.FILTER_FLETCHER32,
-    h5py.h5z.FILTER_LZF,
-}
+_FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32, h5py.h5z.FILTER_LZF}
 
 
 def is_hdf5(path: Path) -> bool:
@@ -212,14 +207,8 @@ class Reader:
             size = max(size, math.prod(dataset.chunks) * dataset.dtype.itemsize)
         if size > EXPANSION * stored:
             self._unproven += size
-        if (
-            self._stored > self._data.size
-            or (size > EXPANSION * stored and size > UNPROVEN_BYTES)
-            or self._unproven > 256 * UNPROVEN_BYTES
-        ):
-            raise UnreadableError(
-                self._path, f"{name!r} claims {size} bytes, but the file stores only {stored} bytes for it"
-            )
+        if self._stored > self._data.size or (size > EXPANSION * stored and size > UNPROVEN_BYTES) or self._unproven > 256 * UNPROVEN_BYTES:
+            raise UnreadableError(self._path, f"{name!r} claims {size} bytes, but the file stores only {stored} bytes for it")
         array: Array = np.asarray(dataset[()])
         if bfloat16:
             return array.view(BFLOAT16) if array.dtype.itemsize == 2 else array.astype(BFLOAT16)

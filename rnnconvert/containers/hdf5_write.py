@@ -18,9 +18,7 @@ ATTRIBUTE_BYTES = 64512
 
 
 def write(
-    path: str | os.PathLike[str],
-    arrays: Mapping[str, Array | Pieced],
-    attributes: Mapping[str, Mapping[str, Any]] | None = None,
+    path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced], attributes: Mapping[str, Mapping[str, Any]] | None = None
 ) -> None:
     """Write arrays as contiguous datasets at their paths.
 
@@ -35,10 +33,7 @@ def write(
 
 
 def lay_out(
-    path: object,
-    file: IO[bytes],
-    arrays: Mapping[str, Array | Pieced],
-    attributes: Mapping[str, Mapping[str, Any]],
+    path: object, file: IO[bytes], arrays: Mapping[str, Array | Pieced], attributes: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[int, str]]:
     """Write everything but the numbers, and say where those go: (offset, name), in the file's order.
 

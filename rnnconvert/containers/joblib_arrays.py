@@ -30,9 +30,7 @@ def followers(path: object) -> pickles.Followers:
             raise UnreadableError(path, "its pickle has an array of joblib's without a description")
         size = _item_size(wrapper.state.get("dtype"))
         if size is None:
-            value, end = pickles.load(
-                np.frombuffer(data[at:], np.uint8), path, most=len(data), followers=followers(path)
-            )
+            value, end = pickles.load(np.frombuffer(data[at:], np.uint8), path, most=len(data), followers=followers(path))
             wrapper.args = (*wrapper.args, value)
             return at + end
         if wrapper.state.get("numpy_array_alignment_bytes") is not None:

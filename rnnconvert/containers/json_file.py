@@ -66,9 +66,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     except RecursionError:
         raise UnreadableError(path, "it is JSON with lists or objects too deep inside one another") from None
     except ValueError as error:  # not JSON, not UTF-8, an integer of thousands of digits
-        raise UnreadableError(
-            path, f"it is not valid JSON: {error}", "The file is truncated or damaged; fetch it again."
-        ) from None
+        raise UnreadableError(path, f"it is not valid JSON: {error}", "The file is truncated or damaged; fetch it again.") from None
     if not isinstance(tree, dict):
         raise UnreadableError(path, "it is JSON, but not one object")
     return tree

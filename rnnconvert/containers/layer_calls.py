@@ -113,9 +113,7 @@ def _with_refs(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
         return ref
     if isinstance(value, Mapping):
         return {str(key): _with_refs(inside, layer, path, depth + 1) for key, inside in value.items()}
-    return (
-        [_with_refs(inside, layer, path, depth + 1) for inside in value] if isinstance(value, (list, tuple)) else value
-    )
+    return [_with_refs(inside, layer, path, depth + 1) for inside in value] if isinstance(value, (list, tuple)) else value
 
 
 def _revived(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
@@ -217,9 +215,7 @@ def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: I
     return {name: 0 if 0 in numbers[name] else 1 for name in numbers}
 
 
-def ordered(
-    calls: Mapping[str, Sequence[Reading]], ends: Iterable[Ref], path: Where
-) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def ordered(calls: Mapping[str, Sequence[Reading]], ends: Iterable[Ref], path: Where) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
 
     Raises UnreadableError for a graph with a loop or with references to nothing.
@@ -246,9 +242,7 @@ def ordered(
             if node in begun:
                 raise UnreadableError(path, f"layer {quoted(ref.layer)} reads its own output")
             if ref.layer not in calls or ref.call >= len(calls[ref.layer]):
-                raise UnreadableError(
-                    path, f"something reads call {ref.call} of layer {quoted(ref.layer)}, which has none"
-                )
+                raise UnreadableError(path, f"something reads call {ref.call} of layer {quoted(ref.layer)}, which has none")
             first.setdefault(ref.layer, len(first))
             begun.add(node)
             waiting = iter(calls[ref.layer][ref.call].sources())

@@ -13,9 +13,20 @@ from typing import Any
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _MOST_DEEP = 50
 RECURRENT = (
-    "RNN", "SimpleRNN", "LSTM", "GRU", "CuDNNLSTM", "CuDNNGRU", "LSTMV2", "GRUV2", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D",
-    "ConvLSTM3D", "OwnRecurrent",
-)  # fmt: skip
+    "RNN",
+    "SimpleRNN",
+    "LSTM",
+    "GRU",
+    "CuDNNLSTM",
+    "CuDNNGRU",
+    "LSTMV2",
+    "GRUV2",
+    "Bidirectional",
+    "ConvLSTM1D",
+    "ConvLSTM2D",
+    "ConvLSTM3D",
+    "OwnRecurrent",
+)
 """Classes of layers that are called on a sequence, then on initial states."""
 
 

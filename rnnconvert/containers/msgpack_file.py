@@ -37,9 +37,12 @@ _TYPES = {**{name: np.dtype(name).newbyteorder("<") for name in _NAMES}, "bfloat
 def looks_like(head: bytes) -> bool:
     """Return whether a file begins as a dictionary whose first key is text."""
     skip = {0xDE: 3, 0xDF: 5}.get(head[0] if head else 0, 1)
-    return head[:1] > b"\x80" and (head[0] <= 0x8F or skip > 1) and head[skip : skip + 1] != b"" and (
-        0xA1 <= head[skip] <= 0xBF or head[skip] in (0xD9, 0xDA)
-    )  # fmt: skip
+    return (
+        head[:1] > b"\x80"
+        and (head[0] <= 0x8F or skip > 1)
+        and head[skip : skip + 1] != b""
+        and (0xA1 <= head[skip] <= 0xBF or head[skip] in (0xD9, 0xDA))
+    )
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -52,9 +55,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     reader = _Reader(data, path)
     tree = reader.value()
     if not isinstance(tree, dict) or reader.at != data.size:
-        raise UnreadableError(
-            path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}"
-        )
+        raise UnreadableError(path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}")
     arrays: dict[str, Array] = {}
     for name, value in _leaves(tree, path):
         if name in arrays:
@@ -107,9 +108,7 @@ class _Reader:
         self._reading = charging(data.size)
 
     def _fail(self, problem: str) -> UnreadableError:
-        return UnreadableError(
-            self._path, f"{problem} at byte {self.at}", "It is truncated, damaged or not a msgpack file."
-        )
+        return UnreadableError(self._path, f"{problem} at byte {self.at}", "It is truncated, damaged or not a msgpack file.")
 
     def _take(self, size: int) -> bytes:
         start = self._skip(size)
@@ -210,12 +209,21 @@ class _Reader:
 _SIMPLE: dict[int, Any] = {0xC0: None, 0xC2: False, 0xC3: True}
 _FIXED = {0xCA: "f", 0xCB: "d", 0xCC: "B", 0xCD: "H", 0xCE: "I", 0xCF: "Q", 0xD0: "b", 0xD1: "h", 0xD2: "i", 0xD3: "q"}
 _SIZED = {
-    0xC4: ("bytes", "B"), 0xC5: ("bytes", "H"), 0xC6: ("bytes", "I"),
-    0xC7: ("array", "B"), 0xC8: ("array", "H"), 0xC9: ("array", "I"),
+    0xC4: ("bytes", "B"),
+    0xC5: ("bytes", "H"),
+    0xC6: ("bytes", "I"),
+    0xC7: ("array", "B"),
+    0xC8: ("array", "H"),
+    0xC9: ("array", "I"),
     **{code: ("array", "") for code in range(0xD4, 0xD9)},
-    0xD9: ("text", "B"), 0xDA: ("text", "H"), 0xDB: ("text", "I"),
-    0xDC: ("list", "H"), 0xDD: ("list", "I"), 0xDE: ("map", "H"), 0xDF: ("map", "I"),
-}  # fmt: skip
+    0xD9: ("text", "B"),
+    0xDA: ("text", "H"),
+    0xDB: ("text", "I"),
+    0xDC: ("list", "H"),
+    0xDD: ("list", "I"),
+    0xDE: ("map", "H"),
+    0xDF: ("map", "I"),
+}
 
 
 def write(path: str | os.PathLike[str], tree: Mapping[str, Any]) -> None:
@@ -236,9 +244,7 @@ def _check(path: object, tree: Mapping[str, Any], above: str) -> None:
         elif str(value.dtype.newbyteorder("=")) not in _TYPES:
             raise UsageError(f"{path}: a msgpack file of arrays cannot hold {name!r} of type {value.dtype}")
         elif nbytes(value) > MAX_ARRAY:
-            raise UsageError(
-                f"{path}: {name!r} is larger than {MAX_ARRAY} bytes, the limit for one array. Write a .npz instead"
-            )
+            raise UsageError(f"{path}: {name!r} is larger than {MAX_ARRAY} bytes, the limit for one array. Write a .npz instead")
 
 
 def _put(file: IO[bytes], value: Any) -> None:

@@ -156,12 +156,7 @@ class _Machine:
     """The stack, the marks and the memo of one pickle."""
 
     def __init__(
-        self,
-        path: object,
-        builders: Builders,
-        persistent: Callable[[Any], Any] | None,
-        reading: Reading,
-        followers: Followers,
+        self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None, reading: Reading, followers: Followers
     ) -> None:
         self._reading = reading
         self._followers = followers

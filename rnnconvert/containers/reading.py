@@ -158,9 +158,7 @@ class Reading:
 
 
 def _changed(path: object) -> UnreadableError:
-    return UnreadableError(
-        path, "it changed while it was read", "Wait until whatever writes it has ended, then start again."
-    )
+    return UnreadableError(path, "it changed while it was read", "Wait until whatever writes it has ended, then start again.")
 
 
 _listed: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("mapped", default=None)
@@ -331,11 +329,7 @@ def zeros_for_cut_files() -> bool:
 
     Only on Linux with glibc on 64 bits, and only where nobody else handles SIGBUS.
     """
-    if (
-        not sys.platform.startswith("linux")
-        or sys.maxsize < 1 << 32
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32 or threading.current_thread() is not threading.main_thread():
         return False
     if signal.getsignal(signal.SIGBUS) != signal.SIG_DFL:
         return False
@@ -344,16 +338,15 @@ def zeros_for_cut_files() -> bool:
     class Action(ctypes.Structure):
         """Glibc's struct sigaction."""
 
-        _fields_ = (
-            ("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p),
-        )  # fmt: skip
+        _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_ulong * 16), ("flags", ctypes.c_int), ("restorer", ctypes.c_void_p))
 
     try:
         system = ctypes.CDLL(None, use_errno=True)
         system.gnu_get_libc_version  # noqa: B018  (other libraries have another struct)
-        system.mmap.restype, system.mmap.argtypes = ctypes.c_void_p, [
-            ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-        ]  # fmt: skip
+        system.mmap.restype, system.mmap.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long],
+        )
         before = Action()
         system.sigaction(signal.SIGBUS, None, ctypes.byref(before))
     except (OSError, AttributeError):

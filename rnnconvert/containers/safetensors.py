@@ -120,9 +120,7 @@ def _header_length(data: Array, path: object) -> int:
     length = int.from_bytes(bytes(data[:8]), "little")
     if data.size < 8 or length > min(MAX_HEADER, data.size - 8):
         raise UnreadableError(
-            path,
-            f"a header of {length} bytes is announced, but the file has {data.size}",
-            "It is truncated, or not a safetensors file.",
+            path, f"a header of {length} bytes is announced, but the file has {data.size}", "It is truncated, or not a safetensors file."
         )
     return length
 
@@ -192,9 +190,7 @@ def _read_sharded(index: Path) -> Stored:
         if shard not in shards:
             file = companion(index, shard)
             if not file.is_file():
-                raise UnreadableError(
-                    index, f"the shard {shard!r} is missing", "Put all the shards into the same folder."
-                )
+                raise UnreadableError(index, f"the shard {shard!r} is missing", "Put all the shards into the same folder.")
             shards[shard] = _read_file(file)
             notes.update(shards[shard].metadata["__metadata__"])
         stored = shards[shard]
@@ -215,11 +211,7 @@ def _is_plain_name(name: str) -> bool:
     return plain and name not in ("", ".", "..") and "\0" not in name
 
 
-def write(
-    path: str | os.PathLike[str],
-    arrays: Mapping[str, Array | Pieced],
-    metadata: Mapping[str, str] | None = None,
-) -> None:
+def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced], metadata: Mapping[str, str] | None = None) -> None:
     """Write a file that every safetensors reader accepts; equal content gives equal bytes.
 
     The widest elements go first, so that each tensor is aligned to its element.

@@ -47,20 +47,17 @@ def whole(path: Path) -> Path:
     index = path.with_name(f"{found.stem}{found.ending}.index.json")
     one_of = f"it is shard {found.number} of {found.total}, and not a whole model"
     if not index.is_file():
-        raise UnreadableError(
-            path, f"{one_of}; its index {index.name!r} is not next to it", f"Put all {found.total} next to it."
-        )
+        raise UnreadableError(path, f"{one_of}; its index {index.name!r} is not next to it", f"Put all {found.total} next to it.")
     if found.ending != ".safetensors":
         raise UnreadableError(
-            path, f"{one_of}; its index is {index.name!r}, and only shards of safetensors are read together",
+            path,
+            f"{one_of}; its index is {index.name!r}, and only shards of safetensors are read together",
             "Load the model in its library, and save it as safetensors or in one file.",
-        )  # fmt: skip
+        )
     return index
 
 
-def check(
-    index: Path, content: Mapping[str, Any], names: Mapping[str, str], there: Mapping[str, Iterable[str]], size: int
-) -> None:
+def check(index: Path, content: Mapping[str, Any], names: Mapping[str, str], there: Mapping[str, Iterable[str]], size: int) -> None:
     """Raise UnreadableError for an index that does not name all that its shards hold.
 
     content  what it says apart from the names
@@ -72,18 +69,12 @@ def check(
         for number in range(1, min(one.total, len(there) + 1) + 1):
             other = f"{one.stem}-{number:05}-of-{one.total:05}{one.ending}"
             if other not in there:
-                raise UnreadableError(
-                    index, f"it names no tensor of {other!r}, which belongs to {one.total} shards", _AGAIN
-                )
+                raise UnreadableError(index, f"it names no tensor of {other!r}, which belongs to {one.total} shards", _AGAIN)
     for name, held in there.items():
         left = sorted(set(held) - names.keys())
         if left:
-            raise UnreadableError(
-                index, f"it leaves out tensors of {name!r}: {', '.join(map(repr, left[:_LISTED]))}", _AGAIN
-            )
+            raise UnreadableError(index, f"it leaves out tensors of {name!r}: {', '.join(map(repr, left[:_LISTED]))}", _AGAIN)
     metadata = content.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
     if isinstance(total, (int, float)) and total > size:
-        raise UnreadableError(
-            index, f"it states {total:.0f} bytes of tensors, and those that it names have {size}", _AGAIN
-        )
+        raise UnreadableError(index, f"it states {total:.0f} bytes of tensors, and those that it names have {size}", _AGAIN)

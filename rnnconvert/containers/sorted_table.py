@@ -63,9 +63,7 @@ def _block(data: memoryview, offset: int, size: int, path: object) -> memoryview
     if crc32c(data[offset : offset + size + 1]) != _unmasked(int.from_bytes(trailer[1:], "little")):
         raise UnreadableError(path, f"the checksum of the block at byte {offset} is wrong", "Fetch the file again.")
     if trailer[0]:
-        raise UnreadableError(
-            path, f"a block is compressed (type {trailer[0]}), which TensorFlow's checkpoints are not"
-        )
+        raise UnreadableError(path, f"a block is compressed (type {trailer[0]}), which TensorFlow's checkpoints are not")
     restarts = int.from_bytes(data[offset + size - 4 : offset + size], "little")
     if restarts > size // 4 - 1:
         raise UnreadableError(path, f"a block of {size} bytes with {restarts} places to start from")

@@ -53,9 +53,7 @@ def index_of(path: Path) -> Path | None:
     or that of a name without the ending, or of another of its files."""
     if path.is_dir():
         without = not (path / "saved_model.pb").exists()
-        inside = sorted(path.glob(f"*{SUFFIX}")) or (
-            sorted(path.glob(f"variables/variables{SUFFIX}")) if without else []
-        )
+        inside = sorted(path.glob(f"*{SUFFIX}")) or (sorted(path.glob(f"variables/variables{SUFFIX}")) if without else [])
         return inside[0] if len(inside) == 1 else None
     index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
     beside = index_beside(path)
@@ -149,9 +147,7 @@ class _Shards:
         """Return the numbers of an entry."""
         dtype = TYPES[entry.dtype]
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
-            raise UnreadableError(
-                self.index, f"{name!r} has the shape {entry.shape} of {dtype}, but {entry.size} bytes"
-            )
+            raise UnreadableError(self.index, f"{name!r} has the shape {entry.shape} of {dtype}, but {entry.size} bytes")
         self.content(entry, name)
         path, data = self._file(entry.shard)
         return view(data, entry.offset, entry.shape, dtype, path, name)
@@ -172,9 +168,7 @@ def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
 
 def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
     """Return the shape in a TensorShapeProto."""
-    axes = [
-        dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)
-    ]
+    axes = [dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)]
     lengths = tuple(wire.signed(axis.get(1, 0)) for axis in axes)
     if len(lengths) > _MOST_AXES or any(length < 0 for length in lengths):
         raise UnreadableError(path, f"{key!r} has the shape {lengths[:9]}")

@@ -50,8 +50,12 @@ class _Zlib:
 
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
-    b"\x1f\x8b": gzip.open, b"\xfd7zXZ\x00": lzma.open, b"BZh": bz2.open, b"]\0\0": lzma.open, b"\x78": _Zlib,
-}  # fmt: skip
+    b"\x1f\x8b": gzip.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"BZh": bz2.open,
+    b"]\0\0": lzma.open,
+    b"\x78": _Zlib,
+}
 
 
 def is_packed(head: bytes) -> bool:
@@ -84,9 +88,7 @@ def unpacked(path: Path) -> Path:
                     total += len(piece)
                     if total > limit:
                         raise UnreadableError(
-                            path,
-                            f"its {size} bytes unpack to more than {limit}",
-                            "If you trust the file, unpack it yourself.",
+                            path, f"its {size} bytes unpack to more than {limit}", "If you trust the file, unpack it yourself."
                         )
                     target.write(piece)
     except RnnConvertError:

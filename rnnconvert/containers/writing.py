@@ -144,8 +144,6 @@ class _Apart:
 
     def _put(self, data: Array, at: int) -> None:
         view, done = data.data, 0
-        with (
-            self._writes
-        ):  # the system writes a file for one thread at a time: the others make their stretches meanwhile
+        with self._writes:  # the system writes a file for one thread at a time: the others make their stretches meanwhile
             while done < data.size:
                 done += os.pwrite(self._handle, view[done : done + SLICE], at + done)

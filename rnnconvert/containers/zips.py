@@ -44,9 +44,7 @@ class Archive:
                 entries = archive.infolist()
         except (OSError, zipfile.BadZipFile, NotImplementedError, *RECOVERABLE) as error:
             raise UnreadableError(
-                path,
-                f"it is not a complete zip archive ({error})",
-                "The file is truncated or damaged; fetch it again.",
+                path, f"it is not a complete zip archive ({error})", "The file is truncated or damaged; fetch it again."
             ) from None
         self._reading.work(8 * len(entries), path)
         self._entries: dict[str, zipfile.ZipInfo] = {}
@@ -97,9 +95,7 @@ class Archive:
             if start + entry.compress_size <= self._data.size:
                 return self._data[start : start + entry.compress_size]
         raise UnreadableError(
-            self.path,
-            f"the entry {entry.filename!r} does not lie within the file",
-            "The file is truncated or damaged; fetch it again.",
+            self.path, f"the entry {entry.filename!r} does not lie within the file", "The file is truncated or damaged; fetch it again."
         )
 
     def _inflate(self, entry: zipfile.ZipInfo, raw: Array) -> Array:

@@ -115,9 +115,7 @@ def _known(kind: Any) -> bool:
 
 def _check(what: str, value: Any, kinds: tuple[Any, ...]) -> None:
     if not any(_is(value, kind) for kind in kinds):
-        shown = (
-            repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
-        )
+        shown = repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
         expected = " or ".join(dict.fromkeys(map(_called, kinds)))
         instead = getattr(type(value), "INSTEAD", "")
         raise UsageError(f"{what} is {shown[:80]}, expected {expected}" + (f". {instead}" if instead else ""))
@@ -135,11 +133,7 @@ def _is(value: Any, kind: Any) -> bool:
     if origin in (int, float):
         return isinstance(value, (int, float) if origin is float else int) and not isinstance(value, bool)
     if origin in _TEXTS:
-        if (
-            isinstance(value, str | bytes)
-            or hasattr(value, "__array__")
-            or not isinstance(value, collections.abc.Iterable)
-        ):
+        if isinstance(value, str | bytes) or hasattr(value, "__array__") or not isinstance(value, collections.abc.Iterable):
             return False
         (item,) = typing.get_args(kind) or (object,)
         return not isinstance(value, collections.abc.Collection) or all(_is(one, item) for one in value)
@@ -150,9 +144,15 @@ def _called(kind: Any) -> str:
     """Return what a type is called in an error."""
     origin = typing.get_origin(kind) or kind
     names = {
-        str: "a text", bool: "True or False", int: "an integer", float: "a number", type(None): "None", os.PathLike: "a path",
-        collections.abc.Mapping: "a dictionary", collections.abc.Callable: "a function",
-    }  # fmt: skip
+        str: "a text",
+        bool: "True or False",
+        int: "an integer",
+        float: "a number",
+        type(None): "None",
+        os.PathLike: "a path",
+        collections.abc.Mapping: "a dictionary",
+        collections.abc.Callable: "a function",
+    }
     if origin in _TEXTS:
         (item,) = typing.get_args(kind) or (object,)
         return f"a list of {'texts' if item is str else f'{item.__name__} objects'}"

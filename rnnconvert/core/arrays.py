@@ -131,9 +131,7 @@ class Deferred:
     part     gives some rows and columns of a matrix, where these cost less than all of it
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[], Array], part: Part | None = None
-    ) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], compute: Callable[[], Array], part: Part | None = None) -> None:
         self.shape = shape
         self.dtype = dtype
         self._compute = compute

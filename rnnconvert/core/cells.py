@@ -146,9 +146,7 @@ class Cell:
         if not isinstance(self.kind, str) or self.kind not in GATES:
             raise unknown("cell", self.kind, GATES)
         if (self.reset_after is None) == (self.kind == "gru"):
-            raise UsageError(
-                f"reset_after is {self.reset_after} for a {self.kind!r}. Set it for a gru only, where it is required"
-            )
+            raise UsageError(f"reset_after is {self.reset_after} for a {self.kind!r}. Set it for a gru only, where it is required")
 
     def __hash__(self) -> int:
         return hash((self.kind, self.reset_after, self.activation, self.coupled))

@@ -189,9 +189,7 @@ class MissingFileError(UnreadableError, FileNotFoundError):
             import difflib  # for this error alone
 
             near = difflib.get_close_matches(missing.name, [one.name for one in missing.parent.iterdir()], 1)
-        UnreadableError.__init__(
-            self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else ""
-        )
+        UnreadableError.__init__(self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else "")
         self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), str(path)
 
 
@@ -234,9 +232,7 @@ class UndecidedError(RefusedError):
     hints      what else is known of the file, such as another one that decides them
     """
 
-    def __init__(
-        self, path: object, options: Sequence[str], questions: Sequence[str], hints: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, path: object, options: Sequence[str], questions: Sequence[str], hints: Sequence[str] = ()) -> None:
         self.options = tuple(options)
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
         self.reason = shown("; ".join(questions))
@@ -288,9 +284,7 @@ class AbsentExecutorError(MissingPackageError):
 
     def __init__(self, executor: str, reason: str) -> None:
         self.package = executor
-        RnnConvertError.__init__(
-            self, f"{executor} cannot run here: {reason}. List the executors with: rnnconvert executors"
-        )
+        RnnConvertError.__init__(self, f"{executor} cannot run here: {reason}. List the executors with: rnnconvert executors")
 
 
 class ExecutorError(RnnConvertError):

@@ -13,14 +13,10 @@ from collections.abc import Callable, Iterator
 
 from rnnconvert.core.errors import RnnConvertError
 
-MALFORMED = (
-    KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError,
-)  # fmt: skip
+MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError)
 """What Python raises where a value of a file is missing, of another type, or too deep."""
 
-_WRONG_CALL = re.compile(
-    r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*"
-)
+_WRONG_CALL = re.compile(r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*")
 """How Python says that a function was called with other arguments than it has: whoever wrote the call is wrong."""
 
 

@@ -25,8 +25,7 @@ class Picture(str):
 def listing(title: str, rows: Iterable[tuple[str, str]]) -> str:
     """Return a small table of names and what they are, under a title; text is escaped, a Picture is not."""
     cells = "".join(
-        f'<tr><th scope="row" style="{_LEFT}">{_text(name)}</th><td style="{_LEFT}">{_text(text)}</td></tr>'
-        for name, text in rows
+        f'<tr><th scope="row" style="{_LEFT}">{_text(name)}</th><td style="{_LEFT}">{_text(text)}</td></tr>' for name, text in rows
     )
     caption = f'<caption style="text-align:left;font-weight:bold">{_text(title)}</caption>'
     return f"<table>{caption}<tbody>{cells}</tbody></table>"

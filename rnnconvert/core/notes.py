@@ -44,10 +44,7 @@ class LayerNote(str):
 def each_text(change: Callable[[str], str], notes: tuple[str, ...]) -> tuple[str, ...]:
     """Return notes with their texts changed; those of layers stay so."""
     return tuple(
-        LayerNote(note.layer, change(note.said), note.kind, note.unnamed)
-        if isinstance(note, LayerNote)
-        else change(note)
-        for note in notes
+        LayerNote(note.layer, change(note.said), note.kind, note.unnamed) if isinstance(note, LayerNote) else change(note) for note in notes
     )
 
 

@@ -123,11 +123,7 @@ class Reference:
     error: Callable[[Any], Any] | None = None
 
     def run(
-        self,
-        x: Array,
-        hidden: tuple[Array, ...] | None = None,
-        cell: tuple[Array, ...] | None = None,
-        lengths: Array | None = None,
+        self, x: Array, hidden: tuple[Array, ...] | None = None, cell: tuple[Array, ...] | None = None, lengths: Array | None = None
     ) -> Outputs:
         """Run the stack over a batch of sequences.
 
@@ -183,9 +179,11 @@ class Reference:
             return np.zeros(leaf.shape) if leaf.grad is None else np.asarray(leaf.grad.double().numpy())
 
         return Gradients(
-            of(inputs), tuple(map(of, states)), tuple(map(of, cells)),
+            of(inputs),
+            tuple(map(of, states)),
+            tuple(map(of, cells)),
             tuple({key: of(value) for key, value in arrays.items()} for arrays in numbers),
-        )  # fmt: skip
+        )
 
 
 _SMALL = 1 << 28
@@ -356,7 +354,7 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 def stepper(
     xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading], error: Callable[[Any], Any] | None = None
-) -> Step:  # fmt: skip
+) -> Step:
     """Return the function of one time step: (what `products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
@@ -414,10 +412,7 @@ def stepper(
 
 def _function(xp: Any, activation: Activation, error: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
     if not activation.known:
-        raise RefusedError(
-            f"the activation {activation.name!r}", "the reference",
-            f"the known ones are {', '.join(FUNCTIONS)}",
-        )  # fmt: skip
+        raise RefusedError(f"the activation {activation.name!r}", "the reference", f"the known ones are {', '.join(FUNCTIONS)}")
     function = FUNCTIONS[activation.name]
     if error is None or activation.name not in ("tanh", "sigmoid"):
         return lambda x: held(xp, function(xp, x, activation.alpha, activation.beta), x)

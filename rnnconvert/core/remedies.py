@@ -98,15 +98,30 @@ def _literal(value: str) -> str:
 
 
 _SWITCHES = {
-    "force": "force=True", "strict": "strict=True", "verify": "verify=True", "gradients": "gradients=True", "partial": "strict=False",
-    "trust-order": "trust_order=True", "assume-defaults": "assume_defaults=True", "dry-run": "dry_run=True",
-}  # fmt: skip
+    "force": "force=True",
+    "strict": "strict=True",
+    "verify": "verify=True",
+    "gradients": "gradients=True",
+    "partial": "strict=False",
+    "trust-order": "trust_order=True",
+    "assume-defaults": "assume_defaults=True",
+    "dry-run": "dry_run=True",
+}
 """Options that Python's functions take otherwise than as a keyword with a value."""
 
 _KEYWORDS = {
-    "from": "source_format", "to": "target_format", "from-a": "format_a", "from-b": "format_b", "layer": "layers", "set": "settings",
-    "set-a": "settings_a", "set-b": "settings_b", "pair": "pairs", "case": "cases", "load-inputs": "given",
-}  # fmt: skip
+    "from": "source_format",
+    "to": "target_format",
+    "from-a": "format_a",
+    "from-b": "format_b",
+    "layer": "layers",
+    "set": "settings",
+    "set-a": "settings_a",
+    "set-b": "settings_b",
+    "pair": "pairs",
+    "case": "cases",
+    "load-inputs": "given",
+}
 """The keyword of an option that has another name in Python."""
 
 _LISTS = ("layer", "set", "set-a", "set-b", "pair", "case", "accept")
@@ -170,17 +185,11 @@ class Command(Remedy):
     @property
     def flags(self) -> str:
         """Return the line of a shell."""
-        options = [
-            word
-            for name, value in self.options.items()
-            for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
-        ]
+        options = [word for name, value in self.options.items() for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
         return shlex.join(["rnnconvert", self.name, *self.words, *options])
 
     @property
     def keywords(self) -> str:
         """Return the call."""
-        options = [
-            Flag(name).keywords if value is True else Flag(name, value).keywords for name, value in self.options.items()
-        ]
+        options = [Flag(name).keywords if value is True else Flag(name, value).keywords for name, value in self.options.items()]
         return f"rnnconvert.{self.name}({', '.join([*map(repr, self.words), *options])})"

@@ -85,11 +85,7 @@ class Gate:
         return self._part("peephole")
 
     def __repr__(self) -> str:
-        parts = [
-            f"{part}{self._arrays[part, self.letter].shape}"
-            for part in GATE_PARTS
-            if (part, self.letter) in self._arrays
-        ]
+        parts = [f"{part}{self._arrays[part, self.letter].shape}" for part in GATE_PARTS if (part, self.letter) in self._arrays]
         return f"<Gate {self.letter}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
@@ -242,9 +238,7 @@ class Layer:
         Raises UsageError for two: pick one first, `layer.directions[1].gates`.
         """
         if len(self.directions) > 1:
-            raise UsageError(
-                f"a layer of {len(self.directions)} directions has gates in each. Pick one, as in stack[0, 1].gates"
-            )
+            raise UsageError(f"a layer of {len(self.directions)} directions has gates in each. Pick one, as in stack[0, 1].gates")
         return self.directions[0].gates
 
     @property
@@ -365,9 +359,7 @@ class Recurrent:
     parts         the names of the source's layers that it consists of; none if it is one of them
     """
 
-    INSTEAD: ClassVar[str] = (
-        "For one layer use rnnconvert.pack, or the function that makes a framework's objects (to_...)"
-    )
+    INSTEAD: ClassVar[str] = "For one layer use rnnconvert.pack, or the function that makes a framework's objects (to_...)"
 
     name: str
     layers: tuple[Layer, ...]
@@ -392,8 +384,7 @@ class Recurrent:
                 width = self._reads(index, number)
                 if width is not None and direction.input_size != width:
                     raise UsageError(
-                        f"{quoted(self.name)}, {where} reads {direction.input_size} values per step, "
-                        f"but layer {index - 1} gives {width}"
+                        f"{quoted(self.name)}, {where} reads {direction.input_size} values per step, but layer {index - 1} gives {width}"
                     )
 
     def _reads(self, index: int, number: int) -> int | None:
@@ -443,9 +434,7 @@ class Recurrent:
         """Return a table of the layers and directions, for a notebook."""
         from rnnconvert.core.notebook import listing
 
-        rows = [
-            (f"[{layer}, {number}]", describe_direction(direction)) for layer, number, direction in self.directions()
-        ]
+        rows = [(f"[{layer}, {number}]", describe_direction(direction)) for layer, number, direction in self.directions()]
         return listing(f"{called(self.name)}: {self.describe()}", rows)
 
     @property

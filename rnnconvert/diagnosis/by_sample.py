@@ -73,27 +73,19 @@ class Sampled:
     layout: str = ""
 
 
-def layers_beside(
-    checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float
-) -> list[Sampled]:
+def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read | None, seconds: float) -> list[Sampled]:
     """Judge each layer of a file by a sample of what one of them gave.
 
     read     reads the file again, where there is a file
     seconds  how long the search may take for each layer
     """
     fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
-    works = {
-        name: _Layer(checkpoint, name, stack, samples, seconds)
-        for name, stack in checkpoint.layers.items()
-        if fitting[name]
-    }
+    works = {name: _Layer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
     right = {name: found for name, work in works.items() if (found := work.right()) is not None}
     made = []
     for name, stack in checkpoint.layers.items():
         if name not in works:
-            made.append(
-                Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",))
-            )
+            made.append(Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",)))
         elif name in right:
             made.append(right[name])
         elif right:
@@ -121,9 +113,7 @@ def _fitting(stack: Recurrent, samples: Sequence[Sample]) -> list[Sample]:
 class _Layer:
     """One layer, and the samples that it may have given."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, name: str, stack: Recurrent, samples: Sequence[Sample], seconds: float
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, name: str, stack: Recurrent, samples: Sequence[Sample], seconds: float) -> None:
         self._checkpoint, self._name, self._file = checkpoint, name, stack
         self._stack = settled(stack)
         self._samples = _fitting(self._stack, samples)
@@ -156,13 +146,10 @@ class _Layer:
         error = min(off(pairs(one, solve(self._stack, one), self._stack.layers[-1].merge)) for one in self._samples)
         said = [
             "neither another reading of the arrays nor a known wrong convention gives the sample",
-            f"searched: {'; '.join(found.searched)}"
-            + ("" if found.complete else f"; the time ran out ({Flag('seconds')} gives more)"),
+            f"searched: {'; '.join(found.searched)}" + ("" if found.complete else f"; the time ran out ({Flag('seconds')} gives more)"),
         ]
         if error <= _NEAR:
-            said.insert(
-                0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded"
-            )
+            said.insert(0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded")
         said += [f"to decide: {question}" for question in found.questions]
         return Sampled(self._name, self._file, "unknown", tuple(said))
 
@@ -183,9 +170,7 @@ class _Layer:
         """Return the conventions that turn the file's arrays into those of a function, in the reading that needs fewest."""
         found = [by_arrays.explained_in_any_form(self._stack, settled(one)) for one in function.stacks[:_NAMED]]
         whole = [one for one in found if one is not None and one.whole]
-        return min(
-            whole, key=lambda one: len(one.faults), default=next((one for one in found if one is not None), None)
-        )
+        return min(whole, key=lambda one: len(one.faults), default=next((one for one in found if one is not None), None))
 
     def _planted(self) -> list[Way]:
         """Return the wrong conventions that give the sample, planted in the layer."""
@@ -213,11 +198,7 @@ class _Layer:
         causes = [" and ".join(fault.sentence for fault in way) for way in met]
         made = [self._with(way) for way in met]
         one = len(met) == 1 or all(a is not None and b is not None and same(a, b) for a, b in itertools.pairwise(made))
-        said = [
-            _NOT,
-            *([_SEVERAL] if not one else []),
-            *(f"it does if {cause}" for cause in (causes if not one else causes[:1])),
-        ]
+        said = [_NOT, *([_SEVERAL] if not one else []), *(f"it does if {cause}" for cause in (causes if not one else causes[:1]))]
         if not one:
             return Sampled(self._name, self._file, "ambiguous", tuple(said))
         if made[0] is None:
@@ -259,11 +240,7 @@ class _Layer:
             parsed = layout_file.parsed(function.layout, Path("found.toml"))
             with contextlib.suppress(UsageError), registry.added_for_now(parsed):
                 if self._reads(read, settings, "found", wanted):
-                    words = [
-                        Flag("layout", "found.toml"),
-                        *(Flag("set", entry) for entry in settings),
-                        Flag("from", "found"),
-                    ]
+                    words = [Flag("layout", "found.toml"), *(Flag("set", entry) for entry in settings), Flag("from", "found")]
                     return " ".join(map(str, words)), function.layout
         return "", ""
 
@@ -294,10 +271,13 @@ def _settings(asked: Sequence[str], wanted: Recurrent) -> Iterator[tuple[tuple[s
     """Yield settings under which a reader that asks for these options may give the layer that is wanted: keys and values."""
     cell = wanted.cell
     derived = {
-        "forget_bias": f"{cell.constants.get('f', 0.0):g}", "activation": str(cell.activation),
-        "recurrent_activation": str(cell.gate_activation), "output_activation": str(cell.output_activation),
-        "go_backwards": str(wanted.first.reverse).lower(), "merge_mode": wanted.layers[-1].merge,
-    }  # fmt: skip
+        "forget_bias": f"{cell.constants.get('f', 0.0):g}",
+        "activation": str(cell.activation),
+        "recurrent_activation": str(cell.gate_activation),
+        "output_activation": str(cell.output_activation),
+        "go_backwards": str(wanted.first.reverse).lower(),
+        "merge_mode": wanted.layers[-1].merge,
+    }
     for key in asked:
         if key in derived:
             yield ((key, derived[key]),)
@@ -318,9 +298,7 @@ def _arrays_of(checkpoint: Checkpoint, stack: Recurrent) -> dict[str, Array]:
     found = {name: np.asarray(array) for name, array in checkpoint.arrays.items() if name not in checkpoint.tensors}
     found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
     if len(checkpoint.layers) > 1:
-        found = {
-            name: array for name, array in found.items() if any(np.may_share_memory(array, one) for one in sources)
-        }
+        found = {name: array for name, array in found.items() if any(np.may_share_memory(array, one) for one in sources)}
     if found and sum(array.size for array in found.values()) >= sum(one.size for one in sources):
         return found
     made = {}

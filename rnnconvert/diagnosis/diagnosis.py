@@ -83,9 +83,13 @@ class Beside:
 
 @np.errstate(all="ignore")
 def diagnose(
-    stack: Recurrent, answers: Answers, dtype: Any = None, counterpart: Recurrent | Beside | None = None, ran: bool = True,
+    stack: Recurrent,
+    answers: Answers,
+    dtype: Any = None,
+    counterpart: Recurrent | Beside | None = None,
+    ran: bool = True,
     measures: Sequence[Measure] | None = None,
-) -> Diagnosis:  # fmt: skip
+) -> Diagnosis:
     """Find out why the outputs found for some cases are not those of a stack.
 
     dtype        element type that they were computed in, the weights' own if None
@@ -164,9 +168,7 @@ def _own(beside: Beside, measures: Sequence[Measure], answers: Answers, dtype: n
     try:
         if all(case.name in beside.outputs for case, _ in answers):
             # Computed in the element type already: as near as rounding allows.
-            own = [
-                measure.around(beside.outputs[case.name]) for measure, (case, _) in zip(measures, answers, strict=True)
-            ]
+            own = [measure.around(beside.outputs[case.name]) for measure, (case, _) in zip(measures, answers, strict=True)]
         else:
             own = Measure.of_all(settled(beside.other), [case for case, _ in answers], dtype)
         offs = [measure.worst(found) for measure, (_, found) in zip(own, answers, strict=True)]

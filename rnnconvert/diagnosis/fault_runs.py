@@ -68,9 +68,7 @@ def initial_states_ignored(stack: Recurrent, case: Case, dtype: Any) -> Outputs 
 
 def initial_states_of_ones(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
     """Begin a sequence without a given state with ones, as Lux's RNNCell did before 1.0."""
-    if case.hidden is not None or any(
-        part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays
-    ):
+    if case.hidden is not None or any(part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays):
         return None
     widths = state_widths(stack)
     hidden, cell = (tuple(np.ones((case.x.shape[1], width)) for width in found) for found in widths)
@@ -196,9 +194,7 @@ def _layer_by_layer(
     for index, layer in enumerate(stack.layers):
         outputs = []
         for side, direction in enumerate(layer.directions):
-            single = stack.replace(
-                layers=(Layer((direction,)),), join="layer", output_order="time", readout=(), unconvertible=()
-            )
+            single = stack.replace(layers=(Layer((direction,)),), join="layer", output_order="time", readout=(), unconvertible=())
             h, c = (None if not given else (given[number],) for given in (case.hidden, case.cell))
             found = reference.run(single, below, h, c, lengths(direction.reverse), dtype)
             y = found.y

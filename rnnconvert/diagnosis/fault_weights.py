@@ -64,12 +64,7 @@ def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Cha
         if d.cell.kind != kind or not any(part in parts for part, _ in d.arrays):
             return None
         return d.with_arrays(
-            {
-                (part, gate): d.arrays[part, source]
-                for gate, source in taken.items()
-                for part in parts
-                if (part, source) in d.arrays
-            }
+            {(part, gate): d.arrays[part, source] for gate, source in taken.items() for part in parts if (part, source) in d.arrays}
         )
 
     return change
@@ -98,9 +93,7 @@ def cell(change: Callable[[Cell], Cell | None]) -> Change:
 
 def reset(after: bool) -> Change:
     """Move the reset gate after the product, or before it."""
-    return cell(
-        lambda cell: cell.replace(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None
-    )
+    return cell(lambda cell: cell.replace(reset_after=after) if cell.kind == "gru" and cell.reset_after != after else None)
 
 
 def moved_candidate_bias(source: str, target: str) -> Change:
@@ -197,9 +190,7 @@ def without(parts: tuple[str, ...], gate: str = "") -> Change:
     """Drop some parts of a direction, or zero those of one gate, which cannot be absent alone."""
 
     def change(d: Direction) -> Direction | None:
-        gone: dict[Key, Source | None] = {
-            key: None for key in d.arrays if key[0] in parts and (not gate or key[1] == gate)
-        }
+        gone: dict[Key, Source | None] = {key: None for key in d.arrays if key[0] in parts and (not gate or key[1] == gate)}
         if not gone:
             return None
         if gate:
@@ -236,9 +227,7 @@ def transposed(part: str, gate: str = "") -> Change:
         if gate and len(d.cell.gates) == 1:
             return None
         found: dict[Key, Source | None] = {
-            key: np.asarray(s).T
-            for key, s in d.arrays.items()
-            if key[0] == part and s.shape[0] == s.shape[1] > 1 and gate in ("", key[1])
+            key: np.asarray(s).T for key, s in d.arrays.items() if key[0] == part and s.shape[0] == s.shape[1] > 1 and gate in ("", key[1])
         }
         return d.with_arrays(found) if found else None
 
@@ -294,9 +283,7 @@ def layers_exchanged(one: int, other: int) -> StackChange:
 
     def change(stack: Recurrent) -> Recurrent | None:
         first, second = stack.layers[one], stack.layers[other]
-        if len(first.directions) != len(second.directions) or not all(
-            map(_same_shapes, first.directions, second.directions)
-        ):
+        if len(first.directions) != len(second.directions) or not all(map(_same_shapes, first.directions, second.directions)):
             return None
         layers = list(stack.layers)
         layers[one], layers[other] = Layer(second.directions, first.merge), Layer(first.directions, second.merge)

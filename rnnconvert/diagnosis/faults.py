@@ -107,9 +107,11 @@ def _misread() -> Iterator[Row]:
 
 _AFTER = "a GRU with the reset gate after the product and a bias"
 _CLIPPED: dict[weights.ClipKind, str] = {
-    "gates": "the gates' pre-activations", "cell": "the cell state", "state": "the cell state, at a place that is not settled",
+    "gates": "the gates' pre-activations",
+    "cell": "the cell state",
+    "state": "the cell state, at a place that is not settled",
     "projection": "the projected state",
-}  # fmt: skip
+}
 
 _DIRECTIONS: tuple[Row, ...] = (
     ("peepholes dropped", "the peepholes are dropped", "peepholes", weights.without(("peephole",))),
@@ -184,14 +186,17 @@ _DIRECTIONS: tuple[Row, ...] = (
 
 _STACKS: tuple[tuple[str, str, str, StackChange], ...] = (
     ("directions swapped", "the two directions' weights are exchanged", "two directions", weights.directions_swapped),
-    ("halves of the input of every upper layer exchanged",
-     "the halves of the input of every layer above the first are exchanged (backward, then forward)",
-     "two directions side by side in several layers", weights.input_halves_above),
+    (
+        "halves of the input of every upper layer exchanged",
+        "the halves of the input of every layer above the first are exchanged (backward, then forward)",
+        "two directions side by side in several layers",
+        weights.input_halves_above,
+    ),
     ("layers in reverse order", "the order of the layers is reversed", "two layers of equal sizes", weights.layers_reversed),
     ("directions joined by sum", "the directions are added", "directions averaged or multiplied", weights.merged_as("sum")),
     ("directions joined by ave", "the directions are averaged", "directions added or multiplied", weights.merged_as("ave")),
     ("directions joined by mul", "the directions are multiplied", "directions added or averaged", weights.merged_as("mul")),
-)  # fmt: skip
+)
 
 _LENGTHS = "sequences of different lengths"
 _RUNS: tuple[tuple[str, str, str, Run], ...] = (
@@ -247,38 +252,62 @@ def _of_one_array() -> Iterator[Row]:
         for kind, what in _NAMES.items():
             for one, other in itertools.combinations(GATES[kind], 2):
                 change = weights.permuted(kind, {one: other, other: one}, (part,))
-                yield (f"gates {one} and {other} of the {words} swapped", f"gates {one} and {other} of the {words} are swapped",
-                       what, change)  # fmt: skip
+                yield (
+                    f"gates {one} and {other} of the {words} swapped",
+                    f"gates {one} and {other} of the {words} are swapped",
+                    what,
+                    change,
+                )
     for said, taken in _orders_misread():
         for part, words in (*_MATRICES, *_VECTORS):
             told = f"{said} in the {words}"
             yield told, told, "an LSTM", weights.permuted("lstm", taken, (part,))
     for part, words in _MATRICES:
         for gate in dict.fromkeys(gate for gates in GATES.values() for gate in gates):
-            yield (f"gate {gate} of the {words} transposed", f"gate {gate} of the {words} is transposed", f"a square {words}",
-                   weights.transposed(part, gate))  # fmt: skip
+            yield (
+                f"gate {gate} of the {words} transposed",
+                f"gate {gate} of the {words} is transposed",
+                f"a square {words}",
+                weights.transposed(part, gate),
+            )
 
 
 def _functions() -> Iterator[Row]:
     """Yield the functions that `identify` searches among and that the lists above lack."""
     for name, function in CANDIDATES.items():
         if function not in (RELU, TANH):
-            yield (f"candidate through {name}", f"the candidate goes through {function}", "another function",
-                   weights.candidate(function, ("rnn", "gru", "lstm")))  # fmt: skip
+            yield (
+                f"candidate through {name}",
+                f"the candidate goes through {function}",
+                "another function",
+                weights.candidate(function, ("rnn", "gru", "lstm")),
+            )
         if function == RELU:
-            yield ("candidate of a gated cell through relu", "the candidate goes through relu", "a GRU or an LSTM",
-                   weights.candidate(function, ("gru", "lstm")))  # fmt: skip
+            yield (
+                "candidate of a gated cell through relu",
+                "the candidate goes through relu",
+                "a GRU or an LSTM",
+                weights.candidate(function, ("gru", "lstm")),
+            )
         if function != TANH:
-            yield (f"candidate and output through {name}", f"the candidate and the output go through {function}", "an LSTM",
-                   weights.both(function))  # fmt: skip
+            yield (
+                f"candidate and output through {name}",
+                f"the candidate and the output go through {function}",
+                "an LSTM",
+                weights.both(function),
+            )
 
 
 _ARRAYS: tuple[Row, ...] = (
     *_of_one_array(),
     *_functions(),
-    ("halves of the input exchanged", "the halves of the input are exchanged (backward, then forward)", "an even number of inputs",
-     weights.input_halves),
-)  # fmt: skip
+    (
+        "halves of the input exchanged",
+        "the halves of the input are exchanged (backward, then forward)",
+        "an even number of inputs",
+        weights.input_halves,
+    ),
+)
 
 _ALL = (
     *(Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _DIRECTIONS),
@@ -288,20 +317,26 @@ _ALL = (
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 """Every fault by its name, the likelier explanation first."""
 
-IN_EVERY_LAYER = frozenset({
-    "lengths ignored", "final states at the padded end", "initial states ignored", "initial states of ones",
-    "initial cell state ignored", "h_0 and c_0 swapped", "final states are the initial ones", "state not carried over",
-    "backward direction reads the padding",
-})  # fmt: skip
+IN_EVERY_LAYER = frozenset(
+    {
+        "lengths ignored",
+        "final states at the padded end",
+        "initial states ignored",
+        "initial states of ones",
+        "initial cell state ignored",
+        "h_0 and c_0 swapped",
+        "final states are the initial ones",
+        "state not carried over",
+        "backward direction reads the padding",
+    }
+)
 """Faults of runs that concern the first layer of a stack as they do one of that layer alone."""
 
 ACROSS = frozenset({"batch and time exchanged"})
 """Faults that mix sequences: their outputs for some sequences are not part of those for all."""
 
 
-ARRAYS: dict[str, Fault] = {
-    name: Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _ARRAYS
-}
+ARRAYS: dict[str, Fault] = {name: Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _ARRAYS}
 """Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show
 whatever these do."""
 
@@ -310,8 +345,11 @@ def of_stack(stack: Recurrent) -> Iterator[Fault]:
     """Yield the faults that concern whole layers of a stack: two layers exchanged, the directions of one layer exchanged."""
     for one, other in itertools.combinations(range(stack.num_layers), 2):
         said = f"layers {one} and {other}"
-        yield Fault(f"{said} exchanged", f"{said} are exchanged", "two layers of equal sizes",
-                    weights.layers_exchanged(one, other))  # fmt: skip
+        yield Fault(f"{said} exchanged", f"{said} are exchanged", "two layers of equal sizes", weights.layers_exchanged(one, other))
     for layer in range(stack.num_layers if stack.num_layers > 1 else 0):
-        yield Fault(f"directions swapped, layer {layer} only", f"the two directions' weights are exchanged in layer {layer} only",
-                    "two directions", weights.directions_exchanged(layer))  # fmt: skip
+        yield Fault(
+            f"directions swapped, layer {layer} only",
+            f"the two directions' weights are exchanged in layer {layer} only",
+            "two directions",
+            weights.directions_exchanged(layer),
+        )

@@ -45,9 +45,7 @@ class Compared:
     @property
     def exact(self) -> bool:
         """Whether they are equal to the last bit, without a rewrite, and nothing was left out."""
-        return not self.stated and all(
-            one.error == 0 and one.kind not in ("rewrite", "outside") for one in self.differences
-        )
+        return not self.stated and all(one.error == 0 and one.kind not in ("rewrite", "outside") for one in self.differences)
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -58,9 +56,7 @@ class Compared:
         if rounded:
             numbers = sum(one.kind == "weights" for one in self.differences)
             worst = max(one.error for one in rounded)
-            found.append(
-                Limit("rounding", name, f"rounding in {len(rounded)} of {numbers} arrays, at most {worst:.2g}")
-            )
+            found.append(Limit("rounding", name, f"rounding in {len(rounded)} of {numbers} arrays, at most {worst:.2g}"))
         return (*found, *self.stated)
 
 
@@ -95,9 +91,7 @@ class Diagnosed:
     equal: bool
 
 
-def compare_files(
-    a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()
-) -> list[Compared]:
+def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chosen: Sequence[str] = ()) -> list[Compared]:
     """Return the differences of every layer, or of the layers of A that are named.
 
     chosen  pairs as `pairing.pair` takes them
@@ -108,11 +102,7 @@ def compare_files(
     # Files of one format say the same things of a layer: what one leaves to its caller, the other does, too.
     outside = a.format != b.format
     return [
-        Compared(
-            one,
-            tuple(differences(one.stack, one.counterpart, outside=outside)),
-            tuple(unshared(a, one.own, b, one.names)),
-        )
+        Compared(one, tuple(differences(one.stack, one.counterpart, outside=outside)), tuple(unshared(a, one.own, b, one.names)))
         for one in found
     ]
 
@@ -158,8 +148,5 @@ def _sizes(stack: Recurrent) -> list[tuple[object, ...]]:
     whole = (stack.output_order, stack.layers[-1].output_size)
     return [
         whole,
-        *(
-            (index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size)
-            for index, number, d in stack.directions()
-        ),
+        *((index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size) for index, number, d in stack.directions()),
     ]

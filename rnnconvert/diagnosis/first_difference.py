@@ -29,8 +29,7 @@ def shapes(measures: Sequence[Measure], answers: Sequence[tuple[Case, Outputs]])
     said = set()
     for measure, (_, found) in zip(measures, answers, strict=True):
         truth = measure.truth
-        for name, one, other in (("y", (found.y,), (truth.y,)), ("h_n", found.hidden, truth.hidden),
-                                 ("c_n", found.cell, truth.cell)):  # fmt: skip
+        for name, one, other in (("y", (found.y,), (truth.y,)), ("h_n", found.hidden, truth.hidden), ("c_n", found.cell, truth.cell)):
             got, expected = [a.shape for a in one or ()], [a.shape for a in other]
             if got and expected and got != expected and name not in said:
                 said.add(name)
@@ -41,9 +40,7 @@ def _shapes(found: Sequence[tuple[int, ...]]) -> str:
     return str(found[0]) if len(set(found)) == 1 else ", ".join(map(str, found))
 
 
-def where(
-    stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Sequence[tuple[Case, Outputs]]
-) -> Iterator[str]:
+def where(stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Sequence[tuple[Case, Outputs]]) -> Iterator[str]:
     """Yield what differs, and where the first difference is."""
     bad = [{name for name, off in by_output.items() if off.ratio > 1} for by_output in offs]
     every = set().union(*bad)

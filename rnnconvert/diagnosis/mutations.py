@@ -67,10 +67,7 @@ class Score:
 
 @np.errstate(all="ignore")  # a fault may make numbers that are not finite: that is caught like any other
 def score(
-    stack: Recurrent,
-    cases: Sequence[Case],
-    dtype: Any = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    stack: Recurrent, cases: Sequence[Case], dtype: Any = None, progress: Callable[[int, int], None] = lambda done, total: None
 ) -> Score:
     """Return the mutation score of a layer and its cases.
 
@@ -119,9 +116,7 @@ class _Screened:
             Measure(case, dtype, lambda kind, number=number: kinds[np.dtype(kind)][number])  # type: ignore[misc]
             for number, case in enumerate(cases)
         ]
-        return [
-            cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)
-        ]
+        return [cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)]
 
     def at_once(self, planted: _Planted) -> Off | None:
         """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
@@ -187,8 +182,7 @@ class _Planted:
             if self._first is not None:
                 number, alone = self._first
                 found = _cut(case, number, number + 1).solve(alone, np.float32)
-                found = replace(found, hidden=(*right.hidden[:number], *found.hidden),
-                                cell=(*right.cell[:number], *found.cell))  # fmt: skip
+                found = replace(found, hidden=(*right.hidden[:number], *found.hidden), cell=(*right.cell[:number], *found.cell))
         elif self.fault.change is None and self.fault.name in IN_EVERY_LAYER:
             layer = self._stack.replace(layers=self._stack.layers[:1], readout=(), output_order="time")
             found = self.fault.run(layer, _cut(case, 0, len(layer.layers[0].directions)), np.float32)
@@ -238,9 +232,7 @@ def _why(fault: Fault, stack: Recurrent, off: Off) -> str:
         return "it changes none of these weights: what it moves or drops is zero, or equal"
     if off.error == 0:
         return "these inputs give the same outputs with it, to the last digit"
-    return (
-        f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be distinguished from it"
-    )
+    return f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be distinguished from it"
 
 
 def same_numbers(one: Recurrent, other: Recurrent) -> bool:

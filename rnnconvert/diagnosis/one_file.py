@@ -38,14 +38,17 @@ class SampleFindings:
         """Return all of it as JSON can hold it."""
         layers = [
             {
-                "name": one.name, "description": one.stack.describe(), "verdict": one.verdict, "fault": one.fault,
-                "sentences": list(one.sentences), "fix": one.fix, "layout_file": one.layout,
+                "name": one.name,
+                "description": one.stack.describe(),
+                "verdict": one.verdict,
+                "fault": one.fault,
+                "sentences": list(one.sentences),
+                "fix": one.fix,
+                "layout_file": one.layout,
             }
             for one in self.layers
-        ]  # fmt: skip
-        return {
-            key: finite(value) for key, value in {"a": self.source.path, "equal": self.equal, "layers": layers}.items()
-        }
+        ]
+        return {key: finite(value) for key, value in {"a": self.source.path, "equal": self.equal, "layers": layers}.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
@@ -91,7 +94,5 @@ def diagnose_sample(
     if all(one.verdict == "other sizes" for one in found):
         shapes = f"input {tuple(samples[0].x.shape)} as ({samples[0].axes})"
         there = "; ".join(f"{called(one.name)} is {one.stack.describe()}" for one in found)
-        raise UsageError(
-            f"no layer of {checkpoint.path} can have given the sample with {shapes}: {there}. Record it at one of them"
-        )
+        raise UsageError(f"no layer of {checkpoint.path} can have given the sample with {shapes}: {there}. Record it at one of them")
     return SampleFindings(checkpoint, tuple(found))

@@ -220,10 +220,7 @@ class Search:
             *([at] for at in self._order if at[0] <= self._last and len(self.stack.layers[at[0]].directions) > 1),
         ]
         tries = [
-            one
-            for fault in of_directions()
-            for some in places
-            if (one := fault.at_places(some, words_of(self.stack, some))) is not None
+            one for fault in of_directions() for some in places if (one := fault.at_places(some, words_of(self.stack, some))) is not None
         ]
         limit = self._limit()
         if limit < len(tries):

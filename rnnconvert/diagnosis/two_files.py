@@ -243,9 +243,7 @@ def diagnose(
     if b is None:
         assert io is not None
         if pairs or format_b is not None or settings_b:
-            raise UsageError(
-                "pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out"
-            )
+            raise UsageError("pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out")
         return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
     one, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     found = diagnose_files(one, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
@@ -269,8 +267,7 @@ class _Side(NamedTuple):
             return load(self.source, self.format, (*settings, *self.settings))
         if self.format is not None or self.settings:
             raise UsageError(
-                f"format_{self.name} and settings_{self.name} decide how a file is read, but {self.name} is read already. "
-                "Give them to load"
+                f"format_{self.name} and settings_{self.name} decide how a file is read, but {self.name} is read already. Give them to load"
             )
         return self.source
 
@@ -307,9 +304,7 @@ def _document(compared: Compared, equal: bool) -> dict[str, Any]:
         "description": [pair.stack.describe(), pair.counterpart.describe()],
         "equal": equal,
         "differences": [
-            {**asdict(one), "equal": one.equal}
-            for one in compared.differences
-            if one.error or one.kind in ("rewrite", "outside")
+            {**asdict(one), "equal": one.equal} for one in compared.differences if one.error or one.kind in ("rewrite", "outside")
         ],
     }
 

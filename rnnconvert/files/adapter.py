@@ -72,9 +72,7 @@ class Job:
     def stacks(self) -> list[tuple[Layout, Recurrent]]:
         """Return what is written one by one: a stack, or its layers where the layout holds one at a time."""
         return [
-            (part.layout, stack)
-            for part in self.parts
-            for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
+            (part.layout, stack) for part in self.parts for stack in ([part.stack] if part.layout.holds.layers else split_stack(part.stack))
         ]
 
     def batch_first(self, name: str) -> bool:
@@ -113,9 +111,7 @@ class WriteResult:
 def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
     """Add an array of a layer to those that are written. Raises UsageError if another layer has that name."""
     if name in arrays:
-        raise UsageError(
-            f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}"
-        )
+        raise UsageError(f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}")
     arrays[name] = array
 
 
@@ -180,10 +176,12 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
         return []
     if len(stack.layers) > 1:
         raise RefusedError(
-            "layers above or below one that reads from the end", format,
+            "layers above or below one that reads from the end",
+            format,
             "it gives the outputs of such a layer in processing order, and the next layer would read that",
-            f"Write each layer on its own: {Setting('stack', 'split')} and {Flag('layer')}{otherwise}.", stack.name,
-        )  # fmt: skip
+            f"Write each layer on its own: {Setting('stack', 'split')} and {Flag('layer')}{otherwise}.",
+            stack.name,
+        )
     return [] if stack.output_order == "processing" else [after]
 
 
@@ -242,11 +240,7 @@ def about(checkpoint: Checkpoint) -> dict[str, str]:
     room = getattr(adapter(checkpoint.format), "about", None) if checkpoint.format in names() else None
     stated: dict[str, object] = {} if room is None else room(checkpoint)
     texts: Any = checkpoint.metadata.get("__metadata__", {})  # where a .safetensors holds what anybody likes
-    return {
-        key: str(value)
-        for key, value in {**stated, **texts}.items()
-        if isinstance(value, (str, int, float)) and value != ""
-    }
+    return {key: str(value) for key, value in {**stated, **texts}.items() if isinstance(value, (str, int, float)) and value != ""}
 
 
 def names() -> list[str]:

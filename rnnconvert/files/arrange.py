@@ -6,10 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from rnnconvert import rewrites
-from rnnconvert.core.errors import (
-    RefusedError,
-    UsageError,
-)
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag, Setting
@@ -40,9 +37,11 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         for below, above in itertools.pairwise(stacks):
             if (found := between(below, above)) is not None:
                 raise RefusedError(
-                    "layers with something between them", "one stack", str(found),
+                    "layers with something between them",
+                    "one stack",
+                    str(found),
                     f"Convert them separately, without {Setting('stack', 'join')}.",
-                )  # fmt: skip
+                )
             if isinstance(above.reads, Unknown):
                 why = f"{above.reads.why}: that it reads {quoted(below.name)} directly is taken for granted"
                 options.ask("between", above.name, assumed="nothing", why=why)

@@ -71,9 +71,7 @@ def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
     return fitted_in(layer, [one], options) if one else fitted(layer, adapter(format), options)
 
 
-def unpack(
-    arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **options: Any
-) -> Recurrent:
+def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **options: Any) -> Recurrent:
     """Return a layer from a framework's arrays, by name; or from a flat vector and its sizes.
 
     cell     what the arrays belong to, where their shapes do not show it: a Cell, or for a vector the format's word for one
@@ -94,9 +92,7 @@ def unpack(
     types = {array.dtype.newbyteorder("="): one for one, array in reversed(found.items())}
     if len(types) > 1:
         shown = ", ".join(f"{one!r} is {dtype}" for dtype, one in reversed(types.items()))
-        raise UsageError(
-            f"a layer has one type of numbers, but {shown}. Convert them to one: array.astype({str(widest(types))!r})"
-        )
+        raise UsageError(f"a layer has one type of numbers, but {shown}. Convert them to one: array.astype({str(widest(types))!r})")
     chosen = Options(options if cell is None or isinstance(cell, Cell) else {**options, "cell": cell})
     group = _fitting(found, format, cell if isinstance(cell, Cell) else None, name, chosen)
     finder = adapter(format)
@@ -142,8 +138,7 @@ def _numbers(name: str, array: Any) -> Array:
         raise UsageError(f"{name!r} is a {type(array).__name__}, of which numpy makes no array: {error}") from None
     if not is_float(found):
         raise UsageError(
-            f"{name!r} is of type {found.dtype}, not of floating-point numbers. If these are weights, convert them: "
-            "array.astype('float32')"
+            f"{name!r} is of type {found.dtype}, not of floating-point numbers. If these are weights, convert them: array.astype('float32')"
         )
     return found
 
@@ -195,9 +190,7 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
             "cell=rnnconvert.Cell(...)"
         )
     if len(fitting) > 1:
-        raise UsageError(
-            "these arrays may be layers of one direction, or one of two. Choose with bidirectional=True or False"
-        )
+        raise UsageError("these arrays may be layers of one direction, or one of two. Choose with bidirectional=True or False")
     return fitting[0]
 
 

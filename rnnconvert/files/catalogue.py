@@ -25,12 +25,7 @@ _OWN = {
         Option("forget_bias", (), "what an LSTM adds to its forget gate; 1.0 by default", number="real"),
         Option("cell_clip", (), "the bound of an LSTM's cell state; none by default", number="real"),
         Option("proj_clip", (), "the bound of an LSTM's projection; none by default", number="real"),
-        Option(
-            "recurrent_activation",
-            (),
-            "the gates' function; for arrays by name, where their layout has several",
-            each=True,
-        ),
+        Option("recurrent_activation", (), "the gates' function; for arrays by name, where their layout has several", each=True),
         Option(
             "output_activation",
             ("sigmoid", "tanh", "relu", "linear"),
@@ -39,11 +34,7 @@ _OWN = {
         Option("reset_after", _BOOLEAN, "where a GRU's reset gate is: after the product, or before it"),
         Option("merge_mode", ("concat", "sum", "mul", "ave", "none"), "how two directions are joined"),
         Option("go_backwards", _BOOLEAN, "whether a layer reads from the end"),
-        Option(
-            "input_forget",
-            ("f", "i", "none"),
-            "which gate an LSTM with coupled gates derives: f = 1 - i, or i = 1 - f",
-        ),
+        Option("input_forget", ("f", "i", "none"), "which gate an LSTM with coupled gates derives: f = 1 - i, or i = 1 - f"),
         Option("cell", ("lstm", "gru", "rnn_tanh", "rnn_relu"), f"{_VECTOR}: its cell"),
         Option("input_size", (), f"{_VECTOR}: width of the input", number="whole"),
         Option("hidden_size", (), f"{_VECTOR}: units", number="whole"),
@@ -59,9 +50,7 @@ _OWN = {
             "both",
         ),
         Option(
-            "arrays",
-            (),
-            "files without names: which layers begin at which array, as in lstm@0,gru@17; by default found by their shapes",
+            "arrays", (), "files without names: which layers begin at which array, as in lstm@0,gru@17; by default found by their shapes"
         ),
         Option("clip", ("none",), "drop the clips of the source: your values never reach the bound"),
         Option(
@@ -70,33 +59,16 @@ _OWN = {
             "facts of a file that nothing accounts for: you confirm that they do not change what the layer computes",
         ),
         Option("initial_state", ("call",), "leave out learned initial states: you pass them at every call", "write"),
-        Option(
-            "merge",
-            ("concat",),
-            "leave out how the last layer joins its directions: you join the halves yourself",
-            "write",
-        ),
-        Option(
-            "reverse", ("flipped",), "leave out that a layer reads from the end: you flip inputs and outputs", "write"
-        ),
-        Option(
-            "output_order",
-            ("time",),
-            "leave out that go_backwards outputs are in processing order: you flip the inputs",
-            "write",
-        ),
+        Option("merge", ("concat",), "leave out how the last layer joins its directions: you join the halves yourself", "write"),
+        Option("reverse", ("flipped",), "leave out that a layer reads from the end: you flip inputs and outputs", "write"),
+        Option("output_order", ("time",), "leave out that go_backwards outputs are in processing order: you flip the inputs", "write"),
         Option(
             "between",
             ("nothing",),
             "layers that are joined, of a file that states weights and no model: you confirm that nothing lies between them",
             "write",
         ),
-        Option(
-            "stack",
-            ("join", "split"),
-            "join layers that read one another into one stack, or write each layer by itself",
-            "write",
-        ),
+        Option("stack", ("join", "split"), "join layers that read one another into one stack, or write each layer by itself", "write"),
         Option("directions", ("split",), "write two directions as two layers", "write"),
         Option(
             "module",
@@ -127,10 +99,7 @@ class _Catalogue(Mapping[str, Option]):
         return len(self._every())
 
     def _every(self) -> dict[str, Option]:
-        return {
-            **_OWN,
-            **{option.name: option for system in registry.systems().values() for option in system.options},
-        }
+        return {**_OWN, **{option.name: option for system in registry.systems().values() for option in system.options}}
 
 
 OPTIONS: Mapping[str, Option] = _Catalogue()

@@ -106,12 +106,8 @@ class Checkpoint:
 
     def _outline(self) -> str:
         counts = (("layer", self.layers), ("other tensor", self.tensors), ("open question", self.questions))
-        said = [
-            f"{len(what)} {word}{'s' if len(what) != 1 else ''}" for word, what in counts if what or word == "layer"
-        ]
-        return f"{self.path} ({self.format}): {', '.join(said)}" + (
-            f", {len(self.unread)} not read" if self.unread else ""
-        )
+        said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''}" for word, what in counts if what or word == "layer"]
+        return f"{self.path} ({self.format}): {', '.join(said)}" + (f", {len(self.unread)} not read" if self.unread else "")
 
     def __str__(self) -> str:
         lines = [self._outline()]
@@ -124,10 +120,7 @@ class Checkpoint:
     def _repr_html_(self) -> str:
         """Return a table of the layers, for a notebook."""
         rows = [(called(name), layer.describe()) for name, layer in self.layers.items()]
-        rows += [
-            (f"assumed for {one.layer or 'every layer'}", f"{one.option}={one.assumed}: {one.why}")
-            for one in self.questions
-        ]
+        rows += [(f"assumed for {one.layer or 'every layer'}", f"{one.option}={one.assumed}: {one.why}") for one in self.questions]
         rows += [("not read", one) for one in self.unread]
         from rnnconvert.core.notebook import listing
 

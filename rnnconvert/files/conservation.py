@@ -71,11 +71,7 @@ class Facts(Mapping[str, Any]):
     def unconvertible(self) -> tuple[Unconvertible, ...]:
         """Return what is left, as something unknown that the layer computes."""
         return tuple(
-            Unconvertible(
-                UNACCOUNTED,
-                f"{name!r} of {self.where}",
-                f"it is {_shown(value)}, and its effect on the numbers is unknown",
-            )
+            Unconvertible(UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_shown(value)}, and its effect on the numbers is unknown")
             for name, value in self.left().items()
         )
 
@@ -87,9 +83,7 @@ _OF_CONTAINERS = frozenset({
 """Attributes that state how a container keeps its arrays, in what order, and who wrote them."""
 
 
-def attributes_of(
-    attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole: bool = False
-) -> dict[str, Any]:
+def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole: bool = False) -> dict[str, Any]:
     """Return what a file's attributes state of some arrays and of the groups around them, by "attribute of PLACE".
 
     attributes  those of each array and group, by its path

@@ -18,14 +18,7 @@ import numpy as np
 
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import (
-    MissingPackageError,
-    RefusedError,
-    RnnConvertError,
-    UndecidedError,
-    UsageError,
-    shown,
-)
+from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, shown
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -114,9 +107,7 @@ def save(
     """
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):
-        raise UsageError(
-            f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save"
-        )
+        raise UsageError(f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save")
     target = Target(path, target_format, layers, dtype, strict, force, dry_run, progress)
     return _save(checkpoint, target, chosen)
 
@@ -211,9 +202,12 @@ def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
         return []
     if dtype not in part.layout.holds.dtypes:
         raise RefusedError(
-            f"the element type {dtype}", part.layout.class_name, f"the target has {', '.join(part.layout.holds.dtypes)}",
-            f"Choose another with {Flag('dtype')}.", part.stack.name,
-        )  # fmt: skip
+            f"the element type {dtype}",
+            part.layout.class_name,
+            f"the target has {', '.join(part.layout.holds.dtypes)}",
+            f"Choose another with {Flag('dtype')}.",
+            part.stack.name,
+        )
     exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
     return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
 
@@ -222,9 +216,12 @@ def _only_exact(steps: Sequence[Step], target: str) -> None:
     for step in steps:
         if not step.exact:
             raise RefusedError(
-                step.rewrite, f"{target} with {Flag('strict')}", f"{step.detail}: exact, but not bit for bit",
-                f"Leave out {Flag('strict')} to allow rounding.", step.layer,
-            )  # fmt: skip
+                step.rewrite,
+                f"{target} with {Flag('strict')}",
+                f"{step.detail}: exact, but not bit for bit",
+                f"Leave out {Flag('strict')} to allow rounding.",
+                step.layer,
+            )
 
 
 def _nothing_open(checkpoint: Checkpoint) -> None:
@@ -234,10 +231,12 @@ def _nothing_open(checkpoint: Checkpoint) -> None:
         alike = [one.layer for one in checkpoint.questions if (one.option, one.why) == (question.option, question.why)]
         several = f", for {len(alike)} layers: {', '.join(map(repr, alike[:8]))}" if len(alike) > 1 else ""
         raise RefusedError(
-            f"an open question ({question.option})", f"{Flag('strict')}", f"{question.why}{several}",
+            f"an open question ({question.option})",
+            f"{Flag('strict')}",
+            f"{question.why}{several}",
             f"Decide it with {Setting(question.option, choices)}; without {Flag('strict')}, {question.assumed} is assumed.",
             "" if several else question.layer,
-        )  # fmt: skip
+        )
 
 
 def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
@@ -264,9 +263,11 @@ def check_functions(checkpoint: Checkpoint) -> None:
             layers.setdefault(replace(question, layer=""), []).append(question.layer)
     if layers:
         raise UndecidedError(
-            checkpoint.path, tuple(dict.fromkeys(question.option for question in layers)),
-            [_as_question(question, names) for question, names in layers.items()], checkpoint.warnings[:5],
-        )  # fmt: skip
+            checkpoint.path,
+            tuple(dict.fromkeys(question.option for question in layers)),
+            [_as_question(question, names) for question, names in layers.items()],
+            checkpoint.warnings[:5],
+        )
 
 
 def _as_question(question: Question, layers: Sequence[str]) -> str:
@@ -285,9 +286,7 @@ class Verdict:
     detail: str
 
 
-def targets(
-    checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None
-) -> list[Verdict]:
+def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None) -> list[Verdict]:
     """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why.
 
     formats  only these, by name

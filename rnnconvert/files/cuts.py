@@ -23,9 +23,7 @@ def cut(path: Path, stored: Stored, cuts: Sequence[Cut]) -> Stored:
     for one in cuts:
         source = stored.arrays.get(one.source)
         if source is None:
-            raise UnreadableError(
-                path, f"the layout takes {one.name!r} from {one.source!r}, and there is no such array"
-            )
+            raise UnreadableError(path, f"the layout takes {one.name!r} from {one.source!r}, and there is no such array")
         arrays[one.name] = source if not one.shape else _view(path, source, one)
         taken[one.source] = taken.get(one.source, 0) + arrays[one.name].size
     rest = {name: array for name, array in stored.arrays.items() if taken.get(name, 0) < max(1, array.size)}
@@ -36,8 +34,7 @@ def _view(path: Path, source: Array, one: Cut) -> Array:
     behind = one.start + sum((length - 1) * step for length, step in zip(one.shape, one.steps, strict=True))
     if behind >= source.size:
         raise UnreadableError(
-            path,
-            f"the layout takes {one.name!r} from {one.source!r}, which ends before it: it has {source.size} numbers",
+            path, f"the layout takes {one.name!r} from {one.source!r}, which ends before it: it has {source.size} numbers"
         )
     row = np.ascontiguousarray(source).reshape(-1)[one.start :]
     strides = tuple(step * row.itemsize for step in one.steps)

@@ -29,11 +29,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
     (0, b"\x93NUMPY", "a bare array of numpy's"),
-    (
-        0,
-        b"PK\x03\x04",
-        "a zip archive without a known model, and without arrays named as those of a recurrent layer",
-    ),
+    (0, b"PK\x03\x04", "a zip archive without a known model, and without arrays named as those of a recurrent layer"),
 )
 
 
@@ -89,9 +85,7 @@ def source(file: Opened, format: str | None = None) -> Source:
     if file.damage is not None:
         raise file.damage
     if head.startswith(_FOREIGN[-1][1]) and file.entries is None:
-        raise UnreadableError(
-            path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again."
-        )
+        raise UnreadableError(path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again.")
     heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     _check_parts(path, what)
@@ -110,20 +104,13 @@ def _of_arrays(file: Opened) -> str:
             f"If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what these arrays "
             f"are. If you know it, describe them with {Flag('layout')}."
         )
-    return (
-        "Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with "
-        f"{Flag('layout')}."
-    )
+    return f"Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}."
 
 
 def _by_name(file: Opened) -> str:
     """Return a sentence about the formats that a file's name suggests, and that such bytes may be."""
     name = lowered(file.path).name
-    fitting = [
-        card.name
-        for card in registry.cards().values()
-        if name.endswith((*card.endings, *card.usual)) and file.may_be(card)
-    ]
+    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual)) and file.may_be(card)]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
     return f"By its name it would be {' or '.join(fitting)}: {Flag('from', fitting[0])} reads it as that. "
@@ -218,9 +205,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
     table = _endings(tuple((known, adapter(known).SUFFIXES) for known in names() if known not in cards))
     for end, card in table.unwritten:
         if name.endswith(end) and format in (None, card.name):
-            raise UsageError(
-                f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}"
-            )
+            raise UsageError(f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}")
     if format is not None:
         chosen = adapter(format)
         known = registry.cards().get(format)
@@ -229,8 +214,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
             raise UsageError(f"{path}: {format} files are only read, not written")
         if not name.endswith(written):
             raise UsageError(
-                f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of "
-                f"{', '.join(written)}"
+                f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of {', '.join(written)}"
             )
         return chosen
     for end, card in table.usual:
@@ -239,9 +223,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
     for end, formats in table.written.items():
         if name.endswith(end):
             if len(formats) > 1:
-                raise UsageError(
-                    f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with {Flag('to')}."
-                )
+                raise UsageError(f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with {Flag('to')}.")
             return adapter(formats[0])
     hint = nearest(path.suffix, table.written, "ending")
     raise UsageError(f"{path}: cannot infer the format from the file name. Name it with {Flag('to')}. {hint}")

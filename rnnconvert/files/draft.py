@@ -56,9 +56,7 @@ class _Found(NamedTuple):
 def lines(arrays: Mapping[str, Array]) -> list[str]:
     """Return the draft of a layout file for arrays, line by line, with what to do with it; nothing where no shapes suggest one."""
     shapes = {name: tuple(array.shape) for name, array in itertools.islice(arrays.items(), _MOST) if is_float(array)}
-    shapes = {
-        name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)
-    }
+    shapes = {name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)}
     texts: list[list[str]] = []
     by_gate = list(_by_gate(shapes))
     taken = {name for found in by_gate for name in found.names}
@@ -66,9 +64,7 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     stacked = list(_stacked(left))
     taken = {name for found in stacked for name in found.names}
     joined = list(_joined({name: shape for name, shape in left.items() if name not in taken}))
-    flat = (
-        [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
-    )
+    flat = [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
     for found in (*by_gate, *stacked, *joined, *flat):
         text = _table(found, len(texts))
         if len(texts) < _MOST_LAYOUTS and text[2:] not in [one[2:] for one in texts] and _reads(text, found, shapes):
@@ -108,9 +104,7 @@ def _table(found: _Found, number: int) -> list[str]:
     text.append(f'gates = "{_STACKED[found.kind]}"')
     if found.letters:
         text.append(f'letters = "{" ".join(found.letters)}"')
-        checks.append(
-            "which letter is which gate: i f g o are input, forget, candidate, output; r z n reset, update, candidate"
-        )
+        checks.append("which letter is which gate: i f g o are input, forget, candidate, output; r z n reset, update, candidate")
     elif found.kind != "rnn":
         checks.append(
             "the order in which the code stacks the gates (i f g o: input, forget, candidate, output; r z n: reset, update, candidate)"
@@ -128,11 +122,7 @@ def _table(found: _Found, number: int) -> list[str]:
     )
     # Its arrays under a name of the layer's own: what stands beside them in the file is not taken for the layer's.
     for name in found.names if found.matrices else ():
-        text += [
-            "[[array]]",
-            f"name = {in_toml(f'{found.kind}/{_local(name, found.names)}')}",
-            f"from = {in_toml(name)}",
-        ]
+        text += ["[[array]]", f"name = {in_toml(f'{found.kind}/{_local(name, found.names)}')}", f"from = {in_toml(name)}"]
         text += [f"shape = {list(found.matrices[name])}"] if name in found.matrices else []
     return [*text, *(f"# check {one}" for one in checks)]
 
@@ -174,9 +164,7 @@ def _of_families(kind: str, letters: str, families: Mapping[str, Sequence[tuple[
         scope = _scope(template.partition("{")[0])
         scopes.setdefault(scope, {})[template.removeprefix(scope)] = family
     for own in scopes.values():
-        matrices = {
-            one: family[0][1] for one, family in own.items() if 1 not in family[0][1] and len(family[0][1]) == 2
-        }
+        matrices = {one: family[0][1] for one, family in own.items() if 1 not in family[0][1] and len(family[0][1]) == 2}
         vectors = {one: family[0][1] for one, family in own.items() if one not in matrices}
         narrow = {one: shape for one, shape in vectors.items() if len(shape) == 2 and len(matrices) == 1}
         matrices |= narrow if _square(matrices) else {}
@@ -205,9 +193,7 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 continue
             axis = 1 if flipped else 0
             others = [
-                name
-                for name, one in matrices.items()
-                if one[axis] == width and name not in used and name != recurrent and width != 1
+                name for name, one in matrices.items() if one[axis] == width and name not in used and name != recurrent and width != 1
             ]
             if not others:
                 continue
@@ -215,9 +201,7 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
             if _RECURRENT.search(given) and not _RECURRENT.search(recurrent):
                 given, recurrent = recurrent, given
             vectors = {
-                name: one
-                for name, one in shapes.items()
-                if name not in used and _length(one) == width and name not in (given, recurrent)
+                name: one for name, one in shapes.items() if name not in used and _length(one) == width and name not in (given, recurrent)
             }
             bias = {name: vectors[name] for name in _biases(recurrent, given, vectors)}
             pair = {given: matrices[given], recurrent: matrices[recurrent]}
@@ -246,9 +230,7 @@ def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 parts, checks = _parts({name: shape}, {bias: shapes[bias]}, kind, stacked=True) or ([], [])
                 own = [one._replace(name=_local(one.name, [name, bias])) for one in parts]
                 if own:
-                    plain = [
-                        'the function: a tutorial\'s cell of this name computes none, which is activations = ["linear"]'
-                    ]
+                    plain = ['the function: a tutorial\'s cell of this name computes none, which is activations = ["linear"]']
                     checks = [*checks, *(plain if kind == "rnn" else [])]
                     yield _Found(kind, "", own, [name, bias], checks)
                     break
@@ -266,11 +248,7 @@ def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
             continue
         for (gates, kind), wide in itertools.product(_KINDS.items(), sorted({*lengths.values()})):
             size = wide // gates
-            others = [
-                name
-                for name, length in lengths.items()
-                if name not in (*used, recurrent) and length > wide and length % wide == 0
-            ]
+            others = [name for name, length in lengths.items() if name not in (*used, recurrent) and length > wide and length % wide == 0]
             if recurrent in used or wide != gates * size or lengths[recurrent] != wide * size or not others:
                 continue
             given = _nearest(recurrent, others)
@@ -313,7 +291,7 @@ def _length(shape: Shape) -> int:
 
 def _parts(
     matrices: Mapping[str, Shape], vectors: Mapping[str, Shape], kind: str, *, stacked: bool, flipped: bool | None = None
-) -> tuple[list[_Part], list[str]] | None:  # fmt: skip
+) -> tuple[list[_Part], list[str]] | None:
     """Return the arrays of a layer with their parts, and what to check; None where shapes leave no size that fits.
 
     flipped  whether matrices act from the right; None to see it from them

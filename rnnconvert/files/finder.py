@@ -175,9 +175,7 @@ class ArrayFiles:
                     continue
                 name = match["prefix"] or ""
                 if not is_float(array):
-                    doubts.append(
-                        LayerNote(full, f"it is of type {array.dtype}, not of floating-point numbers", UNREAD)
-                    )
+                    doubts.append(LayerNote(full, f"it is of type {array.dtype}, not of floating-point numbers", UNREAD))
                     continue
                 said = self._asked(options, name)
                 asked = [layout for layout in possible if layout.name == said]
@@ -199,9 +197,7 @@ class ArrayFiles:
                 left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
                 options.facts(group.name, "its scope", left)
         unanswered = {group.name: why_clips_are_open(group, options) for group in found}
-        doubts += [
-            LayerNote(name, str(why), UNREAD, unnamed="the file itself") for name, why in unanswered.items() if why
-        ]
+        doubts += [LayerNote(name, str(why), UNREAD, unnamed="the file itself") for name, why in unanswered.items() if why]
         return [group for group in found if not unanswered[group.name]], doubts
 
     def shown(self) -> list[Layout]:
@@ -228,9 +224,7 @@ class ArrayFiles:
         places = _Places(arrays, self.separators)
         found: list[FoundLayer] = []
         doubts: dict[str, Doubt] = {}
-        for name in sorted(
-            met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())
-        ):
+        for name in sorted(met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())):
             settled = self._settled(name, met[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
                 beside = places.beside(settled)
@@ -271,13 +265,9 @@ class ArrayFiles:
         fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return Doubt(
-                f"its arrays may belong to {' or '.join(layouts)}. Choose with {Setting('layout', 'NAME')}", taken=most
-            )
+            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with {Setting('layout', 'NAME')}", taken=most)
         if len(fitting) > 1:
-            return Doubt(
-                f"it may be layers of one direction, or one of two. Choose with {Setting('bidirectional', 'true', 'false')}"
-            )
+            return Doubt(f"it may be layers of one direction, or one of two. Choose with {Setting('bidirectional', 'true', 'false')}")
         (group,) = fitting
         odd = [full for full in group.names.values() if not is_float(arrays[full])]
         if odd:
@@ -297,9 +287,7 @@ class ArrayFiles:
         stack = assemble(group.name, cells[0], unpack(group.layout, group.sizes, arrays), number)
         if cells[-1] != cells[0]:
             ways = [(layer.directions[0], layer.directions[1].replace(cell=cells[1])) for layer in stack.layers]
-            stack = stack.replace(
-                layers=tuple(Layer(way, layer.merge) for way, layer in zip(ways, stack.layers, strict=True))
-            )
+            stack = stack.replace(layers=tuple(Layer(way, layer.merge) for way, layer in zip(ways, stack.layers, strict=True)))
         called = class_in_words(group.layout)
         if group.layout.holds.reverse and group.sizes.num_directions == 1:
             why = f"the arrays of {called} do not show from which end it reads"
@@ -331,8 +319,7 @@ class ArrayFiles:
         bare = len(stacks) == 1 and job.source.format != self.NAME
         asked = [job.options.get("prefix", stack.name) for stack in stacks]
         return [
-            ("" if bare else stack.name).strip(self.separators) if said is None else said
-            for said, stack in zip(asked, stacks, strict=True)
+            ("" if bare else stack.name).strip(self.separators) if said is None else said for said, stack in zip(asked, stacks, strict=True)
         ]
 
     def kind(self, file: Opened) -> str:
@@ -355,11 +342,7 @@ class ArrayFiles:
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a layer computes: of a vector, what was said of it; what its file leaves open is asked."""
         layout = group.layout
-        mode = (
-            (options.peek("cell", group.name) or self.description(stored, group.name).get("mode", ""))
-            if layout.flat
-            else ""
-        )
+        mode = (options.peek("cell", group.name) or self.description(stored, group.name).get("mode", "")) if layout.flat else ""
         if mode.startswith("rnn_"):
             return layout.cell.replace(activation=RELU if mode == "rnn_relu" else TANH)
         holds = layout.holds

@@ -17,9 +17,14 @@ from rnnconvert.language.places import shapes
 _MOST = 1 << 24
 _MOST_LAYERS = 4096
 _KEYS = {
-    "cell": "mode", "hidden_size": "state_size", "num_layers": "num_layers", "bidirectional": "bidirectional",
-    "projection_size": "projection_size", "input_size": "input_size", "input_mode": "input_mode",
-}  # fmt: skip
+    "cell": "mode",
+    "hidden_size": "state_size",
+    "num_layers": "num_layers",
+    "bidirectional": "bidirectional",
+    "projection_size": "projection_size",
+    "input_size": "input_size",
+    "input_mode": "input_mode",
+}
 """The options that describe a vector, and what files call these facts."""
 
 Description = Mapping[str, str]
@@ -27,9 +32,7 @@ Description = Mapping[str, str]
 input_mode (linear or skip) and input_size, which MXNet does not state."""
 
 
-def sizes(
-    path: Path, possible: Sequence[Layout], name: str, length: int, said: Description, options: Options
-) -> tuple[Layout, Sizes]:
+def sizes(path: Path, possible: Sequence[Layout], name: str, length: int, said: Description, options: Options) -> tuple[Layout, Sizes]:
     """Return layout and sizes of a flat vector of that length.
 
     The width of the input is what is left of the length. What neither file nor options say becomes a Question.

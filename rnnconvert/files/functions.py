@@ -27,9 +27,7 @@ _FUNCTIONS = {
 }
 
 
-def function_of(
-    group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str
-) -> Activation:
+def function_of(group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str) -> Activation:
     """Return the function that a caller decides, or the usual one; no question is open where there is only one.
 
     Raises UsageError for a function that the layout does not have.
@@ -44,9 +42,7 @@ def function_of(
     why = f"the arrays of {class_in_words(group.layout)} do not show its {_FUNCTIONS[option].words}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
-    said = options.ask(
-        asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ())
-    )
+    said = options.ask(asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ()))
     return functions.get(said, usual)
 
 
@@ -76,11 +72,7 @@ def why_clips_are_open(group: FoundLayer, options: Options) -> str:
             continue
         return (
             f"{class_in_words(group.layout)} may have a clip of its {kind}, but its arrays do not show the bounds; "
-            + (
-                f"give {Setting(option, 'NUMBER', 'none')}"
-                if option
-                else f"give {Setting('clip', 'none')} if there is none"
-            )
+            + (f"give {Setting(option, 'NUMBER', 'none')}" if option else f"give {Setting('clip', 'none')} if there is none")
             + f', or write the bounds in the layout: clips = [{{ kind = "{kind}", low = ..., high = ... }}]'
         )
     return ""

@@ -86,9 +86,7 @@ def _arrays(given: Mapping[Any, Any]) -> dict[str, Any]:
         try:
             array = np.asarray(detached.cpu() if hasattr(detached, "cpu") else detached)
         except (TypeError, ValueError) as error:
-            raise UsageError(
-                f"{name!r} cannot be read as an array: {error}. Give it as one of float32, float16 or float64"
-            ) from None
+            raise UsageError(f"{name!r} cannot be read as an array: {error}. Give it as one of float32, float16 or float64") from None
         if array.dtype == object or array.dtype.kind in "SUMm":
             inner = " Give the inner mapping of arrays." if isinstance(value, Mapping) else ""
             raise UsageError(f"{name!r} is not an array of numbers, but {type(value).__name__}.{inner}")

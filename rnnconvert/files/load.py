@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from rnnconvert.files.option_types import Reading
 
 
-def load(
-    source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]
-) -> Checkpoint:
+def load(source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]) -> Checkpoint:
     """Open a file and find its recurrent layers; the weights stay views of the file.
 
     source         a path, the bytes of a file, an open binary file, or a mapping of arrays by name
@@ -126,34 +124,23 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
         checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
-    close = (
-        []
-        if outside == given or packed is not None
-        else [f"{given.name} is one of several shards: {path.name} is read"]
-    )
+    close = [] if outside == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
     close += [f"it may also be {other} ({why}). If it is, use {Flag('from', other)}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     check_names(checkpoint, options)
     checkpoint = checkpoint.replace(
-        layers={
-            name: stack.replace(unconvertible=_left(options, name, stack.unconvertible))
-            for name, stack in checkpoint.layers.items()
-        }
+        layers={name: stack.replace(unconvertible=_left(options, name, stack.unconvertible)) for name, stack in checkpoint.layers.items()}
     )
     for name, stack in checkpoint.layers.items():
         unclipped = without_clips(stack, options)
         if unclipped is not stack:
             said = LayerNote(name, "its clip is left out, as asked", unnamed="the module itself")
-            checkpoint = checkpoint.replace(
-                layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said)
-            )
+            checkpoint = checkpoint.replace(layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said))
     return checkpoint.replace(
         evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
         warnings=each_text(shown, (*checkpoint.warnings, *options.notes)),
         unread=each_text(shown, checkpoint.unread),
-        questions=tuple(
-            dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))
-        ),
+        questions=tuple(dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))),
     )
 
 
@@ -227,9 +214,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UsageError(f"the layer {twice!r} is named twice. Name it once")
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
-        raise UsageError(
-            f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {in_words(checkpoint.layers)}"
-        )
+        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {in_words(checkpoint.layers)}")
     if not names:
         return checkpoint
     left = [name for name in checkpoint.layers if name not in names]

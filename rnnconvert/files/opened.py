@@ -9,16 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
-from rnnconvert.containers import (
-    archives,
-    json_file,
-    msgpack_file,
-    npy,
-    npz_file,
-    pickled_arrays,
-    safetensors,
-    sorted_table,
-)
+from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, pickled_arrays, safetensors, sorted_table
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.reading import charging, open_regular

@@ -53,16 +53,20 @@ def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3
     for one in questions:
         choices = f"one of {', '.join(one.choices)}" if one.choices else "its value"
         warnings.warn(
-            f"{one.layer or 'the arrays'}: {one.option}={one.assumed} is assumed; {one.why}. Give {one.option}=... ({choices})"
-            + otherwise,
+            f"{one.layer or 'the arrays'}: {one.option}={one.assumed} is assumed; {one.why}. Give {one.option}=... ({choices})" + otherwise,
             AssumptionWarning,
             stacklevel=stacklevel + 1,
         )
 
 
 _MEANT = {
-    "format": ("from", "to"), "to": ("to",), "from_": ("from",), "layer": ("layer",), "overwrite": ("force",), "float_type": ("dtype",),
-}  # fmt: skip
+    "format": ("from", "to"),
+    "to": ("to",),
+    "from_": ("from",),
+    "layer": ("layer",),
+    "overwrite": ("force",),
+    "float_type": ("dtype",),
+}
 """What people try first, and the flag that they mean: for "format", of a file that is read and of one that is written."""
 
 
@@ -72,11 +76,7 @@ def as_settings(options: Mapping[str, object]) -> list[str]:
 
 
 def _given(options: Mapping[str, object]) -> dict[str, str]:
-    return {
-        key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in options.items()
-        if value is not None
-    }
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items() if value is not None}
 
 
 class Options:
@@ -109,18 +109,14 @@ class Options:
         option = OPTIONS.get(key)
         if option is None:
             if key in _MEANT:
-                raise UsageError(
-                    f"Unknown option {key!r}. Did you mean {' or '.join(str(Flag(name)) for name in _MEANT[key])}?"
-                )
+                raise UsageError(f"Unknown option {key!r}. Did you mean {' or '.join(str(Flag(name)) for name in _MEANT[key])}?")
             raise unknown("option", key, OPTIONS)
         if option.side != "write" and value.endswith("!"):
             value = value[:-1]
             self._insisted.add((layer, key))
         parts = _parts(value) if option.each else [value]
         if option.each and (len(parts) > 2 or not all(parts)):
-            raise UsageError(
-                f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}"
-            )
+            raise UsageError(f"option {key} is one function, or two as in relu,tanh, forward and backward; not {value!r}")
         if option.choices and not set(parts) <= set(option.choices):
             wrong = next(part for part in parts if part not in option.choices)
             raise UsageError(f"option {key} cannot be {value!r}. {nearest(wrong, option.choices)}")
@@ -240,9 +236,14 @@ class Options:
         return value
 
     def facts(
-        self, layer: str, where: str, stated: Mapping[str, Any], *, harmless: Collection[str] = (),
+        self,
+        layer: str,
+        where: str,
+        stated: Mapping[str, Any],
+        *,
+        harmless: Collection[str] = (),
         neutral: Mapping[str, Collection[object]] | None = None,
-    ) -> Facts:  # fmt: skip
+    ) -> Facts:
         """Return what a file states about a layer as Facts, whose rest is examined once the file is read."""
         found = Facts(layer, where, stated, harmless, neutral)
         self._facts.setdefault(layer, []).append(found)
@@ -302,11 +303,7 @@ class Options:
         """Return the layers and keys of settings that nothing asked for, among the options of these sides; of all if
         none is named.
         """
-        return [
-            given
-            for given in self._values
-            if given not in self._used and (not sides or OPTIONS[given[1]].side in sides)
-        ]
+        return [given for given in self._values if given not in self._used and (not sides or OPTIONS[given[1]].side in sides)]
 
     def check_used(self, what: str, *sides: str, but: Container[tuple[str, str]] = ()) -> None:
         """Raise UsageError for a setting that nothing asked for: it would decide nothing, and hide a mistake.
@@ -321,20 +318,14 @@ class Options:
             said = str(Setting(key, self._values[layer, key], layer=layer))
             asked = [one or "the file itself" for one in self._asked.get(key, {})]
             if (layer, key) in self._unfit:
-                raise UsageError(
-                    f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out."
-                )
+                raise UsageError(f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out.")
             if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
                 hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
             else:
                 open_facts = sorted({question.option for question in self._questions})
-                hint = (
-                    f"This file leaves open: {', '.join(open_facts)}."
-                    if open_facts
-                    else "This file leaves nothing open."
-                )
+                hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
             raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 

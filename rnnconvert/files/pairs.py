@@ -73,9 +73,7 @@ def layout_of(system: str, asked: Asked) -> Layout | None:
     """Return the layout in which a system holds a cell, or None if it does not."""
     for layout in frameworks()[system]:
         cell, parts = asked.cell, {"peephole", "projection"} & layout.part_names
-        if (layout.kind, layout.reset_after) != (cell.kind, cell.reset_after) or (
-            asked.extra and asked.extra not in parts
-        ):
+        if (layout.kind, layout.reset_after) != (cell.kind, cell.reset_after) or (asked.extra and asked.extra not in parts):
             continue
         if allows(layout.holds.activations, cell.activation) and not layout.cell.coupled:
             return layout

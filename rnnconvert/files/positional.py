@@ -147,11 +147,7 @@ def check_places(path: Path, home: Home, starts: Sequence[int | None], others: C
     starts  the old places of the layers that are written, None for one that had none
     """
     if others and (not home.whole or not home.starts or None in starts):
-        why = (
-            "not all arrays of the source could be read"
-            if not home.whole
-            else "these layers were not in it in this form"
-        )
+        why = "not all arrays of the source could be read" if not home.whole else "these layers were not in it in this form"
         raise UsageError(
             f"{path}: its arrays have no names, and the order of {len(others)} others is unknown: {why}. Convert only the layers "
             f"with {Flag('layer')}, or write a file of arrays by name"
@@ -172,14 +168,11 @@ def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator
         smallest = shapes(layout, Sizes(layout.kind, 1, 1, parts=parts))
         met = found[start : start + len(smallest)]
         fitting = len(met) == len(smallest) and all(
-            shape is not None and len(shape) == len(axes) and all(shape)
-            for shape, axes in zip(met, smallest.values(), strict=True)
+            shape is not None and len(shape) == len(axes) and all(shape) for shape, axes in zip(met, smallest.values(), strict=True)
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
-            yield from (
-                Run(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts
-            )
+            yield from (Run(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts)
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:

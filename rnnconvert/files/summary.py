@@ -7,9 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rnnconvert.core.claims import exactness
-from rnnconvert.core.errors import (
-    shown,
-)
+from rnnconvert.core.errors import shown
 from rnnconvert.core.printable import called
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Question, assumptions

@@ -11,11 +11,7 @@ from rnnconvert.graphs.operators import Casts, Measures, Moves
 
 def _carried(node: Node, operator: Moves | Casts) -> list[Value | None]:
     """Return the inputs of an operator whose elements it gives."""
-    return [
-        value
-        for place, value in enumerate(node.inputs)
-        if isinstance(operator, Casts) or operator.carries(place, len(node.inputs))
-    ]
+    return [value for place, value in enumerate(node.inputs) if isinstance(operator, Casts) or operator.carries(place, len(node.inputs))]
 
 
 def standing_alone(graph: Graph) -> list[LayerCall]:
@@ -33,9 +29,7 @@ def standing_alone(graph: Graph) -> list[LayerCall]:
     def makers(value: Value) -> list[Node | LayerCall]:
         return [value.node] if value.node is not None and value.constant is None else []
 
-    def only_moved(
-        values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool
-    ) -> set[Value]:
+    def only_moved(values: Iterable[Value], follow: Callable[[Value], list[Node | LayerCall]], ahead: bool) -> set[Value]:
         """Return where the ways from values end; nothing where one meets what does more than move elements."""
         waiting = list(values)
         seen = set(waiting)

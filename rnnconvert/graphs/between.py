@@ -76,8 +76,7 @@ def origin(graph: Graph, value: Value) -> str:
             read = [
                 one
                 for place, one in enumerate(own.node.inputs)
-                if one is not None
-                and (not isinstance(operator, Moves) or operator.carries(place, len(own.node.inputs)))
+                if one is not None and (not isinstance(operator, Moves) or operator.carries(place, len(own.node.inputs)))
             ]
             waiting += [one for one in read if one not in seen]
             seen |= set(read)
@@ -197,26 +196,24 @@ def _moved(origins: Array | None, expected: Array, axes: str) -> str:
             return words
     missing, twice = np.setdiff1d(expected, origins).size, origins.size - np.unique(origins).size
     if missing or twice:
-        return " and ".join([*(["some of the values are left out"] if missing else []),
-                             *(["some of the values stand there more than once"] if twice else [])])  # fmt: skip
+        return " and ".join(
+            [
+                *(["some of the values are left out"] if missing else []),
+                *(["some of the values stand there more than once"] if twice else []),
+            ]
+        )
     if origins.shape != expected.shape:
         return "its values stand in another shape"
     same = [axis for axis in range(3) if _keeps(origins, expected, axis)]
     kept = " and ".join(word for axis, word in enumerate(("time", "batch", "unit")) if axis not in same)
-    return (
-        f"the order of the values is changed along {kept}" if len(same) == 2 else "the order of the values is changed"
-    )
+    return f"the order of the values is changed along {kept}" if len(same) == 2 else "the order of the values is changed"
 
 
 def _keeps(origins: Array, expected: Array, axis: int) -> bool:
     """Return whether every element stays at its place along an axis."""
     order = np.argsort(expected.reshape(-1))
     place = order[np.searchsorted(expected.reshape(-1)[order], origins.reshape(-1))]
-    return bool(
-        np.array_equal(
-            np.unravel_index(place, expected.shape)[axis].reshape(origins.shape), np.indices(origins.shape)[axis]
-        )
-    )
+    return bool(np.array_equal(np.unravel_index(place, expected.shape)[axis].reshape(origins.shape), np.indices(origins.shape)[axis]))
 
 
 def _halves(array: Array) -> Array:
@@ -251,9 +248,7 @@ class _Before:
             own = waiting.pop()
             if isinstance(own.node, LayerCall):
                 self.layers[own.node.layer] = None
-                self.states |= {
-                    f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own
-                }
+                self.states |= {f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own}
             elif own.node is not None and own.constant is None:
                 if own.node not in trace.chosen:
                     self.operators[own.node] = None

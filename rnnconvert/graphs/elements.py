@@ -89,9 +89,8 @@ def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     """Return whether a float type holds every number of another."""
     one, other = ml_dtypes.finfo(wide), ml_dtypes.finfo(narrow)
     return bool(
-        one.nmant >= other.nmant and one.maxexp >= other.maxexp
-        and float(one.smallest_subnormal) <= float(other.smallest_subnormal)
-    )  # fmt: skip
+        one.nmant >= other.nmant and one.maxexp >= other.maxexp and float(one.smallest_subnormal) <= float(other.smallest_subnormal)
+    )
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

@@ -153,11 +153,16 @@ class Graph:
     ) -> LayerCall:
         """Note a call of a recurrent layer: see LayerCall."""
         call = LayerCall(
-            layer, (self.value(sequence[0]), sequence[1]),
+            layer,
+            (self.value(sequence[0]), sequence[1]),
             tuple((self.value(key), axes) for key, axes in outputs.items()),
             tuple((self.value(key), words) for key, words in (states or {}).items()),
-            hidden, directions, np.dtype(dtype), width, given,  # type: ignore[call-overload]
-        )  # fmt: skip
+            hidden,
+            directions,
+            np.dtype(dtype),
+            width,
+            given,  # type: ignore[call-overload]
+        )
         for value, _ in (*call.outputs, *call.states):
             value.node = call
         self.layers.append(call)

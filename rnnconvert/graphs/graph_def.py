@@ -19,9 +19,16 @@ from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Comp
 NODE = "node"
 """The attribute that is the operation itself."""
 PASSING = (
-    "Identity", "StopGradient", "Snapshot", "EnsureShape", "PreventGradient", "CheckNumerics", "ReadVariableOp",
-    "TensorListFromTensor", "PlaceholderWithDefault",
-)  # fmt: skip
+    "Identity",
+    "StopGradient",
+    "Snapshot",
+    "EnsureShape",
+    "PreventGradient",
+    "CheckNumerics",
+    "ReadVariableOp",
+    "TensorListFromTensor",
+    "PlaceholderWithDefault",
+)
 """Operations whose output is their first input."""
 
 
@@ -54,9 +61,7 @@ def _strided(applied: Applied) -> Array:
 
 def _slice(applied: Applied) -> Array:
     begin, sizes = applied.integers(1), applied.integers(2)
-    return moves.cut(
-        applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)]
-    )
+    return moves.cut(applied.input(0), begin, [None if size == -1 else low + size for low, size in zip(begin, sizes, strict=True)])
 
 
 def _reverse_sequence(applied: Applied) -> Array:

@@ -12,17 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rnnconvert.containers.layer_calls import (
-    Arguments,
-    Ref,
-    Where,
-    bases,
-    calls_of,
-    counted,
-    ordered,
-    references,
-    refs,
-)
+from rnnconvert.containers.layer_calls import Arguments, Ref, Where, bases, calls_of, counted, ordered, references, refs
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import quoted
@@ -105,9 +95,7 @@ class Layered:
         if self.stated or "output_layers" in model.config:
             self._model(model, None, "", False, 0)
 
-    def _model(
-        self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int
-    ) -> list[Tensor]:
+    def _model(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
         """Note the steps of a model and return its outputs.
 
         given  the tensors that it is called on; None for the outermost one
@@ -123,9 +111,7 @@ class Layered:
         self.steps.append(step)
         return step
 
-    def _line(
-        self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int
-    ) -> list[Tensor]:
+    def _line(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
         tensors = None if given is None else list(given)
         for layer in children(model):
             label = where + layer.name
@@ -137,9 +123,7 @@ class Layered:
                 if children(layer):  # the Merge of Keras 1
                     branches = [branch for branch in children(layer) if is_model(branch)]
                     tensors = [
-                        end
-                        for branch in branches
-                        for end in self._model(branch, None, f"{where}{branch.name}/", training, depth + 1)
+                        end for branch in branches for end in self._model(branch, None, f"{where}{branch.name}/", training, depth + 1)
                     ]
                 elif tensors is None:
                     tensors = [self._note(Step(_input_of(layer), f"{label}_input")).output(0)]
@@ -152,9 +136,7 @@ class Layered:
             self._plans[id(model.config)] = _plan(model, self._path)
         return self._plans[id(model.config)]
 
-    def _graph(
-        self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int
-    ) -> list[Tensor]:
+    def _graph(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
         plan = self._plan(model)
         layers, calls = plan.layers, plan.calls
         bound = dict(zip(plan.inputs, given or (), strict=False))
@@ -165,9 +147,7 @@ class Layered:
             if isinstance(maker, Step):
                 return maker.output(ref.index)
             if maker is None or ref.index >= len(maker):
-                raise UnreadableError(
-                    self._path, f"something reads an output of {quoted(ref.layer)} that it does not have"
-                )
+                raise UnreadableError(self._path, f"something reads an output of {quoted(ref.layer)} that it does not have")
             return maker[ref.index]
 
         for name, number in plan.order:
@@ -211,10 +191,7 @@ def _plan(model: Entry, path: Where) -> _Plan:
     layers = {layer.name: layer for layer in children(model)}
     if len(layers) != len(children(model)):
         raise UnreadableError(path, f"two layers of {quoted(model.name)} have one name")
-    calls = {
-        name: [Arguments()] if layer.class_name == "InputLayer" else calls_of(layer, path)
-        for name, layer in layers.items()
-    }
+    calls = {name: [Arguments()] if layer.class_name == "InputLayer" else calls_of(layer, path) for name, layer in layers.items()}
     starts = references(model.config.get("input_layers")) or []
     ends = references(model.config.get("output_layers")) or []
     models = [name for name, layer in layers.items() if children(layer)]
@@ -282,16 +259,12 @@ def _called(
         constants = [*reads[len(reads) - number :], *constants]
         reads = reads[:1]
     passed = [tensor.step for tensor in named.get("mask", ())]
-    others = [
-        tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")
-    ]
+    others = [tensor for key, tensors in named.items() for tensor in tensors if key not in ("initial_state", "constants")]
     mask = _words(passed) if passed else next((tensor.mask for tensor in reads), "")
     # Constants stand among the tensors that an old layer is called on.
     stated = [values.get("initial_state"), arguments.places[:1] if layer.class_name in RECURRENT else None]
     given = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
-    return Step(
-        layer, label, reads, arguments, states, constants, others, given, mask, passed, training or _is_on(values),
-    )  # fmt: skip
+    return Step(layer, label, reads, arguments, states, constants, others, given, mask, passed, training or _is_on(values))
 
 
 def _has_numbers(states: object) -> bool:

@@ -29,9 +29,7 @@ _Layers = Mapping[int, tuple[str, Recurrent]]
 """Recurrent layers, with their names, by the `id` of their configurations."""
 
 
-def received(
-    model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]
-) -> dict[str, tuple[Call, ...]]:
+def received(model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:
     """Return the calls of each recurrent layer, by name; Unknown for one that the model's configuration does not call.
 
     entries  the layers' own configurations, out of that of the model, as far as there are any
@@ -71,11 +69,7 @@ class _Build:
         self.graph = Graph(DIALECT)
         self._layers = layers
         self._dtypes: dict[int, str] = {}
-        widths = [
-            layers[id(step.layer.config)][1].layers[-1].output_size
-            for step in model.steps
-            if id(step.layer.config) in layers
-        ]
+        widths = [layers[id(step.layer.config)][1].layers[-1].output_size for step in model.steps if id(step.layer.config) in layers]
         self._longest = longest(widths)
         for step in model.steps:
             self._add(step)
@@ -117,9 +111,13 @@ class _Build:
             start, end = (id(step), "into", number), (id(step), "out of", number)
             self.graph.add((step.layer.class_name, "around"), [*reads, *others], [start], {}, _label(step))
             self.graph.call(
-                name, (start, "bti"), {}, {end: f"what {_label(step)} makes of the outputs"}, hidden=_width(stack),
+                name,
+                (start, "bti"),
+                {},
+                {end: f"what {_label(step)} makes of the outputs"},
+                hidden=_width(stack),
                 given=_given(step, name, self._layers),
-            )  # fmt: skip
+            )
             reads.append(end)
 
     def _call(self, step: Step, name: str, stack: Recurrent, read: Any) -> None:
@@ -146,11 +144,16 @@ class _Build:
         if apart and outputs:
             self.graph.add(APART, [*outputs], [(id(step), 0), (id(step), 1)], {}, None)
         self.graph.call(
-            name, (read, f"{order}i"), outputs, states,
+            name,
+            (read, f"{order}i"),
+            outputs,
+            states,
             hidden=last.directions[0].output_size if not stack.readout else last.output_size // beside,
-            directions=beside, dtype=np.dtype(self._dtypes[id(step)] or np.float32), width=stack.input_size,
+            directions=beside,
+            dtype=np.dtype(self._dtypes[id(step)] or np.float32),
+            width=stack.input_size,
             given=_given(step, name, self._layers),
-        )  # fmt: skip
+        )
 
 
 def _within(layer: Entry) -> list[Entry]:

@@ -23,9 +23,14 @@ TRAINING = "training"
 """The attribute that says whether an operator runs as in training."""
 
 _RATES = {
-    "Dropout": ("rate", "p"), "SpatialDropout1D": ("rate", "p"), "SpatialDropout2D": ("rate", "p"), "SpatialDropout3D": ("rate", "p"),
-    "AlphaDropout": ("rate", "p"), "GaussianDropout": ("rate", "p"), "GaussianNoise": ("stddev", "sigma"),
-}  # fmt: skip
+    "Dropout": ("rate", "p"),
+    "SpatialDropout1D": ("rate", "p"),
+    "SpatialDropout2D": ("rate", "p"),
+    "SpatialDropout3D": ("rate", "p"),
+    "AlphaDropout": ("rate", "p"),
+    "GaussianDropout": ("rate", "p"),
+    "GaussianNoise": ("stddev", "sigma"),
+}
 """Layers that change values in training only, and what their configuration calls the measure of it, today and in Keras 1."""
 _DROPOUTS = ("dropout", "recurrent_dropout", "dropout_W", "dropout_U")
 _INSIDE = ("layer", "backward_layer", "cell", "cells")
@@ -222,9 +227,7 @@ def mask_after(layer: Entry, masks: Sequence[str], label: str, passed: str = "")
     if layer.class_name in RECURRENT:
         inner = layer.inner("layer") if layer.class_name == "Bidirectional" else layer
         # A layer of a user that is called like one, or has no such key, gives sequences as far as is known.
-        return (
-            passed if inner is None or inner.config.get("return_sequences", layer.class_name == "OwnRecurrent") else ""
-        )
+        return passed if inner is None or inner.config.get("return_sequences", layer.class_name == "OwnRecurrent") else ""
     if layer.own and layer.class_name in _JOIN:
         words = list(dict.fromkeys(masks))
         # Add and its like mask where all do, Concatenate not at all where one of them has no mask.

@@ -129,11 +129,7 @@ def compares(function: np.ufunc) -> Computes:
 
 
 def cut(
-    array: Array,
-    starts: Sequence[int | None],
-    ends: Sequence[int | None],
-    steps: Sequence[int] = (),
-    axes: Sequence[int] = (),
+    array: Array, starts: Sequence[int | None], ends: Sequence[int | None], steps: Sequence[int] = (), axes: Sequence[int] = ()
 ) -> Array:
     """Return ranges along axes, the first ones if none are named; None for the end of an axis."""
     if len(starts) != len(ends) or len(axes or starts) != len(starts) or len(steps or starts) != len(starts):
@@ -146,9 +142,7 @@ def cut(
     return array[tuple(index)]
 
 
-def strided(
-    array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]
-) -> Array:
+def strided(array: Array, begin: Sequence[int], end: Sequence[int], steps: Sequence[int], *, masks: Sequence[Sequence[bool]]) -> Array:
     """Return what a strided slice takes.
 
     masks  for each range whether its begin and its end are left open, whether it stands for all axes that are not named, whether it
@@ -216,7 +210,5 @@ def pad(array: Array, before: Sequence[int], after: Sequence[int]) -> Array:
         raise UnfitError(f"{len(before)} paddings of {array.ndim} axes")
     widths = [(max(one, 0), max(two, 0)) for one, two in zip(before, after, strict=True)]
     bounded([length + one + two for length, (one, two) in zip(array.shape, widths, strict=True)])
-    cutting = tuple(
-        slice(max(-one, 0), length - max(-two, 0)) for length, one, two in zip(array.shape, before, after, strict=True)
-    )
+    cutting = tuple(slice(max(-one, 0), length - max(-two, 0)) for length, one, two in zip(array.shape, before, after, strict=True))
     return np.pad(array[cutting], widths)

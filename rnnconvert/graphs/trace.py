@@ -133,9 +133,7 @@ class Trace:
         inputs = [None if read is None else self._values.get(read) for read in node.inputs]
         operator = self._graph.dialect.get(node.kind)
         self._nodes -= 1
-        if self._nodes < 0 or any(
-            read is not None and value is None for read, value in zip(node.inputs, inputs, strict=True)
-        ):
+        if self._nodes < 0 or any(read is not None and value is None for read, value in zip(node.inputs, inputs, strict=True)):
             return
         try:
             if isinstance(operator, Moves):
@@ -166,16 +164,9 @@ class Trace:
         return [results] if isinstance(results, np.ndarray) else list(results)
 
     def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
-        data = [
-            place for place, value in enumerate(inputs) if value is not None and operator.carries(place, len(inputs))
-        ]
+        data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place, len(inputs))]
         for place, value in enumerate(inputs):
-            if (
-                isinstance(value, np.ndarray)
-                and place not in data
-                and value.size <= _INTEGERS
-                and value.dtype.kind in "iu"
-            ):
+            if isinstance(value, np.ndarray) and place not in data and value.size <= _INTEGERS and value.dtype.kind in "iu":
                 self.integers |= {int(number) for number in value.reshape(-1)}
             if isinstance(value, Elements) and place not in data:
                 raise ChangesError(f"{node.label} at places that are computed")
@@ -241,9 +232,7 @@ def _same(first: Elements | Array | None, second: Elements | Array | None) -> bo
     if first is second:
         return first is not None
     if isinstance(first, Elements) and isinstance(second, Elements):
-        told = (
-            first.origins is not None and second.origins is not None and np.array_equal(first.origins, second.origins)
-        )
+        told = first.origins is not None and second.origins is not None and np.array_equal(first.origins, second.origins)
         # Elements of one operator or input have one number: which of them stand where is not known.
         return told and bool((np.diff(np.sort(first.origins.reshape(-1))) > 0).all()) and first.exact == second.exact  # type: ignore[union-attr]
     return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and np.array_equal(first, second)

@@ -16,9 +16,7 @@ _ALL_ORDERS = 720
 _MOST_DEALT = 8000
 
 
-def bindings(
-    layout: Layout, blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool, tied: bool
-) -> Iterator[dict[str, str]]:
+def bindings(layout: Layout, blocks: Mapping[str, Shape], found: Mapping[str, Shape], usual: bool, tied: bool) -> Iterator[dict[str, str]]:
     """Yield the ways of taking one array for each block, by shapes; see Tier for `usual` and `tied`.
 
     Where the gates of each part are in any order, the gate orders decide which array of a part is which gate.
@@ -39,18 +37,10 @@ def bindings(
         for parts in itertools.islice(itertools.product(*chosen_of), _MOST_DEALT):
             yield dict(pair for pairs in parts for pair in pairs)
         return
-    every = [
-        itertools.permutations(have, len(need))
-        for need, have in classes
-        if math.perm(len(have), len(need)) <= _ALL_ORDERS
-    ]
+    every = [itertools.permutations(have, len(need)) for need, have in classes if math.perm(len(have), len(need)) <= _ALL_ORDERS]
     if len(every) == len(classes):
         for chosen in itertools.islice(itertools.product(*every), 4 * _MOST_BINDINGS):
-            own = tuple(
-                sorted(
-                    pair for (need, _), one in zip(classes, chosen, strict=True) for pair in zip(need, one, strict=True)
-                )
-            )
+            own = tuple(sorted(pair for (need, _), one in zip(classes, chosen, strict=True) for pair in zip(need, one, strict=True)))
             if own not in written:
                 yield dict(own)
 
@@ -77,9 +67,7 @@ def _dealt(layout: Layout, need: tuple[str, ...], have: tuple[str, ...]) -> Iter
                 yield taken + tuple(one for a, b, pair in both for one in zip((a, b), pair[::way], strict=True))
 
 
-def _taken(
-    families: Sequence[Sequence[str]], have: tuple[str, ...]
-) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[str, ...]]]:
+def _taken(families: Sequence[Sequence[str]], have: tuple[str, ...]) -> Iterator[tuple[tuple[tuple[str, str], ...], tuple[str, ...]]]:
     """Yield which arrays each family of blocks may take, and which are left."""
     if not families:
         yield (), have
@@ -111,10 +99,7 @@ def _written(classes: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]) -> tu
             ways = []
             for order in itertools.islice(itertools.permutations(numbers), 24):
                 at = {number: place for place, number in enumerate(order)}
-                ranked = sorted(
-                    zip(keys, need, strict=True),
-                    key=lambda one: [at[one[0][0]] if n == 0 else one[0][n] for n in nesting],
-                )
+                ranked = sorted(zip(keys, need, strict=True), key=lambda one: [at[one[0][0]] if n == 0 else one[0][n] for n in nesting])
                 for window in itertools.islice(itertools.combinations(have, len(need)), 60):
                     ways.append(tuple(zip((block for _, block in ranked), window, strict=True)))
             choices.append(list(dict.fromkeys(ways)))

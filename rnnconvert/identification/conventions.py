@@ -10,18 +10,17 @@ from rnnconvert.language import registry
 Functions = tuple[Activation, Activation, Activation]
 """Of the gates, of the candidate, of an LSTM's output."""
 
-_NAMED = (
-    "tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "silu", "gelu", "selu", "elu", "exponential", "leaky_relu",
-)  # fmt: skip
+_NAMED = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "silu", "gelu", "selu", "elu", "exponential", "leaky_relu")
 GATE_FUNCTIONS: dict[str, Activation] = {
     **{name: function for system in registry.systems().values() for name, function in system.functions.items()},
     "sigmoid": SIGMOID,
 }
 """Functions of the gates, by the names that reports have for them: those that a system declares, and sigmoid."""
 CANDIDATES: dict[str, Activation] = {
-    **{name: Activation(name) for name in _NAMED}, "leaky_relu of slope 0.3": Activation("leaky_relu", 0.3),
+    **{name: Activation(name) for name in _NAMED},
+    "leaky_relu of slope 0.3": Activation("leaky_relu", 0.3),
     **{name: function for name, function in GATE_FUNCTIONS.items() if function != SIGMOID},
-}  # fmt: skip
+}
 """Functions of the candidate, likewise."""
 FORGET_BIAS = 1.0
 """What is usually added to the forget gate at run time, where anything is."""

@@ -81,9 +81,15 @@ class Function:
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         return {
-            "layouts": list(self.names), "layout_file": self.layout, "layer": self.stack.describe(), "arrays": list(self.binding),
-            "gates": self.gates, "sample_axes": self.axes, "other_readings": self.others, "error": self.error,
-        }  # fmt: skip
+            "layouts": list(self.names),
+            "layout_file": self.layout,
+            "layer": self.stack.describe(),
+            "arrays": list(self.binding),
+            "gates": self.gates,
+            "sample_axes": self.axes,
+            "other_readings": self.others,
+            "error": self.error,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +130,7 @@ class Identification:
             "near": "no function gives these outputs to rounding; nearest",
             "unknown": "no function that was searched gives these outputs",
             "candidates": "without a sample of input and output nothing is decided"
-            + (
-                "; by names, shapes and numbers it may be"
-                if self.candidates
-                else ", and no known layout has these shapes"
-            ),
+            + ("; by names, shapes and numbers it may be" if self.candidates else ", and no known layout has these shapes"),
         }[self.verdict]
         yield f"{self.source}: {said}"
         for number, function in enumerate(self.functions[:_SHOWN]):
@@ -147,23 +149,31 @@ class Identification:
         if len(self.candidates) > _SHOWN:
             yield f"  and {len(self.candidates) - _SHOWN} more ({Flag('json')} lists all)"
         if self.verdict != "candidates":
-            more = (
-                "" if self.complete else f"; the time ran out before all of it was tried ({Flag('seconds')} gives more)"
-            )
+            more = "" if self.complete else f"; the time ran out before all of it was tried ({Flag('seconds')} gives more)"
             yield f"  searched: {'; '.join(self.searched)} ({self.tried:,} readings){more}"
         yield from (f"  to decide: {question}" for question in self.questions)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         found = {
-            "source": self.source, "verdict": self.verdict, "functions": [one.as_dict() for one in self.functions],
+            "source": self.source,
+            "verdict": self.verdict,
+            "functions": [one.as_dict() for one in self.functions],
             "candidates": [
-                {"layouts": list(one.names), "sizes": one.sizes, "score": one.score, "evidence": list(one.evidence),
-                 "against": list(one.against)}
+                {
+                    "layouts": list(one.names),
+                    "sizes": one.sizes,
+                    "score": one.score,
+                    "evidence": list(one.evidence),
+                    "against": list(one.against),
+                }
                 for one in self.candidates
             ],
-            "questions": list(self.questions), "searched": list(self.searched), "tried": self.tried, "complete": self.complete,
-        }  # fmt: skip
+            "questions": list(self.questions),
+            "searched": list(self.searched),
+            "tried": self.tried,
+            "complete": self.complete,
+        }
         return {key: finite(value) for key, value in found.items()}
 
     def __str__(self) -> str:
@@ -224,9 +234,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         return file.once(archives.reader(path, file.head)).arrays
     checkpoint = load(path)
     if not checkpoint.arrays:
-        raise UnreadableError(
-            path, f"as {checkpoint.format}, it has no arrays with names", "Save them as an .npz first."
-        )
+        raise UnreadableError(path, f"as {checkpoint.format}, it has no arrays with names", "Save them as an .npz first.")
     return checkpoint.arrays
 
 
@@ -234,9 +242,7 @@ def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:
     found = {name: np.asarray(array) for name, array in arrays.items()}
     found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
     if not found:
-        raise UsageError(
-            "there is no array of floating-point numbers to identify. Integers are read once they are converted"
-        )
+        raise UsageError("there is no array of floating-point numbers to identify. Integers are read once they are converted")
     return found
 
 
@@ -248,9 +254,7 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     near = not groups
     if near and found.near:
         best = min(error for error, _ in found.near)
-        groups = _groups(
-            [reading for error, reading in sorted(found.near, key=lambda one: one[0]) if error <= 2 * best], search
-        )
+        groups = _groups([reading for error, reading in sorted(found.near, key=lambda one: one[0]) if error <= 2 * best], search)
         errors = {id(reading): error for error, reading in found.near}
     functions = tuple(
         _function(group, search, errors[id(group[0])] if near else 0.0)
@@ -268,9 +272,15 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
         else:
             verdict = "ambiguous"
     return Identification(
-        source, verdict, functions, (), tuple(_left_open(verdict, samples, found, unseen)), tuple(found.searched), found.tried,
+        source,
+        verdict,
+        functions,
+        (),
+        tuple(_left_open(verdict, samples, found, unseen)),
+        tuple(found.searched),
+        found.tried,
         found.complete,
-    )  # fmt: skip
+    )
 
 
 def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
@@ -329,21 +339,22 @@ def _function(group: Sequence[Reading], search: Search, error: float) -> Functio
     named = {id(reading): naming.names(reading) for reading in group[:_SHOWN]}
     first = max(group[:_SHOWN], key=lambda one: (len(one.structure.binding), len(named[id(one)])))
     names = tuple(dict.fromkeys(name for reading in (first, *group[:_SHOWN]) for name in named[id(reading)]))
-    stacks = (
-        one.stack(blocks_of(one.structure, search.given)) for one in (first, *(o for o in group if o is not first))
-    )
+    stacks = (one.stack(blocks_of(one.structure, search.given)) for one in (first, *(o for o in group if o is not first)))
     gates = naming.described(first)[0].gates
     axes = {one.axes for one in group}
     said = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
     return Function(
-        names, naming.layout_file(first, search.given), tuple(stacks), tuple(dict.fromkeys(first.structure.binding.values())), gates, said,
+        names,
+        naming.layout_file(first, search.given),
+        tuple(stacks),
+        tuple(dict.fromkeys(first.structure.binding.values())),
+        gates,
+        said,
         error,
-    )  # fmt: skip
+    )
 
 
-def _left_open(
-    verdict: Verdict, samples: Sequence[sample.Sample], found: Found, unseen: Sequence[str]
-) -> Iterator[str]:
+def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], found: Found, unseen: Sequence[str]) -> Iterator[str]:
     """Yield what would decide between functions, or find one."""
     first = samples[0]
     if unseen:

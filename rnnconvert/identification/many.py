@@ -75,9 +75,7 @@ def _finals(y: Array, hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
         yield _merged(list(hidden[-2:]), merge)
 
 
-def _run(
-    rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge
-) -> tuple[Array, list[Array], list[Array]]:
+def _run(rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> tuple[Array, list[Array], list[Array]]:
     x = np.asarray(sample.x, np.float64)[None]
     turn = _turner(sample)
     hidden: list[Array] = []
@@ -132,12 +130,7 @@ def _function(activation: Activation) -> Callable[[Array], Array]:
 
 
 def _direction(
-    rows: Rows,
-    layout: Layout,
-    own: Mapping[Key, Array],
-    x: Array,
-    starts: Sequence[Array | None],
-    lengths: Array | None,
+    rows: Rows, layout: Layout, own: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return the outputs, (rows, time, batch, width), and the final states."""
     slots = slots_of(layout)
@@ -149,11 +142,7 @@ def _direction(
     biases = [own["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in own else None
     inside = None
     if layout.kind == "gru" and rows.reset_after and biases is not None:
-        order = (
-            np.arange(len(slots))[None].repeat(rows.number, 0)
-            if candidates_only(layout, "recurrent_bias")
-            else rows.biases
-        )
+        order = np.arange(len(slots))[None].repeat(rows.number, 0) if candidates_only(layout, "recurrent_bias") else rows.biases
         inside = np.array(biases)[order[:, gates["n"]]][:, None]
     negated = rows.negated.any()
     sign = np.where(rows.negated, -1.0, 1.0)[:, None, None]

@@ -71,10 +71,7 @@ def _computes(layout: Layout, reading: Reading) -> bool:
 
 
 def _has(allowed: Sequence[str | Activation], function: Activation) -> bool:
-    return any(
-        one in ("any", function) or Activation(one) == function if isinstance(one, str) else one == function
-        for one in allowed
-    )
+    return any(one in ("any", function) or Activation(one) == function if isinstance(one, str) else one == function for one in allowed)
 
 
 def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[str, Array]) -> bool:
@@ -181,9 +178,7 @@ def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "foun
     for tensor in layout.tensors:
         more = ", reinterpreted = true" if tensor.reinterpreted else ""
         more += f', layers = "{tensor.layers}"' if tensor.layers else ""
-        lines.append(
-            f'    {{ name = {in_toml(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},'
-        )
+        lines.append(f'    {{ name = {in_toml(tensor.name)}, parts = "{tensor.parts}", axes = "{tensor.axes}"{more} }},')
     lines += ["]", f"holds = {{ {', '.join(holds)} }}"]
     for cut in cuts:
         lines += ["[[array]]", f"name = {in_toml(cut.name)}", f"from = {in_toml(cut.source)}"]
@@ -211,11 +206,7 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
             if (gate and gate == reading.cell.coupled) or (places < 0).any():
                 continue  # what no array holds is zero
             stem = f"{part}_{gate}" if gate else part
-            pattern = (
-                stem
-                + ("_l{layer}" if sizes.num_layers > 1 else "")
-                + ("{direction}" if sizes.num_directions > 1 else "")
-            )
+            pattern = stem + ("_l{layer}" if sizes.num_layers > 1 else "") + ("{direction}" if sizes.num_directions > 1 else "")
             axes = "hidden in" if places.ndim == 2 else "hidden"
             tensors[pattern] = Tensor(pattern, f"{part}[{gate}]" if gate else part, axes)
             first, steps = int(places.flat[0]), tuple(_step(places, axis) for axis in range(places.ndim))
@@ -228,9 +219,14 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
     gates = [gate for gate in gates_of(own.kind, "input") if gate != reading.cell.coupled]
     signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
     return replace(
-        own, name=f"{name}.{own.kind}", gates=signed, tensors=tuple(tensors.values()), letters="", spelling=("", "_reverse"),
+        own,
+        name=f"{name}.{own.kind}",
+        gates=signed,
+        tensors=tuple(tensors.values()),
+        letters="",
+        spelling=("", "_reverse"),
         reset_after=reading.cell.reset_after,
-    ), cuts  # fmt: skip
+    ), cuts
 
 
 def _step(places: Array, axis: int) -> int:
@@ -239,9 +235,7 @@ def _step(places: Array, axis: int) -> int:
 
 
 def _function(function: Activation) -> str:
-    constants = [
-        f"{key} = {value!r}" for key, value in (("alpha", function.alpha), ("beta", function.beta)) if value is not None
-    ]
+    constants = [f"{key} = {value!r}" for key, value in (("alpha", function.alpha), ("beta", function.beta)) if value is not None]
     return f"{{ {', '.join([f'name = {in_toml(function.name)}', *constants])} }}" if constants else f'"{function.name}"'
 
 
@@ -257,32 +251,22 @@ def described(reading: Reading, name: str = "found") -> tuple[Layout, dict[str, 
     families: dict[int, dict[tuple[int, int], dict[str, str]]] = {}
     for block, array in binding.items():
         family, layer, direction, gate = block.split("|")
-        families.setdefault(int(family), {}).setdefault((int(layer or 0), "fb".find(direction or "f")), {})[gate] = (
-            array
-        )
+        families.setdefault(int(family), {}).setdefault((int(layer or 0), "fb".find(direction or "f")), {})[gate] = array
     for number, tensor in enumerate(own.tensors):
         for gate in next(iter(families[number].values())):
             spelt = {at: per[gate] for at, per in families[number].items()}
             parts = _parts(tensor, gate, listed, gates, meaning, own)
-            tensors.append(
-                Tensor(json.dumps(sorted(spelt.items())), parts, tensor.axes, tensor.reinterpreted, "", tensor.layers)
-            )
+            tensors.append(Tensor(json.dumps(sorted(spelt.items())), parts, tensor.axes, tensor.reinterpreted, "", tensor.layers))
     spelling, patterns, renamed = _patterns(tensors)
     made = tuple(replace(tensor, name=pattern) for tensor, pattern in zip(tensors, patterns, strict=True))
     signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
     return replace(
-        own, name=f"{name}.{own.kind}", gates=signed, tensors=made, letters="", spelling=spelling,
-        reset_after=reading.cell.reset_after,
-    ), renamed  # fmt: skip
+        own, name=f"{name}.{own.kind}", gates=signed, tensors=made, letters="", spelling=spelling, reset_after=reading.cell.reset_after
+    ), renamed
 
 
 def _parts(
-    tensor: Tensor,
-    gate: str,
-    listed: Sequence[str],
-    gates: Sequence[str],
-    meaning: Mapping[str, Mapping[str, str]],
-    own: Layout,
+    tensor: Tensor, gate: str, listed: Sequence[str], gates: Sequence[str], meaning: Mapping[str, Mapping[str, str]], own: Layout
 ) -> str:
     """Return the parts of an array in words, with the gates in brackets where they are not the layout's own order."""
     sections = []
@@ -336,9 +320,7 @@ def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple
     for own in spelt:
         one, other = own.get((0, 0)), own.get((0, 1))
         if one and other:
-            start = next(
-                (at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
-            )
+            start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
             end = next(
                 (at for at, (a, b) in enumerate(zip(one[start:][::-1], other[start:][::-1], strict=False)) if a != b),
                 min(len(one), len(other)) - start,

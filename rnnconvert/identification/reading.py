@@ -95,9 +95,18 @@ class Reading:
         where = tuple(block(key, at) for at in sorted(blocks) for key in keys)
         functions = (cell.activation, cell.gate_activation, cell.output_activation, tuple(cell.constants.items()))
         return (
-            cell.kind, cell.reset_after, cell.coupled, functions, self.negated, self.merge, self.axes, self.reverse, self.order,
-            tuple(keys), where,
-        )  # fmt: skip
+            cell.kind,
+            cell.reset_after,
+            cell.coupled,
+            functions,
+            self.negated,
+            self.merge,
+            self.axes,
+            self.reverse,
+            self.order,
+            tuple(keys),
+            where,
+        )
 
     def stack(self, blocks: Blocks, forward: bool = False) -> Recurrent:
         """Return the stack.
@@ -107,9 +116,7 @@ class Reading:
         sizes = self.structure.sizes
         back = self.reverse and not forward
         layers = tuple(
-            Layer(
-                tuple(self.direction(blocks[layer, d], back or d == 1) for d in range(sizes.num_directions)), self.merge
-            )
+            Layer(tuple(self.direction(blocks[layer, d], back or d == 1) for d in range(sizes.num_directions)), self.merge)
             for layer in range(sizes.num_layers)
         )
         return Recurrent("", layers, output_order="processing" if back and self.order == "processing" else "time")
@@ -146,9 +153,7 @@ def pairs(sample: Sample, outputs: Outputs, merge: Merge) -> Pairs | None:
         if known is not None:
             if len(known) != len(own):
                 return None
-            made += [
-                (f"{name}[{number}]", one, other) for number, (one, other) in enumerate(zip(known, own, strict=True))
-            ]
+            made += [(f"{name}[{number}]", one, other) for number, (one, other) in enumerate(zip(known, own, strict=True))]
     return made if all(one.shape == other.shape for _, one, other in made) else None
 
 

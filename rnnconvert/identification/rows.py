@@ -91,12 +91,10 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     made = [(*pair, *more) for pair in pairs for more in itertools.product(range(len(peepholes)), signs, added)]
     first, second, seen, sign, forget = (np.array(column) for column in zip(*made, strict=True))
     return tuple(
-        Rows(
-            chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget
-        )
+        Rows(chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget)
         for chosen in functions(kind, plain)
         for reset in reset_modes(kind)
-    )  # fmt: skip
+    )
 
 
 def completed(rows: Rows, layout: Layout, tier: Tier) -> Rows:
@@ -127,9 +125,15 @@ def varied(reading: Reading) -> Iterator[Rows]:
     seeing = [gate for gate in PEEPHOLE_GATES if gate in reading.orders.get("peephole", {})]
     biases = next((part for part in BIAS_PARTS if not candidates_only(layout, part)), "input_bias")
     one = Rows(
-        functions(layout.kind, True)[0], None, of("input", gates), of(biases, gates), of("recurrent", gates),
-        of("peephole", seeing), np.array([reading.negated]), np.zeros(1),
-    )  # fmt: skip
+        functions(layout.kind, True)[0],
+        None,
+        of("input", gates),
+        of(biases, gates),
+        of("recurrent", gates),
+        of("peephole", seeing),
+        np.array([reading.negated]),
+        np.zeros(1),
+    )
     added = np.array(_added(layout.kind))
     rows = one.chosen(np.zeros(len(added), int))._replace(forget=added)
     for chosen in [f for plain in (True, False) for f in functions(layout.kind, plain)]:
@@ -151,9 +155,10 @@ def reading_of(base: Reading, rows: Rows, row: int) -> Reading:
     met = {slot.key for slot in base.structure.places}
     seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in met]
     orders = {
-        "input": named(rows.weights[row], slots), "recurrent": named(rows.recurrents[row], slots),
+        "input": named(rows.weights[row], slots),
+        "recurrent": named(rows.recurrents[row], slots),
         "peephole": named(rows.peepholes[row], seeing),
-    }  # fmt: skip
+    }
     for part in BIAS_PARTS:
         same = {gate: gate for gate in slots}
         orders[part] = same if candidates_only(layout, part) else named(rows.biases[row], slots)

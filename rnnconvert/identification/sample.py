@@ -90,9 +90,16 @@ class Sample:
 
         y = None if self.y is None else self.y[:, chosen]
         made = replace(
-            self, x=self.x[:, chosen], y=y, last=None if self.last is None else self.last[chosen], h0=of(self.h0),
-            c0=of(self.c0), hn=of(self.hn), cn=of(self.cn), lengths=None if self.lengths is None else lengths[chosen],
-        )  # fmt: skip
+            self,
+            x=self.x[:, chosen],
+            y=y,
+            last=None if self.last is None else self.last[chosen],
+            h0=of(self.h0),
+            c0=of(self.c0),
+            hn=of(self.hn),
+            cn=of(self.cn),
+            lengths=None if self.lengths is None else lengths[chosen],
+        )
         if steps is None or y is None or steps >= len(self.x):
             return made
         cut = None if made.lengths is None else np.minimum(made.lengths, steps)
@@ -107,9 +114,7 @@ def samples(given: Mapping[str, Any]) -> list[Sample]:
     named = sample_names.canonical({str(name): value for name, value in given.items() if value is not None})
     arrays = {name: _numbers(name, value) for name, value in named.items()}
     if "x" not in arrays or not {"y", "h_n"} & arrays.keys():
-        raise UsageError(
-            "a sample needs an input x, and outputs y or final states h_n. Add them: np.savez(path, x=x, y=y)"
-        )
+        raise UsageError("a sample needs an input x, and outputs y or final states h_n. Add them: np.savez(path, x=x, y=y)")
     made = list(_readings(arrays))
     if not made:
         shown = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
@@ -131,9 +136,7 @@ def _numbers(name: str, value: Any) -> Array:
         raise UsageError(f"the sample's {name!r} has {array.size:,} numbers, expected 1 to {_MOST:,}")
     if name == "lengths":
         if array.dtype.kind not in "iu" or array.ndim > 1:
-            raise UsageError(
-                f"the sample's lengths are {array.dtype} of shape {array.shape}, expected one integer a sequence"
-            )
+            raise UsageError(f"the sample's lengths are {array.dtype} of shape {array.shape}, expected one integer a sequence")
         return array.astype(np.int64).reshape(-1)
     try:
         return array if array.dtype.kind == "f" else array.astype(np.float32)
@@ -164,9 +167,7 @@ def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
         states = {name: _states(arrays[name], batch) for name in ("h_0", "c_0", "h_n", "c_n") if name in arrays}
         if any(one is None for one in states.values()):
             continue
-        yield Sample(
-            first, y, last, states.get("h_0"), states.get("c_0"), states.get("h_n"), states.get("c_n"), lengths, axes
-        )  # fmt: skip
+        yield Sample(first, y, last, states.get("h_0"), states.get("c_0"), states.get("h_n"), states.get("c_n"), lengths, axes)
 
 
 def _output(output: Array, axes: str, steps: int, batch: int) -> tuple[Array | None, Array | None] | None:

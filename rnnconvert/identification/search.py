@@ -24,17 +24,7 @@ from rnnconvert.identification.many import errors
 from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve, unseen
 from rnnconvert.identification.rows import Rows, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
-from rnnconvert.identification.structures import (
-    Arranged,
-    Options,
-    Structure,
-    Tier,
-    arranged,
-    enough,
-    known,
-    possible,
-    templates,
-)
+from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known, possible, templates
 from rnnconvert.language.layout import Layout, Sizes
 
 clock = time.monotonic
@@ -50,10 +40,7 @@ _SEARCHING = 0.75
 _ORDERED = ("input_bias", "recurrent_bias", "peephole")
 
 TIERS = (
-    Tier(
-        "the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh",
-        known=True,
-    ),
+    Tier("the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh", known=True),
     Tier("the same with other functions", known=True, plain=False),
     Tier("the places of every known layout, with gates in another order in each array", known=True, tied=False),
     Tier("arrays of one shape and their gates in any order", known=True, usual=False, tied=False),
@@ -203,9 +190,7 @@ class Search:
                     # Where no reading of W and the biases passes the first step, nothing that R may be matters.
                     fed = about, tuple([binding[name] for name in names])
                     if fed not in self._dead:
-                        yield from self._of(
-                            Structure(one.layout, one.sizes, binding, one.places), sample, merge, tier, fed
-                        )
+                        yield from self._of(Structure(one.layout, one.sizes, binding, one.places), sample, merge, tier, fed)
 
     def _arranged(self, sample: Sample, tier: Tier) -> Iterator[tuple[Merge, Arranged]]:
         """Yield how the arrays may be arranged; what was found for one round serves the others."""
@@ -257,10 +242,7 @@ class Search:
                         continue
                     if not _of_widths((sample.h0, sample.hn), width) or not _of_widths((sample.c0, sample.cn), hidden):
                         continue
-                    yield (
-                        Sizes(layout.kind, sample.x.shape[-1], hidden, layers, directions, projection, parts, skips),
-                        cast(Merge, merge),
-                    )
+                    yield (Sizes(layout.kind, sample.x.shape[-1], hidden, layers, directions, projection, parts, skips), cast(Merge, merge))
 
     def _hidden(self, layout: Layout, sample: Sample, width: int) -> Iterator[int]:
         """Yield how many units a layer may have whose directions give outputs of this width."""
@@ -273,9 +255,7 @@ class Search:
             sizes = {n // k for n in lengths for k in (1, 4, 8) if n % k == 0}
             yield from sorted(size for size in sizes | {width} if size >= width)
 
-    def _of(
-        self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object
-    ) -> Iterator[tuple[Reading, Blocks]]:
+    def _of(self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object) -> Iterator[tuple[Reading, Blocks]]:
         key = (structure.where, structure.layout.coupled, sample.axes, merge, tier.tied, tier.plain)
         if key in self._tried:
             return
@@ -312,10 +292,7 @@ class Search:
             turns = [sample]
             if one:
                 turns += [sample.turned()] + ([sample.turned("processing")] if sample.y is not None else [])
-            self._turned[key] = [
-                _Way(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, one, 3))
-                for turned in turns
-            ]
+            self._turned[key] = [_Way(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, one, 3)) for turned in turns]
         return self._turned[key]
 
     def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Rows]:

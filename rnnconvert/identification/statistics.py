@@ -53,9 +53,7 @@ def candidates(arrays: Mapping[str, Array]) -> list[Candidate]:
             candidate = _weighed(layout, sizes, binding, named, arrays)
             key = (candidate.sizes, candidate.score, candidate.evidence, candidate.against)
             made.setdefault(key, []).append((layout.name, candidate))
-    listed = [
-        replace(entries[0][1], names=tuple(dict.fromkeys(name for name, _ in entries))) for entries in made.values()
-    ]
+    listed = [replace(entries[0][1], names=tuple(dict.fromkeys(name for name, _ in entries))) for entries in made.values()]
     return sorted(listed, key=lambda one: (-one.score, one.names))
 
 
@@ -99,9 +97,7 @@ def _sizes(layout: Layout, found: Mapping[str, Shape]) -> Iterator[Sizes]:
     lengths = sorted({length for shape in found.values() for length in shape})
     total = sum(math.prod(shape) for shape in found.values())
     parts = frozenset(layout.part_names | {"input", "recurrent"})
-    for way, layers in itertools.product(
-        range(1, layout.holds.directions + 1), (1, 2, 3, 4) if layout.holds.layers else (1,)
-    ):
+    for way, layers in itertools.product(range(1, layout.holds.directions + 1), (1, 2, 3, 4) if layout.holds.layers else (1,)):
         hidden = {n // k for n in lengths for k in (1, gates, 2 * gates) if n % k == 0 and n // k}
         if layout.flat:
             hidden = set(range(1, math.isqrt(total // gates) + 1))
@@ -134,9 +130,7 @@ def _total(layout: Layout, sizes: Sizes) -> int | None:
         return None
 
 
-def _weighed(
-    layout: Layout, sizes: Sizes, binding: Mapping[str, str], named: bool, arrays: Mapping[str, Array]
-) -> Candidate:
+def _weighed(layout: Layout, sizes: Sizes, binding: Mapping[str, str], named: bool, arrays: Mapping[str, Array]) -> Candidate:
     evidence: list[str] = []
     against: list[str] = []
     score = 1.0
@@ -153,10 +147,7 @@ def _weighed(
     for text, weight in _of_numbers(layout, blocks):
         score += weight
         (evidence if weight > 0 else against).append(text)
-    if (
-        len({tuple(sorted(sizes.parts & set(BIAS_PARTS))), ("input_bias", "recurrent_bias")}) == 1
-        and layout.kind == "lstm"
-    ):
+    if len({tuple(sorted(sizes.parts & set(BIAS_PARTS))), ("input_bias", "recurrent_bias")}) == 1 and layout.kind == "lstm":
         evidence.append("it has two biases, of which only the sum counts")
     ways = ", bidirectional" if sizes.num_directions == 2 else ""
     layers = f", {sizes.num_layers} layers" if sizes.num_layers > 1 else ""
@@ -169,18 +160,17 @@ def _of_numbers(layout: Layout, blocks: Blocks) -> Iterator[tuple[str, float]]:
     own = blocks[0, 0]
     biases = {gate: np.asarray(value, np.float64) for (part, gate), value in own.items() if part == "input_bias"}
     if layout.kind == "lstm" and len(biases) == 4:
-        both = {
-            gate: values + np.asarray(own.get(("recurrent_bias", gate), 0.0), np.float64)
-            for gate, values in biases.items()
-        }
+        both = {gate: values + np.asarray(own.get(("recurrent_bias", gate), 0.0), np.float64) for gate, values in biases.items()}
         means = {gate: float(values.mean()) for gate, values in both.items()}
         high = max(means, key=lambda gate: means[gate])
         others = [value for gate, value in means.items() if gate != high]
         if means[high] > 0.5 and means[high] - max(others) > 0.4:
             said = f"the largest bias, {means[high]:.2f} on average, "
-            yield (said + "is that of its forget gate, which trainers set to 1", 1.5) if high == "f" else (
-                said + f"would be that of gate {high}, and trainers set the forget gate's to 1", -1.0
-            )  # fmt: skip
+            yield (
+                (said + "is that of its forget gate, which trainers set to 1", 1.5)
+                if high == "f"
+                else (said + f"would be that of gate {high}, and trainers set the forget gate's to 1", -1.0)
+            )
     squares = [np.asarray(value, np.float64) for (part, _), value in own.items() if part == "recurrent"]
     if squares and 3 < squares[0].shape[0] == squares[0].shape[1] and squares[0].size <= _LARGEST_SQUARE:
         errors = [float(np.abs(one @ one.T - np.eye(len(one))).max()) for one in squares]

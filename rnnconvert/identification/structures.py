@@ -21,12 +21,7 @@ from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, Slot
 from rnnconvert.language.places import shapes, slots
 
 _WORDS = ("section", "layer", "direction", "part", "gate", "hidden", "in")
-_OPTIONAL = (
-    frozenset({"initial_hidden", "initial_cell"}),
-    frozenset({"peephole"}),
-    frozenset({"projection"}),
-    frozenset(BIAS_PARTS),
-)
+_OPTIONAL = (frozenset({"initial_hidden", "initial_cell"}), frozenset({"peephole"}), frozenset({"projection"}), frozenset(BIAS_PARTS))
 """What a layer may lack."""
 
 
@@ -156,7 +151,7 @@ def _what(layout: Layout) -> object:
     tensors = sorted(
         (t.parts, t.name.partition("|")[2], t.layers, t.reinterpreted, " ".join(sorted(w for g in t.groups for w in g if w != "1")))
         for t in layout.tensors
-    )  # fmt: skip
+    )
     return layout.kind, layout.coupled, layout.letters, tuple(tensors)
 
 
@@ -171,12 +166,7 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
         *([[Tensor(g, "input recurrent", "(part in) hidden")] for g in apart]),
     ]
     one, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
-    biases: list[list[Tensor]] = [
-        [],
-        [one],
-        [one, two],
-        [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")],
-    ]
+    biases: list[list[Tensor]] = [[], [one], [one, two], [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")]]
     for g in apart:
         biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]
     if kind == "gru":
@@ -221,9 +211,7 @@ Options = dict[object, list[_Option]]
 """What was found for a family of arrays: templates have most of them in common."""
 
 
-def arranged(
-    layout: Layout, sizes: Sizes, found: Mapping[str, Shape], known: bool, options: Options
-) -> Iterator[Arranged]:
+def arranged(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], known: bool, options: Options) -> Iterator[Arranged]:
     """Yield how arrays of these shapes may be arranged as a template of these sizes.
 
     known    only as the registry's layouts arrange them
@@ -240,17 +228,18 @@ def arranged(
     for chosen in itertools.product(*choices):
         styles = {one.interleaved for one in chosen} - {None}
         # The gates of a unit lie side by side in all arrays or in none, where the template does not mix them.
-        if len(styles) > 1 and any(
-            one.tensor.axes != own.axes for one, own in zip(chosen, layout.tensors, strict=True)
-        ):
+        if len(styles) > 1 and any(one.tensor.axes != own.axes for one, own in zip(chosen, layout.tensors, strict=True)):
             continue
         made = replace(layout, tensors=tuple(one.tensor for one in chosen))
         blocks = {name: shape for one in chosen for name, shape in one.blocks}
         fed = [one for one in chosen if one.tensor.part_names != {"recurrent"}]
         yield Arranged(
-            made, sizes, blocks, tuple(slot for one in chosen for slot in one.places),
+            made,
+            sizes,
+            blocks,
+            tuple(slot for one in chosen for slot in one.places),
             (tuple(name for one in fed for name, _ in one.blocks), tuple(one.places for one in fed)),
-        )  # fmt: skip
+        )
 
 
 def _interleaved(tensor: Tensor) -> bool | None:
@@ -267,9 +256,7 @@ def possible(layout: Layout, sizes: Sizes, total: int, whole: bool) -> bool:
     widths = sizes.output_size * sizes.num_layers + below + above * (sizes.num_layers - 1)
     matrices = sizes.num_directions * gates * sizes.hidden_size * widths
     # Biases, peepholes, learned states, a projection, a block that nothing reads.
-    most = sizes.hidden_size * (2 * gates + 6) + sizes.output_size * sizes.hidden_size * (
-        2 if sizes.projection_size else 1
-    )
+    most = sizes.hidden_size * (2 * gates + 6) + sizes.output_size * sizes.hidden_size * (2 if sizes.projection_size else 1)
     return matrices <= total and not (whole and total > matrices + sizes.num_layers * sizes.num_directions * most)
 
 

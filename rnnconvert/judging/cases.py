@@ -53,14 +53,12 @@ class Case:
 
     def solve(
         self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), error: Callable[[Any], Any] | None = None
-    ) -> Outputs:  # fmt: skip
+    ) -> Outputs:
         """Compute the reference's outputs for the whole sequence, in that arithmetic."""
         return Reference(stack, dtype, readings, error).run(self.x, self.hidden, self.cell or None, self.lengths)
 
 
-def solved(
-    stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, error: Callable[[Any], Any] | None = None
-) -> list[Outputs]:
+def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, error: Callable[[Any], Any] | None = None) -> list[Outputs]:
     """Return the reference's outputs for each case, in that arithmetic, with that error of its functions.
 
     Cases of about as many steps run as one batch: what takes the time of a large layer is to read its weights.
@@ -96,10 +94,9 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
         usual = [
             own if own is not None else np.zeros(width, np.float32)
             for own, width in zip(
-                [d.get(f"initial_{which}") for *_, d in stack.directions()],
-                state_widths(stack)[which == "cell"], strict=True,
+                [d.get(f"initial_{which}") for *_, d in stack.directions()], state_widths(stack)[which == "cell"], strict=True
             )
-        ]  # fmt: skip
+        ]
         full = [
             own or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in usual)
             for own, case in zip(given, cases, strict=True)
@@ -198,13 +195,7 @@ class _Maker:
         """Return a case with random input and states, except for the changes given."""
         time, batch = time or self.time, batch or self.batch
         hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
-        made = Case(
-            name,
-            f"{what}; {_size(time, batch)}",
-            self.numbers(time, batch, self.stack.input_size),
-            hidden,
-            cell,
-        )
+        made = Case(name, f"{what}; {_size(time, batch)}", self.numbers(time, batch, self.stack.input_size), hidden, cell)
         return replace(made, **changes)
 
     def lengths(self, shortest: int = 1) -> Array:
@@ -260,9 +251,7 @@ def _scaled(name: str, what: str, factor: float) -> Callable[[_Maker], Case]:
 
 def _saturating(maker: _Maker) -> Case:
     case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
-    x, hidden, cell = (
-        tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell)
-    )
+    x, hidden, cell = (tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell))
     return replace(case, x=x[0], hidden=hidden, cell=cell)
 
 
@@ -343,9 +332,7 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
         if any(length < 0 for length in lengths):
             raise UsageError(f"a length cannot be negative: {', '.join(map(str, lengths))}")
     if time < 3 or batch < 1:
-        raise UsageError(
-            f"a wrong reset gate shows only with at least 3 steps and a batch of 1. Got {time} and {batch}; ask for more"
-        )
+        raise UsageError(f"a wrong reset gate shows only with at least 3 steps and a batch of 1. Got {time} and {batch}; ask for more")
     if not names or seed < 0:
         raise UsageError("no cases given. Name at least one" if not names else f"a seed cannot be negative: {seed}")
     needed = _COPIES * 8 * time * batch * (stack.input_size + sum(d.output_size for *_, d in stack.directions()))
@@ -409,16 +396,12 @@ def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, 
     if states and len(states) != (needed := 2 if stack.cell.kind == "lstm" else 1):
         raise UsageError(f"{len(states)} initial states for {quoted(stack.name)}, expected {needed} or none")
     if x.ndim != 3 or x.shape[2] != stack.input_size or not x.size:
-        raise UsageError(
-            f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {quoted(stack.name)}"
-        )
+        raise UsageError(f"x has the shape {x.shape}, expected (time, batch, {stack.input_size}) for {quoted(stack.name)}")
     batch = x.shape[1]
     split: dict[str, tuple[Array, ...]] = {}
     for word, array, widths in zip(("hidden", "cell"), states, state_widths(stack), strict=False):
         if array.ndim != 3 or [a.shape for a in array] != [(batch, width) for width in widths]:
-            raise UsageError(
-                f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {quoted(stack.name)}"
-            )
+            raise UsageError(f"{word} has the shape {array.shape}, expected ({len(widths)}, {batch}, {widths[0]}) for {quoted(stack.name)}")
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
         raise UsageError(f"lengths are {lengths}, expected {batch} integers from 0 to {len(x)}")

@@ -221,12 +221,21 @@ def compare(output: Output, found: Array, truth: Array, allowance: Allowance) ->
         telling = counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0))
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
     made = Comparison(
-        output.case, output.name, bool((ratio <= 1).all()), _largest(error), _largest(relative), _largest(ulps),
-        float(allowed[at]) if at else 0.0, _largest(ratio), _largest(floor),
+        output.case,
+        output.name,
+        bool((ratio <= 1).all()),
+        _largest(error),
+        _largest(relative),
+        _largest(ulps),
+        float(allowed[at]) if at else 0.0,
+        _largest(ratio),
+        _largest(floor),
         Worst(tuple(map(int, at)), axes, float(found[at]) if at else 0.0, float(truth[at]) if at else 0.0),
-        int((ratio > 1).sum()), int(counts.sum()),
-        _steps(error, allowed, floor) if by_step else None, telling=bool(telling.any()),
-    )  # fmt: skip
+        int((ratio > 1).sum()),
+        int(counts.sum()),
+        _steps(error, allowed, floor) if by_step else None,
+        telling=bool(telling.any()),
+    )
     return made if made.passed else _explained(made)
 
 

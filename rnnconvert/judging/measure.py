@@ -62,9 +62,7 @@ class Measure:
             made = {kind: solved(stack, cases, kind) for kind in kinds}
             if np.dtype(dtype) != np.float64:
                 off = of_functions(stack, cases, dtype)
-                made[np.dtype(dtype)] = floors(
-                    stack, cases, dtype, made[np.dtype(np.float64)], off, made[np.dtype(dtype)]
-                )
+                made[np.dtype(dtype)] = floors(stack, cases, dtype, made[np.dtype(np.float64)], off, made[np.dtype(dtype)])
 
         def of(number: int) -> Callable[[Any], Outputs]:
             return lambda arithmetic: made[np.dtype(arithmetic)][number]
@@ -161,6 +159,4 @@ def rows_of(outputs: Outputs, batch: int, size: int) -> Outputs:
     """Return the outputs of the sequences that `narrowed` keeps, at every step."""
     rows = np.unique([*range(min(batch, size) - 1), size - 1])
     listed = _listed(outputs)
-    return Outputs(
-        listed.y[:, rows], tuple(state[rows] for state in listed.hidden), tuple(state[rows] for state in listed.cell)
-    )
+    return Outputs(listed.y[:, rows], tuple(state[rows] for state in listed.hidden), tuple(state[rows] for state in listed.cell))

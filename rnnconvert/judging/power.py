@@ -193,9 +193,7 @@ def _joined(layer: Layer, outputs: Sequence[Array]) -> Array:
     return both / 2 if layer.merge == "ave" else both
 
 
-def _direction(
-    direction: Direction, x: Array, states: Sequence[Array | None], place: tuple[int, int], found: dict[Row, Rows]
-) -> Array:
+def _direction(direction: Direction, x: Array, states: Sequence[Array | None], place: tuple[int, int], found: dict[Row, Rows]) -> Array:
     """Run one direction step by step, look at what each step exercises, and return its outputs."""
     arrays = {key: np.asarray(source).astype(np.float32, copy=False) for key, source in direction.arrays.items()}
     sequence = x[::-1] if direction.reverse else x
@@ -223,9 +221,14 @@ class _One:
     step: Step
 
     def look(
-        self, x: Array, given: Array, before: tuple[Array, Array], after: tuple[Array, Array], place: tuple[int, int],
+        self,
+        x: Array,
+        given: Array,
+        before: tuple[Array, Array],
+        after: tuple[Array, Array],
+        place: tuple[int, int],
         found: dict[Row, Rows],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add what one step exercises: every row changed by itself, all units and all changes as one batch."""
         size, gates = self.direction.hidden_size, self.direction.cell.gates
         changes: list[tuple[Row, int, Array]] = []

@@ -34,7 +34,7 @@ def of_functions(stack: Recurrent, cases: Sequence[Case], dtype: Any, seed: int 
 
 def floors(
     stack: Recurrent, cases: Sequence[Case], dtype: Any, truths: Sequence[Outputs], off: Sequence[Outputs], *rough: Sequence[Outputs]
-) -> list[Outputs]:  # fmt: skip
+) -> list[Outputs]:
     """Return for each case how far rounding in an element type leads.
 
     truths  what float64 gives

@@ -54,9 +54,7 @@ else:
 
 _LARGEST = 1 << 20
 _AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
-_PARTS = (
-    "input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell",
-)  # fmt: skip
+_PARTS = ("input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
 _CHOICES: dict[str, tuple[str, ...]] = {
     "biases": ("none", "input", "recurrent", "both"),
@@ -182,14 +180,10 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     layout = Layout(**{"source": "", **fields})
     for tensor in layout.tensors:
         if len(layout.spelt(tensor)) != len(layout.order):
-            raise _WrongError(
-                f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}"
-            )
+            raise _WrongError(f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}")
         odd = next((gate for gate in _gates_of(tensor) if gate not in (*GATES[kind], UNUSED)), None)
         if odd:
-            raise _WrongError(
-                f"{name}: {tensor.parts!r} has the gate {odd!r}, expected some of {', '.join(GATES[kind])}"
-            )
+            raise _WrongError(f"{name}: {tensor.parts!r} has the gate {odd!r}, expected some of {', '.join(GATES[kind])}")
     _check(layout)
     return layout
 
@@ -208,9 +202,7 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
     if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
         raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
     if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
-        raise _WrongError(
-            f"{where}: axes are {tensor.axes!r}; write section before part, since each section has its own parts"
-        )
+        raise _WrongError(f"{where}: axes are {tensor.axes!r}; write section before part, since each section has its own parts")
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
         raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
@@ -218,9 +210,7 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
         raise _WrongError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
     unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
     if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
-        raise _WrongError(
-            f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in"
-        )
+        raise _WrongError(f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in")
     return tensor
 
 
@@ -243,9 +233,7 @@ def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
     constants = fields.get("constants", {})
     if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
         shown = ", ".join(GATES[kind])
-        raise _WrongError(
-            f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}"
-        )
+        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}")
     for key, choices in {**_CHOICES, "chosen": ("f",) if kind == "lstm" else ()}.items():
         said = fields.get(key, [])
         for word in [said] if isinstance(said, str) else said:
@@ -317,9 +305,7 @@ def _fields(kind: Any, given: Mapping[str, Any], where: str, without: set[str]) 
         default = known[key].default
         wanted = list if isinstance(default, tuple) else type(default)
         if isinstance(default, str | bool | tuple) and not isinstance(value, wanted):
-            raise _WrongError(
-                f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}"
-            )
+            raise _WrongError(f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}")
     return dict(given)
 
 
@@ -358,9 +344,7 @@ def _check(layout: Layout) -> None:
         wanted -= met.keys()
         if wanted:
             layer, direction, (part, gate) = min(wanted)
-            raise _WrongError(
-                f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})"
-            )
+            raise _WrongError(f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})")
         if twice:
             raise _WrongError(f"{layout.name} has two places for the {twice[0]} of gate {twice[1]!r}")
         shared = len(set(layout.letters.split())) < len(layout.letters.split())

@@ -105,9 +105,15 @@ def layout(direction: Direction, tensors: Tensors) -> Layout:
     """Return how one direction's arrays lie; their names end in its suffix."""
     kind = direction.cell.kind
     return Layout(
-        "modules." + kind, kind, " ".join(GATES[kind]), tensors, "rnnconvert", "a module of rnnconvert's own",
-        direction.cell.reset_after, holds=Holds(biases=_BIASES),
-    )  # fmt: skip
+        "modules." + kind,
+        kind,
+        " ".join(GATES[kind]),
+        tensors,
+        "rnnconvert",
+        "a module of rnnconvert's own",
+        direction.cell.reset_after,
+        holds=Holds(biases=_BIASES),
+    )
 
 
 def _form(direction: Direction) -> Sizes:
@@ -121,10 +127,7 @@ _BEGINNING = '{"recurrent": 1,'
 
 def to_text(stack: Recurrent) -> str:
     """Return the outline as JSON."""
-    layers = [
-        {"merge": layer.merge, "directions": [_plain(direction) for direction in layer.directions]}
-        for layer in stack.layers
-    ]
+    layers = [{"merge": layer.merge, "directions": [_plain(direction) for direction in layer.directions]} for layer in stack.layers]
     plain = {
         "recurrent": 1,  # first: see _BEGINNING
         "layers": layers,
@@ -150,13 +153,7 @@ def from_text(text: str) -> Recurrent:
             raise ValueError("a layer has one direction or two")
         widths = [direction.output_size for direction in layers[-1].directions]
         readout = tuple(_zeros(rows, width) for rows, width in zip(plain["readout"], widths, strict=False))
-        return Recurrent(
-            "",
-            layers,
-            _one_of(plain["join"], "layer end"),
-            _one_of(plain["output_order"], "time processing"),
-            readout,
-        )
+        return Recurrent("", layers, _one_of(plain["join"], "layer end"), _one_of(plain["output_order"], "time processing"), readout)
 
 
 def _plain(direction: Direction) -> dict[str, Any]:
@@ -194,9 +191,13 @@ def _direction(plain: Mapping[str, Any]) -> Direction:
         clips=tuple(Clip(kind, float(low), float(high)) for kind, low, high in plain["clips"]),
     )
     sizes = Sizes(
-        cell.kind, plain["input_size"], plain["hidden_size"], projection_size=plain["projection_size"],
-        parts=frozenset(plain["parts"]), skip_input="input" not in plain["parts"],
-    )  # fmt: skip
+        cell.kind,
+        plain["input_size"],
+        plain["hidden_size"],
+        projection_size=plain["projection_size"],
+        parts=frozenset(plain["parts"]),
+        skip_input="input" not in plain["parts"],
+    )
     arrays: dict[Key, Source] = {}
     for part in sorted(sizes.parts):
         shape = sizes.shape(0, part)

@@ -15,18 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rnnconvert.core.arrays import (
-    PIECE_BYTES,
-    Array,
-    Deferred,
-    Run,
-    Source,
-    copy_tiled,
-    in_order,
-    nbytes,
-    piece_bytes,
-    runs_of,
-)
+from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Run, Source, copy_tiled, in_order, nbytes, piece_bytes, runs_of
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides
@@ -71,9 +60,7 @@ class Packed:
     shape, dtype  as numpy's
     """
 
-    def __init__(
-        self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed], watch: Callable[[Array], None] | None = None
-    ) -> None:
+    def __init__(self, shape: Shape, dtype: np.dtype[Any], placed: list[_Placed], watch: Callable[[Array], None] | None = None) -> None:
         self.shape = shape
         self.dtype = dtype
         self._placed = placed
@@ -94,14 +81,7 @@ class Packed:
                 return None
             at: int = source.__array_interface__["data"][0] - placed.place.offset(self.shape) * itemsize
             starts.add((id(_root(source)), at))
-        first = next(
-            (
-                source
-                for placed, source in zip(self._placed, sources, strict=True)
-                if not placed.place.offset(self.shape)
-            ),
-            None,
-        )
+        first = next((source for placed, source in zip(self._placed, sources, strict=True) if not placed.place.offset(self.shape)), None)
         if len(starts) > 1 or not isinstance(first, np.ndarray) or not isinstance(_root(first), mmap.mmap):
             return None
         strides = tuple(step * itemsize for step in c_strides(self.shape))
@@ -202,9 +182,7 @@ class Packed:
         length = band[0].place.shape[axes[0]]
         first = band[0].place.offset(self.shape)
         aligned = all(
-            step[axis] == row
-            and placed.place.shape[axis] == length
-            and self._extent(placed.place)[1] - (length - 1) * row - first <= row
+            step[axis] == row and placed.place.shape[axis] == length and self._extent(placed.place)[1] - (length - 1) * row - first <= row
             for placed, step, axis in zip(band, strides, axes, strict=True)
         )
         if not aligned:
@@ -270,10 +248,7 @@ def _fill(target: Array, values: Array | None, sign: int) -> None:
 
 
 def pack(
-    layout: Layout,
-    stack: Recurrent,
-    dtype: np.dtype[Any] | None = None,
-    watch: Callable[[Array], None] | None = None,
+    layout: Layout, stack: Recurrent, dtype: np.dtype[Any] | None = None, watch: Callable[[Array], None] | None = None
 ) -> dict[str, Packed]:
     """Return a stack's arrays as the framework has them, by name; missing biases that the layout needs are zero.
 
@@ -329,11 +304,7 @@ def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tu
         found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
     for arrays_of in found.values():
         if layout.coupled:  # 1 - sigmoid(a) = sigmoid(-a)
-            twins = [
-                (part, np.asarray(source))
-                for (part, gate), source in arrays_of.items()
-                if gate == _TWIN[layout.coupled]
-            ]
+            twins = [(part, np.asarray(source)) for (part, gate), source in arrays_of.items() if gate == _TWIN[layout.coupled]]
             arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
         for part in sizes.parts & set(BIAS_PARTS):
             for gate in gates_of(sizes.kind, part):
@@ -360,18 +331,12 @@ def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
     return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
 
 
-def assemble(
-    name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int
-) -> Recurrent:
+def assemble(name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int) -> Recurrent:
     """Build a stack of one cell from what `unpack` found.
 
     Raises ValueError if the arrays do not fit together.
     """
     layers = 1 + max(layer for layer, _ in found)
     return Recurrent(
-        name,
-        tuple(
-            Layer(tuple(Direction(cell, found[i, d], reverse=d == 1) for d in range(num_directions)))
-            for i in range(layers)
-        ),
+        name, tuple(Layer(tuple(Direction(cell, found[i, d], reverse=d == 1) for d in range(num_directions))) for i in range(layers))
     )

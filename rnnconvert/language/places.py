@@ -155,9 +155,14 @@ class _Block:
                 start[gate_axis] += index * gate_step
                 key = (leaf.part, letter)
                 yield Slot(
-                    self.name, leaf.values["layer"], leaf.values["direction"], key, signs.get(letter, 1),
-                    Place(tuple(start), dims), self.tensor.reinterpreted,
-                )  # fmt: skip
+                    self.name,
+                    leaf.values["layer"],
+                    leaf.values["direction"],
+                    key,
+                    signs.get(letter, 1),
+                    Place(tuple(start), dims),
+                    self.tensor.reinterpreted,
+                )
 
 
 def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_Block]:
@@ -223,10 +228,5 @@ def offsets(layout: Layout, sizes: Sizes) -> list[Offset]:
         part, gate = slot.key
         if gate == UNUSED:
             continue
-        table.append(
-            Offset(
-                slot.array, slot.layer, slot.direction, part, gate,
-                place.offset(shape), place.shape, place.strides(shape),
-            )
-        )  # fmt: skip
+        table.append(Offset(slot.array, slot.layer, slot.direction, part, gate, place.offset(shape), place.shape, place.strides(shape)))
     return table

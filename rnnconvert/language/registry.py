@@ -88,9 +88,7 @@ def cards() -> dict[str, Card]:
     found.sort(key=lambda card: card.name)
     for card, following in itertools.pairwise(found):
         if card.name == following.name:
-            raise UsageError(
-                f"two packages bring the format {card.name!r}: {card.room} and {following.room}. Uninstall one"
-            )
+            raise UsageError(f"two packages bring the format {card.name!r}: {card.room} and {following.room}. Uninstall one")
     return {card.name: card for card in found}
 
 
@@ -100,9 +98,7 @@ def _described(room: str, file: Path) -> list[Card]:
     formats = ast.literal_eval(said) if said is not None else {room: {"kinds": " ".join(ARCHIVES)}}
     cards = []
     for name, words in formats.items():
-        listed: dict[str, Any] = {
-            key: tuple(value.split()) if isinstance(value, str) else value for key, value in words.items()
-        }
+        listed: dict[str, Any] = {key: tuple(value.split()) if isinstance(value, str) else value for key, value in words.items()}
         cards.append(Card(name, f"rnnconvert.formats.{room}", **listed))
     return cards
 

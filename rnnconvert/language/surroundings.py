@@ -155,8 +155,11 @@ def _named_sizes(axes: str, shape: Shape) -> list[tuple[str, object]]:
         return list(zip(words, shape, strict=True))
     after = len(words) - star - 1
     middle = shape[star : len(shape) - after]
-    return [*zip(words[:star], shape, strict=False), (words[star], middle),
-            *zip(words[star + 1 :], shape[len(shape) - after :], strict=True)]  # fmt: skip
+    return [
+        *zip(words[:star], shape, strict=False),
+        (words[star], middle),
+        *zip(words[star + 1 :], shape[len(shape) - after :], strict=True),
+    ]
 
 
 def _sizes(axes: str, shape: Shape) -> tuple[dict[str, int], tuple[slice, ...]]:
@@ -192,9 +195,7 @@ def _expand(axes: str, sizes: Mapping[str, int]) -> list[list[str]]:
         elif token == "1":
             groups.append([])
         elif token.startswith("*"):
-            groups += [
-                [word] for word in sizes if word[: len(token) - 1] == token[1:] and word[len(token) - 1 :].isdigit()
-            ]
+            groups += [[word] for word in sizes if word[: len(token) - 1] == token[1:] and word[len(token) - 1 :].isdigit()]
         elif inside:
             groups[-1].append(token)
         else:

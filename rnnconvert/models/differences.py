@@ -66,9 +66,7 @@ def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]
             continue
         matters = "training" if option in _TRAINING else "function"
         word = _system(target.framework).words.get(option, option)
-        yield Difference(
-            one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
-        )
+        yield Difference(one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs))
 
 
 def _unsaid(one: Pair) -> Iterator[Difference]:
@@ -95,11 +93,7 @@ def _value(unit: Unit, option: str) -> Any:
 def unconvertible(one: Pair) -> Iterator[str]:
     """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
-    seen = {
-        option
-        for option in _ELSEWHERE
-        if _has_no(one.source, one.kind, option) or _has_no(one.target, one.kind, option)
-    }
+    seen = {option for option in _ELSEWHERE if _has_no(one.source, one.kind, option) or _has_no(one.target, one.kind, option)}
     for unit, other, side, others in (
         (one.source, one.target, "the source", "the target"),
         (one.target, one.source, "the target", "the source"),

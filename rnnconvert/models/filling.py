@@ -74,8 +74,7 @@ def _other_way(error: Exception, target: Model) -> str:
     if not isinstance(error, RefusedError) or system is None or not system.own_layer or target.live is None:
         return ""
     return (
-        f" Or replace it by a module that computes it: {system.own_layer} makes one from the source's layer, which "
-        "rnnconvert.load reads."
+        f" Or replace it by a module that computes it: {system.own_layer} makes one from the source's layer, which rnnconvert.load reads."
     )
 
 
@@ -92,17 +91,13 @@ def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, ma
             f"of the source gives {tuple(array.shape)}"
         )
     if old.dtype.kind in "iub" or array.dtype.kind in "iub":
-        raise _Misfit(
-            f"{quoted(one.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}"
-        )
+        raise _Misfit(f"{quoted(one.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)
     if old.dtype != array.dtype.newbyteorder("="):
         lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
         if lost.any():
-            raise _Misfit(
-                f"{quoted(one.target.name)}: some values of {name!r} are too large for the target's {old.dtype}"
-            )
+            raise _Misfit(f"{quoted(one.target.name)}: some values of {name!r} are too large for the target's {old.dtype}")
         exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
         step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
@@ -134,8 +129,7 @@ def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Fl
                 array = layout.stored(tensor, parts.pop(tensor.part), tuple(old.shape))
             except ValueError as error:
                 raise _Misfit(
-                    f"{quoted(one.target.name)}: the {tensor.part} ({full!r}) cannot be filled from "
-                    f"{names[tensor.part]!r}: {error}"
+                    f"{quoted(one.target.name)}: the {tensor.part} ({full!r}) cannot be filled from {names[tensor.part]!r}: {error}"
                 ) from None
             _put(filling, one, target, full, array, (names[tensor.part],))
         elif tensor.part in _NEUTRAL:
@@ -268,10 +262,15 @@ def _only(layout: Layout, names: Iterable[str]) -> Layout:
 
 
 _WORDS = {
-    "kind": "the cell", "reset_after": "the place of the reset gate (reset_after)", "activation": "the candidate's function",
-    "gate_activation": "the gates' function", "output_activation": "the output's function", "coupled": "coupled gates",
-    "constants": "the constants added at run time", "clips": "the clips",
-}  # fmt: skip
+    "kind": "the cell",
+    "reset_after": "the place of the reset gate (reset_after)",
+    "activation": "the candidate's function",
+    "gate_activation": "the gates' function",
+    "output_activation": "the output's function",
+    "coupled": "coupled gates",
+    "constants": "the constants added at run time",
+    "clips": "the clips",
+}
 
 
 def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:

@@ -98,14 +98,7 @@ class Flattening:
         flats = one.target.reads, one.source.reads
         guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
         order = self._order(one, width, flats, guesses, "columns")
-        if (
-            order is None
-            and not self.same
-            and not any(flats)
-            and not any(guesses)
-            and not self._alike
-            and one.kind == "dense"
-        ):
+        if order is None and not self.same and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
             self._doubt(one, width)
         return order
 
@@ -121,12 +114,7 @@ class Flattening:
         return self.rows(one, width) if order is None else order
 
     def _order(
-        self,
-        one: Pair,
-        width: int,
-        flats: tuple[Flat | None, Flat | None],
-        guesses: Sequence[int | None],
-        what: str,
+        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None], what: str
     ) -> Array | None:
         if self.same:
             return None
@@ -197,9 +185,7 @@ class Flattening:
                 "among them, the two models have to flatten it in the same order, which neither shows"
             )
 
-    def _channels(
-        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]
-    ) -> tuple[int, bool]:
+    def _channels(self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]) -> tuple[int, bool]:
         """Return how many channels were flattened, 0 for none, and whether other values are flattened with them."""
         seen = [flat for flat in flats if flat is not None]
         found = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
@@ -221,9 +207,11 @@ class Flattening:
         if hidden:
             titles = [model.title for _, model in hidden]
             side = f"{titles[0]} does not show" if len(titles) == 1 else f"neither {titles[0]} nor {titles[1]} shows"
-            seem = "reads {} values that seem to be flattened from {}" if what == "columns" else (
-                "gives {} values that seem to be cut into {}"
-            )  # fmt: skip
+            seem = (
+                "reads {} values that seem to be flattened from {}"
+                if what == "columns"
+                else ("gives {} values that seem to be cut into {}")
+            )
             said = FlattenAs(**{side: "channels_first" for side, _ in hidden})
             raise UsageError(
                 f"{quoted(one.target.name)} {seem.format(width, channels)} channels, and {side} "

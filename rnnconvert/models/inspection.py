@@ -172,9 +172,7 @@ def inspect(
     return inspect_with(source, source_format, Options(options, settings), targets)
 
 
-def inspect_with(
-    source: Source, source_format: str | None, options: Options, targets: bool | str | Sequence[str]
-) -> Inspection:
+def inspect_with(source: Source, source_format: str | None, options: Options, targets: bool | str | Sequence[str]) -> Inspection:
     """Inspect a file as `inspect` does, with a ledger of options."""
     checkpoint = load_with(source, source_format, options)
     names = targets.split(",") if isinstance(targets, str) else targets
@@ -202,8 +200,7 @@ def _layer(stack: Recurrent) -> dict[str, Any]:
         "output_order": stack.output_order,
         "parameters": stack.parameters,
         "layers": [
-            {"merge": layer.merge, "directions": [_direction(direction) for direction in layer.directions]}
-            for layer in stack.layers
+            {"merge": layer.merge, "directions": [_direction(direction) for direction in layer.directions]} for layer in stack.layers
         ],
     }
 

@@ -154,18 +154,14 @@ def transplant_file(
     """
     only_replace(Path(output), force or dry_run)
     if dry_run and inputs is not None:
-        raise UsageError(
-            f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}"
-        )
+        raise UsageError(f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}")
     watch(f"reading {source}")
     giving = model_of(source, source_format, tuple(settings), **options)
     watch(f"reading {into}")
     checkpoint = load(into, target_format)
     reader = reader_of(checkpoint.format)
     if reader is None:
-        raise UsageError(
-            f"{into} is a {checkpoint.format} file, which holds only recurrent layers. Use rnnconvert convert"
-        )
+        raise UsageError(f"{into} is a {checkpoint.format} file, which holds only recurrent layers. Use rnnconvert convert")
     taking = reader.of_checkpoint(checkpoint)
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     watch("pairing layers and computing their weights")
@@ -177,9 +173,11 @@ def transplant_file(
     if inputs is not None:
         given = inputs_of(inputs)
         notes, proof = kept_if_equal(
-            Path(output), force, lambda made: reader.write(made, checkpoint, arrays),
+            Path(output),
+            force,
+            lambda made: reader.write(made, checkpoint, arrays),
             lambda made: replace(report, model=str(made)).verify(given),
-        )  # fmt: skip
+        )
         return replace(report, notes=(*report.notes, *notes), proof=proof)
     with counting(lambda done: watch(phase, min(done, total), total)):
         notes = [] if dry_run else reader.write(Path(output), checkpoint, arrays)
@@ -244,20 +242,16 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 def _around_alike(one: Pair) -> Pair:
     """Return a pair whose source is taken to read, to order and to join its outputs as the target does: the caller's code sees to it."""
     ours, theirs = one.target.stack, one.source.stack
-    if (
-        ours is None
-        or theirs is None
-        or ours.num_directions != theirs.num_directions
-        or ours.num_layers != theirs.num_layers
-    ):
+    if ours is None or theirs is None or ours.num_directions != theirs.num_directions or ours.num_layers != theirs.num_layers:
         return one
     layers = [
         replace(
-            layer, merge=wanted.merge,
+            layer,
+            merge=wanted.merge,
             directions=tuple(way.replace(reverse=like.reverse) for way, like in zip(layer.directions, wanted.directions, strict=True)),
         )
         for layer, wanted in zip(theirs.layers, ours.layers, strict=True)
-    ]  # fmt: skip
+    ]
     stack = theirs.replace(layers=tuple(layers), output_order=ours.output_order)
     return replace(one, source=one.source.replace(stack=stack))
 
@@ -300,11 +294,7 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
     paired = {one.target.name for one in found.pairs}
     for unit in (unit for unit in target.units if unit.name not in paired and not unit.alias):
         own = target.memory(unit.arrays)
-        shared = sorted(
-            name
-            for name in own & filled
-            if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name])
-        )
+        shared = sorted(name for name in own & filled if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name]))
         if unit.stack is not None and shared and not own <= filled:
             problems.append(
                 f"{quoted(unit.name)} of the target is not filled, but would change: {', '.join(map(repr, shared))} is shared with a "
@@ -321,8 +311,7 @@ def _unsettled(found: Pairing, target: Model, source: Model, inline: int = 0) ->
     filled = target.memory(name for one in found.pairs for name in one.target.arrays)
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     problems = [
-        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}"
-        for choice in found.ambiguous
+        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}" for choice in found.ambiguous
     ]
     problems += [
         f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
@@ -359,9 +348,7 @@ def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
         ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            one, two = (
-                way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse)
-            )
+            one, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
             return (
                 f"; if {one!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
                 f"mapping {unit.name}: {one} + {two}"
@@ -402,12 +389,19 @@ def _report(plan: Plan, found: Pairing, filling: Filling, unlike: list[Differenc
     used = source.memory(name for one in found.pairs for name in one.source.arrays)
     done = target.memory(filling.arrays)
     return Transplant(
-        target.title, source.title, tuple(_filled(one) for one in found.pairs),
+        target.title,
+        source.title,
+        tuple(_filled(one) for one in found.pairs),
         tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
-        {**source.aside, **target.aside}, tuple(filling.steps), tuple(unlike), tuple(notes), source.questions,
-        dict(filling.made_of), plan=plan,
-    )  # fmt: skip
+        {**source.aside, **target.aside},
+        tuple(filling.steps),
+        tuple(unlike),
+        tuple(notes),
+        source.questions,
+        dict(filling.made_of),
+        plan=plan,
+    )
 
 
 def _filled(one: Pair) -> Filled:

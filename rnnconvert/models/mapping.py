@@ -83,15 +83,9 @@ def read(path: Path) -> Mapped:
         raise UnreadableError(path, f"unknown key {unknown[0]!r}, expected some of {', '.join(_KEYS)}")
     layers = found.get("layers") or {}
     if not isinstance(layers, dict) or not all(isinstance(name, str) for pair in layers.items() for name in pair):
-        wrong = (
-            next((key for key, value in layers.items() if not isinstance(value, str)), "")
-            if isinstance(layers, dict)
-            else ""
-        )
+        wrong = next((key for key, value in layers.items() if not isinstance(value, str)), "") if isinstance(layers, dict) else ""
         where = f", but {wrong!r} has none" if wrong else ""
-        raise UnreadableError(
-            path, f"'layers' has the name of a source for each target's name{where}; quote names that are numbers"
-        )
+        raise UnreadableError(path, f"'layers' has the name of a source for each target's name{where}; quote names that are numbers")
     lists = {}
     for key in ("leave", "accept"):
         value = found.get(key) or []
@@ -101,8 +95,7 @@ def read(path: Path) -> Mapped:
     flatten, trust = found.get("flatten"), found.get("trust_order", False)
     if not isinstance(flatten, (str, dict, type(None))) or not isinstance(trust, bool):
         raise UnreadableError(
-            path,
-            "'flatten' must be none, or {target: channels_first, source: channels_last}, and 'trust_order' must be true or false",
+            path, "'flatten' must be none, or {target: channels_first, source: channels_last}, and 'trust_order' must be true or false"
         )
     try:
         orders(flatten)
@@ -226,10 +219,7 @@ class Proposal:
                 }
                 for one in self.found.pairs
             ],
-            "ambiguous": [
-                {"targets": list(one.targets), "sources": list(one.sources), "kind": one.kind}
-                for one in self.found.ambiguous
-            ],
+            "ambiguous": [{"targets": list(one.targets), "sources": list(one.sources), "kind": one.kind} for one in self.found.ambiguous],
             "leave": [unit.name for unit in self.found.skipped],
             "without_counterpart": [unit.name for unit in none],
             "counterparts_taken": [unit.name for unit in taken],

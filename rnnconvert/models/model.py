@@ -158,10 +158,7 @@ class Model:
     def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part."""
         layout = unit.reading(kind)
-        return {
-            tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]])
-            for tensor in tensors(layout, unit.names)
-        }
+        return {tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]]) for tensor in tensors(layout, unit.names)}
 
     def replace(self, **changes: Any) -> Model:
         """Return this model with some fields changed."""
@@ -251,9 +248,12 @@ def single_layers(stack: Recurrent) -> list[Recurrent]:
 def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
     last = number == stack.num_layers - 1
     return stack.replace(
-        name=f"{stack.name}[{number}]", layers=(layer,), output_order=stack.output_order if last else "time",
-        readout=stack.readout if last else (), unconvertible=stack.unconvertible,
-    )  # fmt: skip
+        name=f"{stack.name}[{number}]",
+        layers=(layer,),
+        output_order=stack.output_order if last else "time",
+        readout=stack.readout if last else (),
+        unconvertible=stack.unconvertible,
+    )
 
 
 def units_of_ours(
@@ -280,9 +280,14 @@ def units_of_ours(
 
 
 def units_of_written(
-    name: str, cell: Mapping[str, Any], sizes: tuple[int, int], places: outline.Tensors, names: Mapping[str, str],
-    arrays: Mapping[str, Array], made: str,
-) -> list[Unit]:  # fmt: skip
+    name: str,
+    cell: Mapping[str, Any],
+    sizes: tuple[int, int],
+    places: outline.Tensors,
+    names: Mapping[str, str],
+    arrays: Mapping[str, Array],
+    made: str,
+) -> list[Unit]:
     """Return the layer of a class that `scaffold` wrote, with what its cell computes.
 
     sizes   the input's and the hidden state's
@@ -291,17 +296,18 @@ def units_of_written(
     """
     ends = ("", "_reverse")[: 1 + (f"{places[0].name}_reverse" in names)]
     plain = {
-        "coupled": "", "constants": {}, "clips": [], **cell, "input_size": sizes[0], "hidden_size": sizes[1], "projection_size": None,
+        "coupled": "",
+        "constants": {},
+        "clips": [],
+        **cell,
+        "input_size": sizes[0],
+        "hidden_size": sizes[1],
+        "projection_size": None,
         "parts": sorted({tensor.parts for tensor in places if tensor.name in names}),
-    }  # fmt: skip
+    }
     layer = {"merge": "concat", "directions": [{**plain, "reverse": bool(end)} for end in ends]}
     text = {"layers": [layer], "join": "layer", "output_order": "time", "readout": []}
-    ours = {
-        f"{tensor.name}_l0{end}": names[tensor.name + end]
-        for tensor in places
-        for end in ends
-        if tensor.name + end in names
-    }
+    ours = {f"{tensor.name}_l0{end}": names[tensor.name + end] for tensor in places for end in ends if tensor.name + end in names}
     stated = outline.from_text(json.dumps(text))
     stack = outline.filled(stated, places, {key: arrays[full] for key, full in ours.items()}, name)
     return units_of_ours(name, stack, places, ours, {}, made)
@@ -317,18 +323,14 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
     if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
         raise ValueError(f"{forward.name!r} and {backward.name!r} are not two layers of one direction each")
     if one.input_size != two.input_size:
-        raise ValueError(
-            f"{forward.name!r} reads {one.input_size} values per step, but {backward.name!r} reads {two.input_size}"
-        )
+        raise ValueError(f"{forward.name!r} reads {one.input_size} values per step, but {backward.name!r} reads {two.input_size}")
     if one.first.reverse and not two.first.reverse:
         raise ValueError(
             f"{forward.name!r} reads from the end and {backward.name!r} from the beginning. Put the forward direction "
             f"first: {backward.name} + {forward.name}"
         )
     layer = Layer((one.first.replace(reverse=False), two.first.replace(reverse=True)))
-    groups = [
-        replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups
-    ]
+    groups = [replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups]
     stack = one.replace(name=name, layers=(layer,), output_order="time")
     return forward.replace(name=name, stack=stack, groups=tuple(groups))
 

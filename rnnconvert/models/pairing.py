@@ -74,9 +74,13 @@ class Pairing:
 
 
 def pair(
-    target: Model, source: Model, told: Mapping[str, str] | None = None, skip: Iterable[str] = (),
-    trust_order: bool = False, said: str = "chosen by a person",
-) -> Pairing:  # fmt: skip
+    target: Model,
+    source: Model,
+    told: Mapping[str, str] | None = None,
+    skip: Iterable[str] = (),
+    trust_order: bool = False,
+    said: str = "chosen by a person",
+) -> Pairing:
     """Pair two models' layers.
 
     told         layers of the target, and the layers of the source that fill them
@@ -126,9 +130,7 @@ class _Work:
             one = self._unit(self.target, self.targets, name, "the target")
             two = self._unit(self.source, self.sources, other, "the source")
             if one not in self.targets:
-                raise UsageError(
-                    f"the layer {name!r} of the target cannot be both left unchanged and filled from {other!r}"
-                )
+                raise UsageError(f"the layer {name!r} of the target cannot be both left unchanged and filled from {other!r}")
             if two not in self.sources:
                 raise UsageError(f"the layer {other!r} of the source cannot fill two layers of the target")
             kind = self.common(one, two, named=True)
@@ -142,9 +144,7 @@ class _Work:
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
             for model, called in ((self.target, name), (self.source, other))
         )
-        pairs = [
-            (pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.found.pairs
-        ]
+        pairs = [(pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.found.pairs]
         return (one, two) in pairs
 
     def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
@@ -251,9 +251,7 @@ class _Work:
             self.found.unused += sources
             return
         kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
-        self.found.ambiguous.append(
-            Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind)
-        )
+        self.found.ambiguous.append(Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind))
 
     def _alone(self, one: Unit, two: Unit) -> bool:
         """Return whether no other layers fit these two, not even layers that were paired or left out before."""
@@ -279,9 +277,7 @@ class _Work:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
         if not trusted:
             return None
-        order = "in alphabetical order" if self.target.alphabet or self.source.alphabet else (
-            "in the models' order"
-        )  # fmt: skip
+        order = "in alphabetical order" if self.target.alphabet or self.source.alphabet else ("in the models' order")
         return f"{order}, which the caller trusts", "order"
 
 
@@ -308,8 +304,11 @@ def _size(model: Model, unit: Unit, kind: str) -> object:
     if kind == "array":
         return tuple(model.arrays[next(iter(unit.names.values()))].shape)
     layout = unit.reading(kind)
-    shapes = {tensor.part: layout.shape(tensor, model.arrays[unit.names[tensor.name]].shape)
-              for tensor in layout.tensors if tensor.name in unit.names}  # fmt: skip
+    shapes = {
+        tensor.part: layout.shape(tensor, model.arrays[unit.names[tensor.name]].shape)
+        for tensor in layout.tensors
+        if tensor.name in unit.names
+    }
     return next(shapes[part] for part in _FIRST if part in shapes)
 
 
@@ -328,8 +327,13 @@ def _in_words(kind: str, size: object) -> str:
 
 
 def _word(kind: str) -> str:
-    return {"recurrent": "recurrent layer", "array": "array", "dense": "dense layer", "conv": "convolution",
-            "conv_transpose": "transposed convolution"}.get(kind, kind.replace("_", " "))  # fmt: skip
+    return {
+        "recurrent": "recurrent layer",
+        "array": "array",
+        "dense": "dense layer",
+        "conv": "convolution",
+        "conv_transpose": "transposed convolution",
+    }.get(kind, kind.replace("_", " "))
 
 
 def _components(name: str) -> tuple[str, ...]:
@@ -357,9 +361,7 @@ def _spelled(evidence: str, one: Unit, two: Unit) -> str:
     """Return the evidence of names with the names that were compared, where the layers have others."""
     called = [unit for unit in (one, two) if unit.called and unit.called != unit.name]
     if called:
-        return (
-            f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
-        )
+        return f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
     if evidence == _NAMES[0][1] and one.name != two.name:
         return f"{evidence} but for prefixes, separators and capitals"
     return evidence
@@ -367,8 +369,10 @@ def _spelled(evidence: str, one: Unit, two: Unit) -> str:
 
 Key = Callable[[Unit], tuple[str, ...]]
 _NAMES: tuple[tuple[Key, str], ...] = (
-    (_whole, "the same name"), (_flat, "the same words in their names"), (_last, "names with the same ending"),
-)  # fmt: skip
+    (_whole, "the same name"),
+    (_flat, "the same words in their names"),
+    (_last, "names with the same ending"),
+)
 
 
 def _matching(
@@ -385,9 +389,7 @@ def _matching(
     return found
 
 
-def _trusted(
-    found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]
-) -> list[tuple[Unit, Unit]]:
+def _trusted(found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
     """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
     there,
     unless both sides have exactly the same ones.

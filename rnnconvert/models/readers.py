@@ -95,8 +95,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
             return reader.of_live(value)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     raise UsageError(
-        f"{kind} is not a known kind of model. Hand in a path, "
-        + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
+        f"{kind} is not a known kind of model. Hand in a path, " + " or ".join(dict.fromkeys(reader.TAKES for reader in readers().values()))
     )
 
 
@@ -122,11 +121,7 @@ def _by_names(checkpoint: Checkpoint) -> Model:
             if local is not None:
                 owners.setdefault(name.removesuffix(f"{separator}{local}"), {})[local] = name
                 break
-    units = [
-        Unit(layer.name, stack=layer, made=layer.describe())
-        for stack in checkpoint.layers.values()
-        for layer in single_layers(stack)
-    ]
+    units = [Unit(layer.name, stack=layer, made=layer.describe()) for stack in checkpoint.layers.values() for layer in single_layers(stack)]
     for owner, names in owners.items():
         class_name = re.sub(r"_\d+$", "", owner)
         known = class_name if by_class(checkpoint.format, class_name) else ""

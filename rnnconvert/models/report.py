@@ -87,9 +87,7 @@ class Transplant:
         proof = None if self.proof is None else {**self.proof.conclusion.as_dict(), "text": str(self.proof)}
         return {**found, "proof": proof, "exact": self.exact}
 
-    def verify(
-        self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None
-    ) -> WholeModels:
+    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
         inputs         what the target is called with: an array, or several
@@ -111,11 +109,7 @@ class Transplant:
         return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
     def __repr__(self) -> str:
-        counts = (
-            ("layer", "filled", self.filled),
-            ("array", "unchanged", self.kept),
-            ("array", "unused in the source", self.left),
-        )
+        counts = (("layer", "filled", self.filled), ("array", "unchanged", self.kept), ("array", "unused in the source", self.left))
         said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''} {done}" for word, done, what in counts if what]
         return f"<Transplant of {self.source} into {self.target}: {', '.join(said) or 'nothing filled'}>"
 
@@ -136,9 +130,7 @@ class Transplant:
     def lines(self) -> list[str]:
         """Return the report line by line."""
         lines = [self._title()]
-        lines += [
-            f"  {called(one.target)} from {called(one.source)}: {one.kind}, {one.evidence}" for one in self.filled
-        ]
+        lines += [f"  {called(one.target)} from {called(one.source)}: {one.kind}, {one.evidence}" for one in self.filled]
         lines += [f"rewrite: {called(step.layer)}: {step.detail}" for step in self.steps]
         lines += [f"difference: {one}" for one in self.differences]
         lines += [f"note: {note}" for note in self.notes]

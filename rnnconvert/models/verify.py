@@ -113,9 +113,7 @@ def compared(
     return WholeModels(tuple(comparisons), tuple(unseen), (*notes, *our_notes))
 
 
-def compared_with_kept(
-    target: Any, names: Iterable[str], inputs: Any, expected: Any, apply: Apply | None
-) -> WholeModels:
+def compared_with_kept(target: Any, names: Iterable[str], inputs: Any, expected: Any, apply: Apply | None) -> WholeModels:
     """Run the target and compare it with what the source gave for these inputs.
 
     names     the target's recurrent layers
@@ -184,10 +182,7 @@ class _Applied:
         assert model.fill is not None, "a tree that was handed in is filled by making a new one"
         generator = np.random.default_rng(seed)
         arrays = {name: array for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
-        new = {
-            name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype)
-            for name, array in arrays.items()
-        }
+        new = {name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype) for name, array in arrays.items()}
         return model.fill(new)
 
 
@@ -288,9 +283,7 @@ class _Rounding:
         if found.shape != truth.shape:
             return unlike(output.case, output.name, found.shape, truth.shape)
         # What the target itself moves by is brought to where the truth is.
-        floors = [
-            one if self.by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken
-        ]
+        floors = [one if self.by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken]
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
         return compare(output, found, truth, Allowance(floors, max(dtypes, key=_eps, default=found.dtype)))
 
@@ -303,8 +296,7 @@ def _ends(found: Ran, truth: Ran, rounding: _Rounding) -> Iterable[Comparison]:
     """Yield the comparisons of the models' own outputs."""
     if len(found.outputs) != len(truth.outputs):
         raise UsageError(
-            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give "
-            "equally many"
+            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give equally many"
         )
     for number, (one, two) in enumerate(zip(found.outputs, truth.outputs, strict=True)):
         name = "output" if len(found.outputs) == 1 else f"output {number}"

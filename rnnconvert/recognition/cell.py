@@ -15,16 +15,7 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.corners import corners, narrowed
 from rnnconvert.recognition.equations import Computed, candidate_after, lstm_gives, of_one, run_function, updated
-from rnnconvert.recognition.expression import (
-    Each,
-    Leaf,
-    Linear,
-    Piece,
-    Term,
-    constants,
-    value,
-    variables,
-)
+from rnnconvert.recognition.expression import Each, Leaf, Linear, Piece, Term, constants, value, variables
 
 _SAMPLES = 48
 _WIDEST = 1 << 16
@@ -59,9 +50,7 @@ class _Trial:
         self.formula, self.names = formula, variables(formula)
         random = np.random.default_rng(20)
         self.draws: dict[object, Array] = {}
-        bounds = (
-            np.repeat(sorted(constants(formula))[:_SAMPLES], 4)[:, None] * 3
-        )  # beyond what a Clip or Min may stop at
+        bounds = np.repeat(sorted(constants(formula))[:_SAMPLES], 4)[:, None] * 3  # beyond what a Clip or Min may stop at
         for key in self.names:
             scale = 10.0 ** random.uniform(-2, 1, (_SAMPLES, 1))
             scale[-8:] = 10.0 ** random.uniform(1, 5, (8, 1))
@@ -77,10 +66,7 @@ class _Trial:
     def reads(self, found: Callable[[Mapping[object, Array | float]], Array], fixed: Sequence[object]) -> list[object]:
         """Return the variables that change what a function of the numbers gives."""
         before = found({})
-        return [
-            key for key in self.names
-            if key not in fixed and not _same(found({key: self.draws[key][::-1] * 0.7 + 0.3}), before)
-        ]  # fmt: skip
+        return [key for key in self.names if key not in fixed and not _same(found({key: self.draws[key][::-1] * 0.7 + 0.3}), before)]
 
 
 def _same(one: Array, other: Array) -> bool:
@@ -178,8 +164,9 @@ def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
         if function is None:
             raise UnmatchedError("no layer has the function of its candidate")
         reset, reset_sign = _reset_before(trial.names[n], hidden, gate)
-        made = Match(Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]},
-                     {"r": reset_sign, "z": sign, "n": 1})  # fmt: skip
+        made = Match(
+            Cell("gru", False, function, gate), {"r": reset, "z": trial.names[z], "n": trial.names[n]}, {"r": reset_sign, "z": sign, "n": 1}
+        )
         return _confirmed(trial, updated((h, z), gate, sign, partial(of_one, n, function)), made)
     for r, below, above in itertools.permutations(rest):
         function = _identified(partial(_with, candidate, above, {below: 0.0}, 1.0), shape)
@@ -188,9 +175,11 @@ def _gru(trial: _Trial, state: Leaf, hidden: str) -> Match:
         for way in (1, -1):
             new = partial(candidate_after, (r, above, below), function, gate, way)
             if _same(candidate({}), new(trial.draws)):
-                made = Match(Cell("gru", True, function, gate), {
-                    "r": trial.names[r], "z": trial.names[z], "n": trial.names[above], "n'": trial.names[below]},
-                    {"r": way, "z": sign, "n": 1, "n'": 1})  # fmt: skip
+                made = Match(
+                    Cell("gru", True, function, gate),
+                    {"r": trial.names[r], "z": trial.names[z], "n": trial.names[above], "n'": trial.names[below]},
+                    {"r": way, "z": sign, "n": 1, "n'": 1},
+                )
                 return _confirmed(trial, updated((h, z), gate, sign, new), made)
     raise UnmatchedError("its candidate is that of no GRU")
 
@@ -207,9 +196,7 @@ def _reset_before(candidate: Piece, hidden: str, gate: Activation) -> tuple[Piec
         raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
     near = corners(trial.formula, next(iter(trial.draws.values())).shape[1])
     for sign in (1, -1):
-        every = [
-            (given, run_function(gate, sign * given[gates[0]]) * given[states[0]]) for given in (trial.draws, near)
-        ]
+        every = [(given, run_function(gate, sign * given[gates[0]]) * given[states[0]]) for given in (trial.draws, near)]
         if all(_same(value(trial.formula, given), expected) for given, expected in every):
             return trial.names[gates[0]], sign
     raise UnmatchedError("what its candidate's matrix is multiplied with is not a reset gate times the state")
@@ -267,9 +254,8 @@ def _lstm_of(formula: Piece, new: Piece, old: Leaf, size: int) -> Match:
 
 
 def _output(
-    formula: Piece, new: Piece, old: Leaf, size: int,
-    cell: tuple[_Trial, Mapping[str, object], Activation, Activation, Mapping[str, int]],
-) -> Match:  # fmt: skip
+    formula: Piece, new: Piece, old: Leaf, size: int, cell: tuple[_Trial, Mapping[str, object], Activation, Activation, Mapping[str, int]]
+) -> Match:
     """Return the LSTM, its output found as a function of the new cell state and one gate."""
     trial, found, gate, function, signs = cell
     names = {key: one for key, one in variables(formula).items() if key not in trial.names}
@@ -287,9 +273,7 @@ def _output(
     for way in (1, -1):
         opened = run_function(gate, np.full(shape, 0.3 * way))
         last = _identified(partial(_with, out, new.key, {o: 0.3}, opened), shape)
-        if last is not None and _same(
-            out({new.key: state, o: output}), run_function(gate, way * output) * run_function(last, state)
-        ):
+        if last is not None and _same(out({new.key: state, o: output}), run_function(gate, way * output) * run_function(last, state)):
             pieces = {name: trial.names[key] for name, key in found.items()} | {"o": names[o]}
             made = Match(Cell("lstm", None, function, gate, last), pieces, {**signs, "o": way}, new, old)
             keys = (*(found[letter] for letter in "ifg"), old.key, o)
@@ -319,9 +303,12 @@ def same_function(one: Piece, other: Piece) -> bool:
 
 
 def _with(
-    given: Callable[[Mapping[object, Array | float]], Array], key: object, fixed: Mapping[object, Array | float],
-    divisor: Array | float, x: Array,
-) -> Array:  # fmt: skip
+    given: Callable[[Mapping[object, Array | float]], Array],
+    key: object,
+    fixed: Mapping[object, Array | float],
+    divisor: Array | float,
+    x: Array,
+) -> Array:
     """Return what a formula gives for some numbers of one variable, the others fixed, divided by a factor of it."""
     return np.asarray(given({**fixed, key: x}) / divisor)
 

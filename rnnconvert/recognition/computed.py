@@ -133,9 +133,7 @@ def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> 
                     done.cells.add(label)
                     raise UnmatchedError(one.partly)
                 if one.steps is not None and one.direction.cell.activation.name == "linear":
-                    raise UnmatchedError(
-                        "products and sums without a function between them need not be a layer's steps"
-                    )
+                    raise UnmatchedError("products and sums without a function between them need not be a layer's steps")
                 own = cut(scope, shapes, one)
                 errors = _prove(scope, one, own, Budget(whole=whole))
                 name = unique(one.label, names)
@@ -155,9 +153,7 @@ def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> 
     return done
 
 
-def _guarded(
-    found: Iterable[tuple[str, list[Found] | UnmatchedError]], done: Looked
-) -> Iterable[tuple[str, list[Found] | UnmatchedError]]:
+def _guarded(found: Iterable[tuple[str, list[Found] | UnmatchedError]], done: Looked) -> Iterable[tuple[str, list[Found] | UnmatchedError]]:
     """Yield what is found, until a node is not as its operator asks."""
     try:
         yield from found
@@ -167,9 +163,7 @@ def _guarded(
         done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
 
 
-def _layer(
-    path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut, errors: Sequence[float]
-) -> Computed:
+def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut, errors: Sequence[float]) -> Computed:
     scope, shapes = place
     direction = found.direction
     states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
@@ -197,9 +191,8 @@ def _layer(
         if any(use.fill == "zero" for use in found.uses):
             warnings.append(LayerNote(name, "its outputs are zero where its input is masked"))
     stack = Recurrent(
-        name, (Layer((direction.with_arrays(states.learned[0]),)),),
-        output_order=order, unconvertible=tuple(states.unconvertible),
-    )  # fmt: skip
+        name, (Layer((direction.with_arrays(states.learned[0]),)),), output_order=order, unconvertible=tuple(states.unconvertible)
+    )
     begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
     return Computed(stack, found, [*begun, *own.nodes], given, all(sources), errors, tuple(warnings))
 
@@ -227,10 +220,7 @@ def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> list[float]:
             continue
         given = _given(scope, found, trial)
         shown = shown or len(given.y) > 1 or bool(set(found.states.values()) & trial.keys())
-        shaken = [
-            Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs)
-            for seed in range(_SHAKES)
-        ]
+        shaken = [Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs) for seed in range(_SHAKES)]
         for place, use in enumerate(found.uses):
             new = _form(found, use, given if found.mask is None else _spread(found, use, given, trial))
             if new.shape != truth[place].shape:
@@ -255,11 +245,7 @@ def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.
     """Return what the layer gives for random inputs."""
     sequences = []
     for read in found.reads:
-        whole = (
-            np.stack([trial[name] for name in read.steps])
-            if read.steps
-            else np.moveaxis(trial[read.value], read.axis, 0)
-        )
+        whole = np.stack([trial[name] for name in read.steps]) if read.steps else np.moveaxis(trial[read.value], read.axis, 0)
         sequences.append(whole[slice(*read.window)] if read.window is not None else whole)
     x = np.concatenate(sequences, axis=2).astype(np.float64)
     size = found.direction.hidden_size
@@ -268,12 +254,8 @@ def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.
         state = trial[name] if name in trial else scope.constant(name)
         if state is None:
             raise UnmatchedError(f"{name!r}, its first state, is not known")
-        states[letter] = np.broadcast_to(
-            np.asarray(state, np.float64), (*[1] * (found.rank - 2), x.shape[1], size)
-        ).reshape(-1, size)
-    stack = Recurrent(
-        found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time"
-    )
+        states[letter] = np.broadcast_to(np.asarray(state, np.float64), (*[1] * (found.rank - 2), x.shape[1], size)).reshape(-1, size)
+    stack = Recurrent(found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time")
     hidden, cell = ((states[letter],) if letter in states else None for letter in "hc")
     if found.mask is None:
         return reference.run(stack, x, hidden, cell)

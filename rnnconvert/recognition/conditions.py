@@ -15,8 +15,13 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
 _SPECIAL: Mapping[str, tuple[float, ...]] = {
-    "IsNaN": (np.nan,), "IsInf": (np.inf, -np.inf), "Sign": (0.0,), "Floor": (1.0,), "Ceil": (1.0,), "Round": (0.5,),
-}  # fmt: skip
+    "IsNaN": (np.nan,),
+    "IsInf": (np.inf, -np.inf),
+    "Sign": (0.0,),
+    "Floor": (1.0,),
+    "Ceil": (1.0,),
+    "Round": (0.5,),
+}
 """Operators that decide by numbers of their own."""
 _BOUNDS = ("Clip", "Min", "Max", "ThresholdedRelu", "Sub", "Add")
 """Operators that decide, or move what decides, by a number of the file."""
@@ -78,18 +83,10 @@ def _near(number: float) -> list[float]:
         return [float(single)]
     inf = np.float32(np.inf)
     sides = [np.nextafter(single, -inf), single, np.nextafter(single, inf)]
-    return [
-        *map(float, sides),
-        float(single) - _NEAR,
-        float(single) + _NEAR,
-        -_FAR * (abs(number) + 1),
-        _FAR * (abs(number) + 1),
-    ]
+    return [*map(float, sides), float(single) - _NEAR, float(single) + _NEAR, -_FAR * (abs(number) + 1), _FAR * (abs(number) + 1)]
 
 
-def directed(
-    trial: Mapping[str, Array], sequences: Mapping[str, int | None], numbers: Sequence[float]
-) -> Iterator[dict[str, Array]]:
+def directed(trial: Mapping[str, Array], sequences: Mapping[str, int | None], numbers: Sequence[float]) -> Iterator[dict[str, Array]]:
     """Yield a trial with some of its numbers in place: at the first, second and last step, of one sequence, one feature, and all.
 
     sequences  the inputs that the steps read: the axis of time of each; None for the elements themselves, in their order

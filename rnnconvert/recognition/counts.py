@@ -39,9 +39,7 @@ def place(scope: Scope, shapes: Shapes, name: str, axis: int) -> Place:
     return scope, name, axis
 
 
-def _before(
-    scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: tuple[str, int]
-) -> tuple[str, int] | None:
+def _before(scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: tuple[str, int]) -> tuple[str, int] | None:
     """Return the input of a node, and its axis, that is as long as an axis of the node's output; None if that is unknown."""
     (node, index), (name, axis) = producer, at
     if node.domain or not node.inputs:
@@ -102,9 +100,7 @@ def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> se
     if node.kind == "Split":
         axes: list[int] | None = [scope.attributes(node).get("axis", 0)]
     else:
-        starts, ends, steps = (
-            shapes.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
-        )
+        starts, ends, steps = (shapes.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4)))
         given = shapes.integers(scope, node, "axes", 3)
         axes = list(given) if given is not None else None
         if axes is None and len(node.inputs) < 4 and "axes" not in scope.attributes(node) and starts is not None:
@@ -129,8 +125,7 @@ def _scanned(node: Operation, attributes: Mapping[str, Any], index: int, axis: i
     if not 0 <= count <= index or not scanned:
         return None
     axes, given = (
-        list(attributes.get(key, [0] * length))
-        for key, length in (("scan_output_axes", index - count + 1), ("scan_input_axes", 1))
+        list(attributes.get(key, [0] * length)) for key, length in (("scan_output_axes", index - count + 1), ("scan_input_axes", 1))
     )
     return (node.inputs[count], given[0]) if index - count < len(axes) and axes[index - count] == axis else None
 

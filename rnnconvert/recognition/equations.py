@@ -24,9 +24,7 @@ def of_one(key: object, function: Activation, given: Numbers) -> Array:
     return run_function(function, given[key])
 
 
-def candidate_after(
-    keys: tuple[object, object, object], function: Activation, gate: Activation, way: int, given: Numbers
-) -> Array:
+def candidate_after(keys: tuple[object, object, object], function: Activation, gate: Activation, way: int, given: Numbers) -> Array:
     """Return the candidate of a GRU with the reset gate after the product."""
     r, above, below = (given[key] for key in keys)
     return run_function(function, above + run_function(gate, way * r) * below)
@@ -43,9 +41,7 @@ def updated(keys: tuple[object, object], gate: Activation, sign: int, candidate:
     return run
 
 
-def lstm_gives(
-    keys: Sequence[object], functions: Sequence[Activation], signs: Mapping[str, int], given: Numbers
-) -> Array:
+def lstm_gives(keys: Sequence[object], functions: Sequence[Activation], signs: Mapping[str, int], given: Numbers) -> Array:
     """Return the new state of an LSTM."""
     (i, f, g, c, o), (gate, function, last) = (given[key] for key in keys), functions
     new = run_function(gate, signs["f"] * f) * c + run_function(gate, signs["i"] * i) * run_function(function, g)

@@ -400,8 +400,13 @@ ONE: Mapping[str, Callable[..., Array]] = {
 """Operators of one value that work on each unit, with their constants as further arguments."""
 
 _TWO: Mapping[str, Callable[[Array, Array], Array]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Min": np.minimum, "Max": np.maximum,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.divide,
+    "Min": np.minimum,
+    "Max": np.maximum,
     "Pow": np.power,
-}  # fmt: skip
+}
 PAIRS: Sequence[str] = tuple(_TWO)
 """Operators of two values that work on each unit."""

@@ -48,9 +48,7 @@ class Fills:
 
         gathered  as in `uses`
         """
-        found = [
-            first for name, _, first, _ in self.hidden if name != self.state[0] and everywhere(self.scope, first) == 0
-        ]
+        found = [first for name, _, first, _ in self.hidden if name != self.state[0] and everywhere(self.scope, first) == 0]
         for value in [*(after for _, after, _, _ in self.hidden), *(one[0] for one in gathered)]:
             choice = masks.choice(self.inner, value)
             for name in () if choice is None else (choice.new, choice.old):
@@ -67,11 +65,7 @@ class Fills:
                 raise UnmatchedError(f"it carries {name!r} besides the states of its cell")
 
     def uses(
-        self,
-        states: Sequence[State],
-        gathered: Sequence[tuple[str, str, int, bool]],
-        used: set[str],
-        memory: State | None,
+        self, states: Sequence[State], gathered: Sequence[tuple[str, str, int, bool]], used: set[str], memory: State | None
     ) -> list[Use]:
         """Return what of a loop is used. Raises UnmatchedError for what the operator does not give.
 

@@ -18,19 +18,7 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import spread
 from rnnconvert.recognition.cell import Match, same_function
-from rnnconvert.recognition.expression import (
-    Bias,
-    Each,
-    Leaf,
-    Linear,
-    Origin,
-    Piece,
-    Pieces,
-    Stored,
-    Term,
-    value,
-    variables,
-)
+from rnnconvert.recognition.expression import Bias, Each, Leaf, Linear, Origin, Piece, Pieces, Stored, Term, value, variables
 from rnnconvert.recognition.trace import At, Tracer
 
 _UNKNOWN = "what its first step reads is not known"
@@ -131,9 +119,11 @@ def _functions(piece: Piece) -> Iterator[str]:
 def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
     """Return the values before some states that are multiplied with the matrices with which another step multiplies its input."""
     matrices = [
-        term.matrix for linear in _linears(step) for term in linear.terms
+        term.matrix
+        for linear in _linears(step)
+        for term in linear.terms
         if term.matrix is not None and isinstance(term.operand, Leaf) and not term.operand.origin.state
-    ]  # fmt: skip
+    ]
     found, waiting, seen = set(), list(ends), set()
     while waiting:
         name = waiting.pop()
@@ -180,9 +170,10 @@ def _paired(found: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origi
     given: dict[Origin, int] = {}
     for origin, size in origins.items():
         like = [
-            one for one, whole in read.items()
+            one
+            for one, whole in read.items()
             if whole == size and one.axis == origin.axis and (one.axis is None or one.value == origin.value)
-        ]  # fmt: skip
+        ]
         if len(like) != 1:
             raise UnmatchedError(_UNKNOWN)
         given[like[0]] = size

@@ -41,15 +41,12 @@ def _nothing() -> None:
 class _Flow:
     """A model's graphs as one, with functions in place of their calls."""
 
-    def __init__(
-        self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: Looked, layers: Mapping[str, Recurrent]
-    ) -> None:
+    def __init__(self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: Looked, layers: Mapping[str, Recurrent]) -> None:
         self.graph = Graph(DIALECT)
         self._bodies = {scope.body: scope for scope in scopes if scope.outer is not None}
         self._around = {
-            self._bodies[body]: node.kind
-            for scope in scopes for node in scope.nodes for _, body in node.bodies if body in self._bodies
-        }  # fmt: skip
+            self._bodies[body]: node.kind for scope in scopes for node in scope.nodes for _, body in node.bodies if body in self._bodies
+        }
         for scope in scopes:
             self._values(scope)
             for node in scope.nodes:
@@ -116,16 +113,21 @@ class _Flow:
         scope, node = home
         batch_first = scope.attributes(node).get("layout") == 1
         outputs = [self._key(scope, value) if value else None for value in node.outputs]
-        states = {
-            key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None
-        }
+        states = {key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None}
         sequence = self._read(scope, node.inputs[0]), "bti" if batch_first else "tbi"
         lengths = node.inputs[4] if len(node.inputs) > 4 else ""
         given = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
         return self.graph.call(
-            name, sequence, {key: "btdh" if batch_first else "tdbh" for key in outputs[:1] if key is not None}, states,
-            hidden=stack.hidden_size, directions=stack.num_directions, dtype=stack.dtype, width=stack.input_size, given=given,
-        )  # fmt: skip
+            name,
+            sequence,
+            {key: "btdh" if batch_first else "tdbh" for key in outputs[:1] if key is not None},
+            states,
+            hidden=stack.hidden_size,
+            directions=stack.num_directions,
+            dtype=stack.dtype,
+            width=stack.input_size,
+            given=given,
+        )
 
     def _states(self, home: Home) -> list[Hashable]:
         scope, node = home
@@ -145,8 +147,12 @@ class _Flow:
         mask = "" if found.mask is None else f"{found.mask.value!r}"
         lengths = found.mask is not None and found.mask.rank == 1
         return self.graph.call(
-            name, (sequence, f"{time}bi"), {states: f"{time if stack.output_order == 'time' else 't'}bu"},
+            name,
+            (sequence, f"{time}bi"),
+            {states: f"{time if stack.output_order == 'time' else 't'}bu"},
             {self._key(scope, use.value): _FINAL[use.kind] for use in found.uses if use.kind in _FINAL},
-            hidden=stack.hidden_size, dtype=stack.dtype, width=stack.input_size,
+            hidden=stack.hidden_size,
+            dtype=stack.dtype,
+            width=stack.input_size,
             given=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
-        )  # fmt: skip
+        )

@@ -59,14 +59,10 @@ def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
     return Cut(nodes, cuts, [*distinct, *_directed(scope, found, nodes, distinct[0])])
 
 
-def _directed(
-    scope: Scope, found: Found, nodes: Sequence[Operation], trial: Mapping[str, Array]
-) -> list[dict[str, Array]]:
+def _directed(scope: Scope, found: Found, nodes: Sequence[Operation], trial: Mapping[str, Array]) -> list[dict[str, Array]]:
     """Return inputs that meet what nodes compare them with; none where no node compares."""
     numbers = conditions(scope, [*nodes, *(inner for body in bodies(nodes) for inner in body.nodes)])
-    sequences = {
-        name: None if read.steps else read.axis for read in found.reads for name in (read.steps or (read.value,))
-    }
+    sequences = {name: None if read.steps else read.axis for read in found.reads for name in (read.steps or (read.value,))}
     made: list[dict[str, Array]] = []
     for one in directed(trial, sequences, numbers):
         if len(made) * sum(array.size for array in one.values()) > _DRAWN:
@@ -89,9 +85,7 @@ def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
     return str(level) if dims is not None and len(dims) == found.rank and dims[-1] in widths else None
 
 
-def _between(
-    scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]
-) -> list[Operation]:
+def _between(scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]) -> list[Operation]:
     """Return the nodes between the inputs of a layer and its outputs; what a loop counts by becomes an input."""
     places = {name: index for index, node in enumerate(scope.nodes) for name in node.outputs if name}
     waiting, kept = list(outputs), set()
@@ -203,9 +197,7 @@ def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
                 for other in OTHERS:
                     number = counted(scope, shapes, name, lengths, other)
                     if number.size != 1 or number.reshape(()) < least:
-                        raise UnmatchedError(
-                            f"it runs {int(number.sum())} steps where its sequence has {steps} ({name!r})"
-                        )
+                        raise UnmatchedError(f"it runs {int(number.sum())} steps where its sequence has {steps} ({name!r})")
 
 
 def _type(scope: Scope, shapes: Shapes, name: str, found: Found) -> np.dtype:

@@ -84,9 +84,7 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
         shapes.give(inner, name, shapes.dims(scope, first))
     for name, (outer, axis, _) in body.scanned.items():
         whole = shapes.dims(scope, outer)
-        shapes.give(
-            inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)]
-        )
+        shapes.give(inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)])
     kept = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
         if not any(name == state[0] for state in kept):
@@ -122,9 +120,7 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
             raise UnmatchedError(f"it reads {origin.value!r}, which is the same at every step")
         reads.append(Read(origin.value, size, origin.axis))
     if node.kind == "Loop":
-        _check_limits(
-            scope, inner, node, [shapes.dims(scope, read.value) for read in reads], [read.axis for read in reads]
-        )
+        _check_limits(scope, inner, node, [shapes.dims(scope, read.value) for read in reads], [read.axis for read in reads])
     dims = shapes.dims(scope, state[2]) or shapes.dims(inner, state[0])
     rank = len(dims) if dims is not None else 2
     if rank not in (2, 3):
@@ -137,11 +133,7 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
     if fills is not None and truth is not None:
         fills.check(hidden, becoming, cell)
         mask = masks.mask(inner, shapes, truth, tracer.element, counted)
-    uses = (
-        _uses(body, used, state, cell, hidden, rank)
-        if fills is None
-        else fills.uses(body.states, body.gathered, used, cell)
-    )
+    uses = _uses(body, used, state, cell, hidden, rank) if fills is None else fills.uses(body.states, body.gathered, used, cell)
     order = {before for value, _, _, before in ((g[1], g[0], g[2], g[3]) for g in body.gathered) if value in used}
     processing = backward and False in order
     if mask is not None and (backward or True in order or rank == 3):
@@ -149,10 +141,19 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
     if len(order) > 1 or (not backward and True in order):
         raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
     return Found(
-        node.name or next(filter(None, node.outputs), node.kind), f"a {node.kind}",
-        Direction(found.cell, made.arrays, backward), reads, states, uses, rank, processing, None, node, mask,
+        node.name or next(filter(None, node.outputs), node.kind),
+        f"a {node.kind}",
+        Direction(found.cell, made.arrays, backward),
+        reads,
+        states,
+        uses,
+        rank,
+        processing,
+        None,
+        node,
+        mask,
         [] if fills is None else fills.zeros(body.gathered),
-    )  # fmt: skip
+    )
 
 
 def _loop(scope: Scope, inner: Scope, node: Operation) -> _Body:
@@ -190,8 +191,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
     }
     states = list(zip(inputs[:count], outputs[:count], node.inputs[:count], finals[:count], strict=True))
     gathered = [
-        (value, final, axis, bool(way))
-        for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
+        (value, final, axis, bool(way)) for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
     ]
     return _Body(scope, inner, node, states, elements, gathered)
 
@@ -242,9 +242,7 @@ def _check_end(scope: Scope, inner: Scope, node: Operation, counters: set[str], 
             raise UnmatchedError(f"it ends by what it computes ({name!r})")
 
 
-def _check_limits(
-    scope: Scope, inner: Scope, node: Operation, shapes: Sequence[Dims | None], axes: Sequence[int]
-) -> None:
+def _check_limits(scope: Scope, inner: Scope, node: Operation, shapes: Sequence[Dims | None], axes: Sequence[int]) -> None:
     """Raise UnmatchedError where a stored number may end a Loop before its sequence: no proof runs sequences of every length."""
     lengths = {dims[axis] for dims, axis in zip(shapes, axes, strict=True) if dims is not None}
     waiting = [(scope, name) for name in node.inputs[:2] if name] + [(inner, inner.body.outputs[0])]
@@ -259,9 +257,7 @@ def _check_limits(
         if stored is not None:
             for number in np.abs(stored.astype(np.float64)).reshape(-1)[:_LISTED].tolist():
                 if _TRIED < number < _ENDLESS and number not in lengths:
-                    raise UnmatchedError(
-                        f"the number {number:g} ({name!r}) has a part in when it ends, and its sequence may be longer"
-                    )
+                    raise UnmatchedError(f"the number {number:g} ({name!r}) has a part in when it ends, and its sequence may be longer")
             continue
         producer = where.producer(name)
         if producer is None or producer[0].kind in ("Shape", "Size"):
@@ -299,27 +295,21 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
             for one in hidden:
                 own = (state[0], found.old.origin.value if found.old is not None else "")
                 if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
-                    raise UnmatchedError(
-                        f"it carries {one[0]!r} besides the states of its cell, as a stack of cells in one loop does"
-                    )
+                    raise UnmatchedError(f"it carries {one[0]!r} besides the states of its cell, as a stack of cells in one loop does")
             return found, state
         except UnmatchedError as error:
             problem = problem or error
     raise problem or UnmatchedError("it carries no state")
 
 
-def _uses(
-    body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int
-) -> list[Use]:
+def _uses(body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
     """Return what of a loop is used. Raises UnmatchedError for what the operator does not give."""
     inner = body.inner
     uses = []
     for name, after, first, final in body.states:
         if final not in used:
             continue
-        if name == state[0] or (
-            any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])
-        ):
+        if name == state[0] or (any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])):
             uses.append(Use(final, "hidden", rank=rank))
         elif memory is not None and name == memory[0]:
             uses.append(Use(final, "cell", rank=rank))

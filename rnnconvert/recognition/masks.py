@@ -18,8 +18,11 @@ from rnnconvert.recognition.recognised import Mask
 
 _WIDENING = ("Identity", *REPEATING, "Unsqueeze", "Squeeze", "Reshape")
 _COMPARING: Mapping[tuple[str, int], bool] = {
-    ("Less", 0): False, ("Greater", 1): False, ("GreaterOrEqual", 0): True, ("LessOrEqual", 1): True,
-}  # fmt: skip
+    ("Less", 0): False,
+    ("Greater", 1): False,
+    ("GreaterOrEqual", 0): True,
+    ("LessOrEqual", 1): True,
+}
 """How a step is compared with a length: the operator and the step's place; whether what holds is the end."""
 _DEEPEST = 50
 
@@ -165,9 +168,7 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
         where, lengths = inner.resolve(_plain(inner, producer[0].inputs[1 - place]))
         if where is not inner and where.constant(lengths) is None and truth.negated == ends:
             return Mask(lengths, 0, 1, False)
-    raise UnmatchedError(
-        f"{truth.value!r} decides at each step what is kept, and is neither a mask nor made of the lengths of sequences"
-    )
+    raise UnmatchedError(f"{truth.value!r} decides at each step what is kept, and is neither a mask nor made of the lengths of sequences")
 
 
 def _plain(inner: Scope, name: str) -> str:

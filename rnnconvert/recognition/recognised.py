@@ -143,9 +143,7 @@ def weights(match: Match, hidden: str) -> Weights:
                 inputs.setdefault(gate, []).append((operand, matrix))
             elif matrix is not None and matrix.ndim == 2 and (nested or state is not None):
                 if matrix.shape != (size, size) or (state is not None and state.origin.value != hidden):
-                    raise UnmatchedError(
-                        f"the recurrent matrix of gate {gate} is {matrix.shape[::-1]} for {size} units"
-                    )
+                    raise UnmatchedError(f"the recurrent matrix of gate {gate} is {matrix.shape[::-1]} for {size} units")
                 if nested != (gate == "n" and match.cell.kind == "gru" and not match.cell.reset_after):
                     raise UnmatchedError(f"gate {gate} reads the state in another way than a cell does")
                 if match.cell.reset_after and letter == "n":
@@ -195,9 +193,7 @@ def _origins(inputs: Mapping[str, Sequence[tuple[Leaf, Array | None]]]) -> dict[
     return found
 
 
-def _columns(
-    terms: Sequence[tuple[Leaf, Array | None]], origins: Mapping[Origin, int], size: int, sign: int, dtype: np.dtype
-) -> Array:
+def _columns(terms: Sequence[tuple[Leaf, Array | None]], origins: Mapping[Origin, int], size: int, sign: int, dtype: np.dtype) -> Array:
     """Return the input matrix of a gate: (units, all inputs side by side)."""
     if len(terms) == 1 and len(origins) == 1 and sign > 0:
         leaf, matrix = terms[0]

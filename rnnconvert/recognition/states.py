@@ -39,9 +39,7 @@ class States:
         value = self._value(name)
         if value is None:
             if given_at_run_time(self.scope, name):
-                self.warnings.append(
-                    LayerNote(self.layer, f"its initial state {name!r} is given at run time. Pass it yourself")
-                )
+                self.warnings.append(LayerNote(self.layer, f"its initial state {name!r} is given at run time. Pass it yourself"))
             else:
                 reason = f"{name!r} is made by nodes that cannot be evaluated here"
                 self.unconvertible.append(Unconvertible("initial_state", "an initial state made in the graph", reason))

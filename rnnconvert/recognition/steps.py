@@ -210,9 +210,7 @@ def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[
         found.append(step)
         before = step.after
     given = {
-        name
-        for index in graph.after(products[0].outputs[0], len(graph.nodes), len(graph.nodes))
-        for name in graph.nodes[index].outputs
+        name for index in graph.after(products[0].outputs[0], len(graph.nodes), len(graph.nodes)) for name in graph.nodes[index].outputs
     }
     if any(origin.value in given for step in found for origin in step.weights.origins):
         raise UnmatchedError("what its steps read depends on what they gave")
@@ -252,9 +250,7 @@ def _between(graph: Graph, name: str) -> str:
     return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].kind} makes of it")
 
 
-def _step(
-    graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[Operation], like: _Step | None
-) -> _Step:
+def _step(graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[Operation], like: _Step | None) -> _Step:
     """Return the step from a state to the next one: the expected one, or the first that is of the same cell."""
     later = {name for node in nodes for name in node.outputs if name}
     tracer = Tracer(graph.scope, graph.shapes, [before], later)
@@ -274,9 +270,8 @@ def _step(
                 made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
                 old = _name(graph, like.tracer, names[like.match.old.origin]) if like.match.old is not None else ""
                 return replace(
-                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="",
-                    origins=origins,
-                )  # fmt: skip
+                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="", origins=origins
+                )
             found = match(pieces[0], before)
             made = weights(found, before)
             alone = expected is None and like is None
@@ -289,9 +284,7 @@ def _step(
             continue
         new = ""
         if found.new is not None:
-            new = next(
-                (n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], found.new.key)), ""
-            )
+            new = next((n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], found.new.key)), "")
         old = _name(graph, tracer, found.old.origin) if found.old is not None else ""
         step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
         if like is None or _alike(like, step):
@@ -364,10 +357,16 @@ def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], 
     ends = [(step.after, step.new) for step in steps]
     count = len(ends)
     return Found(
-        products[0].name or products[0].outputs[0], f"{count} written-out step{'s' * (count > 1)}",
-        Direction(steps[0].match.cell, steps[0].weights.arrays, backward), reads, states,
-        uses(graph, ends, rank, backward), rank, False, count,
-    )  # fmt: skip
+        products[0].name or products[0].outputs[0],
+        f"{count} written-out step{'s' * (count > 1)}",
+        Direction(steps[0].match.cell, steps[0].weights.arrays, backward),
+        reads,
+        states,
+        uses(graph, ends, rank, backward),
+        rank,
+        False,
+        count,
+    )
 
 
 def _name(graph: Graph, tracer: Tracer, origin: Origin) -> str:

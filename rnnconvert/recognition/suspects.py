@@ -9,9 +9,7 @@ from rnnconvert.graphs.program.scopes import Scope
 
 LAYERS = ("LSTM", "GRU", "RNN")
 """Operations that are layers, and parts of the names of others that are."""
-_PRODUCTS = {
-    "MatMul", "Gemm", "Conv", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm", "FusedConv", "Einsum",
-}  # fmt: skip
+_PRODUCTS = {"MatMul", "Gemm", "Conv", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm", "FusedConv", "Einsum"}
 
 _GATES = {"Sigmoid", "HardSigmoid"}
 
@@ -69,11 +67,7 @@ def unrolled(scope: Scope, nodes: Iterable[Operation]) -> tuple[str, int] | None
         if node.kind in _PRODUCTS and len(node.inputs) > 1:
             matrix = scope.constant(node.inputs[1])
             # one matrix may have another name at each step
-            weight: object = (
-                node.inputs[1]
-                if matrix is None
-                else (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
-            )
+            weight: object = node.inputs[1] if matrix is None else (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
             names.setdefault(weight, node.inputs[1])
             if (weight, True) in given:
                 times[weight] = times.get(weight, 1) + 1
@@ -88,19 +82,7 @@ def unrolled(scope: Scope, nodes: Iterable[Operation]) -> tuple[str, int] | None
     return names[most], times[most]
 
 
-_PASSING = (
-    "Split",
-    "Slice",
-    "Squeeze",
-    "Add",
-    "Sum",
-    "Reshape",
-    "Identity",
-    "Unsqueeze",
-    "Transpose",
-    "Clip",
-    "Gather",
-)
+_PASSING = ("Split", "Slice", "Squeeze", "Add", "Sum", "Reshape", "Identity", "Unsqueeze", "Transpose", "Clip", "Gather")
 
 
 def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
@@ -133,9 +115,7 @@ def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
                 origin[name] = given
     for product in met:
         gates = [name for name, (operator, products) in functions.items() if operator in _GATES and product in products]
-        others = [
-            name for name, (operator, products) in functions.items() if operator not in _GATES and product in products
-        ]
+        others = [name for name, (operator, products) in functions.items() if operator not in _GATES and product in products]
         if len(gates) >= 2 and others and "a product with a gate" in met[product]:
             return f"{len(gates)} gates and a candidate of the product {product!r}"
     return ""
@@ -144,6 +124,4 @@ def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
 def looks_recurrent(scope: Scope) -> bool:
     """Return whether a graph may compute a recurrent layer in other operators than RNN, GRU and LSTM."""
     loops = (carried(node) for node in scope.nodes if node.kind in ("Loop", "Scan"))
-    return any(convolves is False for convolves in loops) or bool(
-        unrolled(scope, scope.nodes) or gates(scope, scope.nodes)
-    )
+    return any(convolves is False for convolves in loops) or bool(unrolled(scope, scope.nodes) or gates(scope, scope.nodes))

@@ -17,19 +17,7 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import (
-    ONE,
-    PAIRS,
-    Leaf,
-    Origin,
-    Pieces,
-    Stored,
-    alone,
-    product,
-    take,
-    together,
-    width,
-)
+from rnnconvert.recognition.expression import ONE, PAIRS, Leaf, Origin, Pieces, Stored, alone, product, take, together, width
 
 _FLOATS = tuple(FLOATS.values())
 _SAME = (*SAME, "Cast")
@@ -54,9 +42,14 @@ class Tracer:
     """
 
     def __init__(
-        self, scope: Scope, shapes: Shapes, states: Collection[str], later: Collection[str],
-        scanned: dict[str, tuple[str, int, int]] | None = None, counted: Callable[[str], int | None] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        scope: Scope,
+        shapes: Shapes,
+        states: Collection[str],
+        later: Collection[str],
+        scanned: dict[str, tuple[str, int, int]] | None = None,
+        counted: Callable[[str], int | None] | None = None,
+    ) -> None:
         self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
         self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
         self._known: dict[tuple[Scope, str, At | None], Pieces] = {}
@@ -327,11 +320,7 @@ class Tracer:
         found = product(read, factors.matrix)
         if factors.bias:
             bias = scope.constant(factors.bias)
-            added = (
-                (Stored(_vector(bias, factors.matrix.shape[1])),)
-                if bias is not None
-                else self._value(scope, factors.bias, None)
-            )
+            added = (Stored(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
             found = together("Add", found, added)
         return found
 
@@ -356,14 +345,10 @@ class Tracer:
         whole = self._columns(scope, node.inputs[0]) if cut is not None and cut[2] == 0 else None
         return None if cut is None or whole is None else take(whole, cut[0], cut[0] + cut[1])
 
-    def _function(
-        self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool
-    ) -> Pieces | None:
+    def _function(self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool) -> Pieces | None:
         kind = node.kind
         if kind == "Sum":
-            return reduce(
-                lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.inputs]
-            )
+            return reduce(lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.inputs])
         if factor := _times_one(scope, node):
             return self._value(scope, factor, at)
         if kind in PAIRS and len(node.inputs) == 2:

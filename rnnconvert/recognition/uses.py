@@ -55,10 +55,7 @@ def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, boo
         numbers = [one.step if one.step is not None else -1 for one in origins]
         dims = graph.shapes.dims(graph.scope, first.value)
         length = dims[first.axis] if dims is not None else None
-        up, down = (
-            list(range(numbers[0], numbers[0] + len(numbers))),
-            list(range(numbers[-1], numbers[-1] + len(numbers))),
-        )
+        up, down = (list(range(numbers[0], numbers[0] + len(numbers))), list(range(numbers[-1], numbers[-1] + len(numbers))))
         for way, order in ((False, numbers == up), (True, numbers[::-1] == down and len(numbers) > 1)):
             if order:
                 low, high = min(numbers), max(numbers) + 1
@@ -89,9 +86,7 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
                 found.append(Use(name, "hidden" if number == count - 1 else "step", step=at, rank=rank))
         read = new in graph.outputs or any(index not in inner for index in graph.readers.get(new, ()))
         if read and number < count - 1:
-            raise UnmatchedError(
-                f"the cell state {new!r} of a step in the middle is used, and the operator gives the last alone"
-            )
+            raise UnmatchedError(f"the cell state {new!r} of a step in the middle is used, and the operator gives the last alone")
         if read:
             found.append(Use(new, "cell", rank=rank))
     return found
@@ -163,8 +158,10 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
             axis = node.attributes["axis"]
             if axis not in (0, 1) or rank != 2 or _axis(graph, index) != axis:
                 continue
-            members = [next((i for i, out in parts[number] if out == given and _axis(graph, i) == axis), None)
-                       for number, given in zip(order, node.inputs, strict=True)]  # fmt: skip
+            members = [
+                next((i for i, out in parts[number] if out == given and _axis(graph, i) == axis), None)
+                for number, given in zip(order, node.inputs, strict=True)
+            ]
             if None in members:
                 continue
             uses.append(Use(node.outputs[0], "sequence", axis, rank=rank))

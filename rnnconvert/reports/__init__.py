@@ -15,9 +15,12 @@ from rnnconvert.reports.document import read as read
 from rnnconvert.reports.words import Document
 
 FORMS = {
-    ".json": "document.to_json", ".xml": "junit.to_junit", ".md": "markdown.to_markdown", ".html": "html.to_html",
+    ".json": "document.to_json",
+    ".xml": "junit.to_junit",
+    ".md": "markdown.to_markdown",
+    ".html": "html.to_html",
     ".sarif": "sarif.to_sarif",
-}  # fmt: skip
+}
 """Endings, and the function below this package that makes the form."""
 
 

@@ -34,9 +34,7 @@ def read(path: str | os.PathLike[str]) -> Document:
     Raises UnreadableError if the file is not a report, or contradicts itself.
     """
     try:
-        document = json_text.loads(
-            bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__
-        )
+        document = json_text.loads(bytes(map_file(path)).decode("utf-8-sig"), path, parse_constant=_CONSTANTS.__getitem__)
     except UnreadableError:
         raise
     except ValueError as error:

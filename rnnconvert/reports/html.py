@@ -50,13 +50,18 @@ _FEW = 3
 _GLOSSARY = (
     ("error", "How far a number is from the same computation in float64, which stands for the truth."),
     ("noise floor", "The error that rounding alone explains: what an honest computation in this precision gives here."),
-    ("allowed", "A small multiple of the noise floor, or the tolerance that was set by hand. It differs for each "
-                "output and each time step."),
+    (
+        "allowed",
+        "A small multiple of the noise floor, or the tolerance that was set by hand. It differs for each output and each time step.",
+    ),
     ("share", "Error divided by allowed error, where that is largest. Up to 100 % passes."),
     ("ULPs", "The error counted in steps from one representable number to the next."),
-    ("known mistakes", "Wrong conventions that people really use, such as two gates swapped. Each was made on purpose, to see "
-                          "whether these inputs would show it."),
-)  # fmt: skip
+    (
+        "known mistakes",
+        "Wrong conventions that people really use, such as two gates swapped. Each was made on purpose, to see "
+        "whether these inputs would show it.",
+    ),
+)
 
 
 def to_html(document: Document) -> str:
@@ -66,12 +71,23 @@ def to_html(document: Document) -> str:
     layers = document["layers"]
     unfold = len(layers) <= _FEW and all(map(good, layers))
     sections = [
-        _why(document), _matrix(document),
-        section("layers", "Layer by layer", _curtailed(total, plots),
-                 [layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS,
-                                all_plots=plots <= _PLOTS) for number, layer in enumerate(layers)]),
-        _models(document), _rewrites(document), _machines(document), _again(document), _glossary(),
-    ]  # fmt: skip
+        _why(document),
+        _matrix(document),
+        section(
+            "layers",
+            "Layer by layer",
+            _curtailed(total, plots),
+            [
+                layer_section(layer, number, unfold=unfold, all_rows=total <= _ROWS, all_plots=plots <= _PLOTS)
+                for number, layer in enumerate(layers)
+            ],
+        ),
+        _models(document),
+        _rewrites(document),
+        _machines(document),
+        _again(document),
+        _glossary(),
+    ]
     heading = f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"
     return page(heading, _header(document), el("main", sections), _footer(document), script=asset("script.js"))
 
@@ -108,8 +124,9 @@ def _remedy(document: Document) -> Markup | None:
 
 def _command(text: str) -> Markup:
     """Show a command with a button that copies it."""
-    return el("div", el("pre", el("code", text), tabindex=0),
-              el("button", "Copy", type="button", class_="copy", hidden=True), class_="command")  # fmt: skip
+    return el(
+        "div", el("pre", el("code", text), tabindex=0), el("button", "Copy", type="button", class_="copy", hidden=True), class_="command"
+    )
 
 
 def _moment(created: str) -> str:
@@ -135,12 +152,7 @@ def _card(failure: Failure, number: int) -> Markup:
     one = worst(run)
     facts = []
     if run["status"] != "ran":
-        facts.append(
-            el(
-                "p",
-                f"{'It was asked for, but did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}",
-            )
-        )
+        facts.append(el("p", f"{'It was asked for, but did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}"))
     elif one:
         facts.append(el("p", f"{one['case']}, {one['output']}: off by ", el("strong", figures(one)), "."))
         facts.append(el("p", place(one), class_="note"))
@@ -157,31 +169,30 @@ def _models(document: Document) -> Markup:
     cards: list[Markup] = []
     for model in document["models"]:
         hashes = [(name or "(the module itself)", el("code", digest)) for name, digest in model["weights"].items()]
-        facts = [
-            ("Format", model["format"]),
-            ("Size", f"{model['bytes']:,} bytes"),
-            ("SHA-256", el("code", model["sha256"])),
-        ]
+        facts = [("Format", model["format"]), ("Size", f"{model['bytes']:,} bytes"), ("SHA-256", el("code", model["sha256"]))]
         cards.append(
             el(
                 "article",
                 el("h3", el("span", model["label"], class_="badge"), model["path"]),
                 el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts"),
-                el("details", el("summary", f"Weights of {amount(len(hashes), 'layer')}, as hashes"),
-                   el("p", "Equal for equal weights, whatever the format.", class_="note"),
-                   el("dl", [join(el("dt", name), el("dd", text)) for name, text in hashes], class_="facts"),
-                ) if hashes else None,
+                el(
+                    "details",
+                    el("summary", f"Weights of {amount(len(hashes), 'layer')}, as hashes"),
+                    el("p", "Equal for equal weights, whatever the format.", class_="note"),
+                    el("dl", [join(el("dt", name), el("dd", text)) for name, text in hashes], class_="facts"),
+                )
+                if hashes
+                else None,
                 class_="card",
             )
-        )  # fmt: skip
+        )
     return folded("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
 
 
 def _matrix(document: Document) -> Markup:
     pairs = columns(document)
     labels = [label for label, _ in pairs]
-    top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label))
-           for label in dict.fromkeys(labels)]  # fmt: skip
+    top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label)) for label in dict.fromkeys(labels)]
     names = [el("th", executor, scope="col") for _, executor in pairs]
     rows = []
     for number, layer in enumerate(document["layers"]):
@@ -191,15 +202,9 @@ def _matrix(document: Document) -> Markup:
         rows.append(el("tr", el("th", link, el("small", layer["description"]), scope="row"), cells))
     head = el("thead", el("tr", el("th", "layer", scope="col", rowspan=2), top), el("tr", names))
     met = {state(run) for _, run in every_run(document)}
-    legend = el(
-        "p",
-        [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in met],
-        class_="legend",
-    )
+    legend = el("p", [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in met], class_="legend")
     box = scrolling(el("table", head, el("tbody", rows), class_="matrix"), "Layers and executors")
-    note = el(
-        "p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note"
-    )
+    note = el("p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note")
     part = section if all(map(good, document["layers"])) else folded  # the cause and the layers say it first
     return part("matrix", "Executor by executor", legend, box, note)
 
@@ -216,8 +221,7 @@ def _cell(run: Document | None) -> Markup:
     small = share(one["ratio"]) if one else asked
     tone = "bad" if blocks(run) else _TONES.get(state(run), "neutral")
     reason = clean(run["reason"], 300) or None
-    return el("td", state_mark(state(run), blocks(run)), el("small", small) if small else None,
-              class_=f"state {tone}", title=reason)  # fmt: skip
+    return el("td", state_mark(state(run), blocks(run)), el("small", small) if small else None, class_=f"state {tone}", title=reason)
 
 
 def _curtailed(total: int, plots: int) -> Markup | None:
@@ -231,8 +235,10 @@ def _curtailed(total: int, plots: int) -> Markup | None:
 
 
 def _rewrites(document: Document) -> Markup:
-    rows = [(layer, rewrite, detail, exactness([exact]), ", ".join(runs))
-            for (layer, rewrite, detail, exact), runs in rewrites(document).items()]  # fmt: skip
+    rows = [
+        (layer, rewrite, detail, exactness([exact]), ", ".join(runs))
+        for (layer, rewrite, detail, exact), runs in rewrites(document).items()
+    ]
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."
         return folded("rewrites", "Rewrites", el("p", text, class_="note"))
@@ -241,15 +247,16 @@ def _rewrites(document: Document) -> Markup:
 
 
 def _machines(document: Document) -> Markup:
-    rows = [(", ".join(names), device, dtype, python, versions)
-            for (device, dtype, python, versions), names in machines(document).items()]  # fmt: skip
+    rows = [(", ".join(names), device, dtype, python, versions) for (device, dtype, python, versions), names in machines(document).items()]
     names = ("runs", "device", "computed in", "Python", "versions")
     absent: dict[tuple[str, str, str], list[str]] = {}
     for layer, run in every_run(document):
         if run["status"] != "ran":
             absent.setdefault((title(run), run["status"], run["reason"]), []).append(called(layer))
-    others = [(name, word, reason, ", ".join(layers) if len(layers) <= 4 else f"{len(layers):,} layers")
-              for (name, word, reason), layers in absent.items()]  # fmt: skip
+    others = [
+        (name, word, reason, ", ".join(layers) if len(layers) <= 4 else f"{len(layers):,} layers")
+        for (name, word, reason), layers in absent.items()
+    ]
     content = [table("Versions and devices", names, rows) if rows else el("p", "Nothing ran.", class_="note")]
     if others:
         content += [el("h3", "What did not run"), table("What did not run", ("run", "", "why", "layers"), others)]

@@ -46,12 +46,7 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
     word = _word(layer)
     names = ", ".join(name or "the module itself" for name in layer["counterpart"])
     counterpart = f"in the other file: {names}" if names else None
-    summary = el(
-        "summary",
-        el("h3", called(layer)),
-        state_mark(word, not passed),
-        el("span", layer["description"], class_="what"),
-    )
+    summary = el("summary", el("h3", called(layer)), state_mark(word, not passed), el("span", layer["description"], class_="what"))
     body = el(
         "div",
         el("p", counterpart, class_="note") if counterpart else None,
@@ -95,10 +90,8 @@ def scrolling(content: Markup, name: str) -> Markup:
 def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> Markup:
     """Return a table in a box that scrolls; its last `numbers` columns are numbers."""
     first = len(heads) - numbers
-    head = el("tr", [el("th", text, scope="col", class_="n" if column >= first else None)
-                     for column, text in enumerate(heads)])  # fmt: skip
-    body = [el("tr", [el("td", text, class_="n" if column >= first else None) for column, text in enumerate(row)])
-            for row in rows]  # fmt: skip
+    head = el("tr", [el("th", text, scope="col", class_="n" if column >= first else None) for column, text in enumerate(heads)])
+    body = [el("tr", [el("td", text, class_="n" if column >= first else None) for column, text in enumerate(row)]) for row in rows]
     return scrolling(el("table", el("thead", head), el("tbody", body)), name)
 
 
@@ -124,12 +117,12 @@ def _figure(run: Document, kind: str) -> Markup | None:
     one = max(found, key=lambda one: (not one["passed"], _long(one), rank(one["ratio"])))
     caption = el(
         "figcaption",
-        el("strong", title(run)), " ", state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"]),
+        el("strong", title(run)),
+        " ",
+        state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"]),
         el("small", f"{one['output']}, case {one['case']}"),
-    )  # fmt: skip
-    return el(
-        "figure", caption, steps_plot(one, f"{title(run)}: {one['output']}") if kind == "steps" else gate_bars(one)
     )
+    return el("figure", caption, steps_plot(one, f"{title(run)}: {one['output']}") if kind == "steps" else gate_bars(one))
 
 
 def _long(one: Document) -> bool:
@@ -144,11 +137,7 @@ def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
     line = (el("h4", title(run)), state_mark(state(run), bad), facts)
     if run["status"] != "ran":
         return el("div", *line, class_="run idle")
-    about = [
-        "the file itself" if run["own_file"] else "a file made from it for this executor",
-        run["device"],
-        run["dtype"],
-    ]
+    about = ["the file itself" if run["own_file"] else "a file made from it for this executor", run["device"], run["dtype"]]
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
     about += [f"not compared: {name}: {why}" for name, why in run["left_out"].items()]
     about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
@@ -178,11 +167,18 @@ def strip_table(layer: Document) -> Markup | None:
     heads = list(rows[0][1])
     head = el("tr", el("th", "weights", scope="col"), [el("th", text, scope="col") for text in heads])
     body = [
-        el("tr", el("th", name, scope="row"),
-           [el("td", SYMBOLS[DIFFERENT], class_="off", aria_label="differs") if cells.get(gate) else
-            el("td", "\N{MIDDLE DOT}", class_="on", aria_label="equal") for gate in heads])
+        el(
+            "tr",
+            el("th", name, scope="row"),
+            [
+                el("td", SYMBOLS[DIFFERENT], class_="off", aria_label="differs")
+                if cells.get(gate)
+                else el("td", "\N{MIDDLE DOT}", class_="on", aria_label="equal")
+                for gate in heads
+            ],
+        )
         for name, cells in rows
-    ]  # fmt: skip
+    ]
     return scrolling(el("table", el("thead", head), el("tbody", body), class_="strip"), "Gates whose weights differ")
 
 
@@ -195,9 +191,13 @@ def _noted(note: object) -> str:
 
 def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
     """List the comparisons of a run, case by case."""
-    head = el("tr", el("th", "output", scope="col"), el("th", "", scope="col"),
-              [el("th", text, scope="col", class_="n") for text in _NUMBERS],
-              el("th", "worst element", scope="col"))  # fmt: skip
+    head = el(
+        "tr",
+        el("th", "output", scope="col"),
+        el("th", "", scope="col"),
+        [el("th", text, scope="col", class_="n") for text in _NUMBERS],
+        el("th", "worst element", scope="col"),
+    )
     told = {case["name"]: case["what"] for case in layer["cases"]}
     bodies = []
     for case in dict.fromkeys(one["case"] for one in rows):
@@ -208,8 +208,15 @@ def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
 
 
 def _row(one: Document) -> Markup:
-    numbers = (shown(one["error"]), shown(one["allowed"]), share(one["ratio"]), shown(one["relative"]),
-               shown(one["ulps"]), shown(one["floor"]), f"{one['mismatched']:,} of {one['elements']:,}")  # fmt: skip
+    numbers = (
+        shown(one["error"]),
+        shown(one["allowed"]),
+        share(one["ratio"]),
+        shown(one["relative"]),
+        shown(one["ulps"]),
+        shown(one["floor"]),
+        f"{one['mismatched']:,} of {one['elements']:,}",
+    )
     mark = state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"])
     cells = [el("td", number, class_="n") for number in numbers]
     where, _, numbers_there = place(one).partition(": ")
@@ -233,21 +240,15 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     if not tried:
         return None
     missed = [(one["name"], one["why"]) for one in layer["mutations"]["missed"]]
-    rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times")
-            for one in layer["mutations"]["caught"]]  # fmt: skip
+    rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times") for one in layer["mutations"]["caught"]]
     share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
-    summary = el("summary", el("h4", "Known mistakes that these inputs would catch"),
-                 el("strong", f"{caught} of {tried}"), share_)  # fmt: skip
+    summary = el("summary", el("h4", "Known mistakes that these inputs would catch"), el("strong", f"{caught} of {tried}"), share_)
     shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
     others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])
     note = el("p", f"These do not apply to this layer: {others}.", class_="note") if others else None
     hidden = table("Not shown", ("would not be seen", "why"), missed) if missed else None
     return el(
-        "details",
-        summary,
-        el("div", shown_ if rows else None, hidden, note, class_="body"),
-        class_="run",
-        open=unfold and bool(missed),
+        "details", summary, el("div", shown_ if rows else None, hidden, note, class_="body"), class_="run", open=unfold and bool(missed)
     )
 
 
@@ -265,11 +266,6 @@ def _cases(layer: Document) -> Markup | None:
     """List the inputs it was run on."""
     if not layer["cases"]:
         return None
-    rows = [
-        (case["name"], case["what"], f"left out: {case['skipped']}" if case["skipped"] else "run")
-        for case in layer["cases"]
-    ]
+    rows = [(case["name"], case["what"], f"left out: {case['skipped']}" if case["skipped"] else "run") for case in layer["cases"]]
     summary = el("summary", el("h4", "Inputs"), el("strong", amount(len(rows), "case")))
-    return el(
-        "details", summary, el("div", table("Inputs", ("case", "what it is", ""), rows), class_="body"), class_="run"
-    )
+    return el("details", summary, el("div", table("Inputs", ("case", "what it is", ""), rows), class_="body"), class_="run")

@@ -47,8 +47,7 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
     group = clean(f"{pair(document)}: {called(layer)}")
     told: set[tuple[str, ...]] = set()
     cases = [case for run in layer["runs"] for case in _cases(group, layer, run, told)]
-    cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out")
-              for case in layer["cases"] if case["skipped"]]  # fmt: skip
+    cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out") for case in layer["cases"] if case["skipped"]]
     output = f"{layer['description']}\nAgain: {document['command']}"
     return _suite_of(document, group, number, cases, _properties(document, layer), output)
 
@@ -66,9 +65,8 @@ def _verdict(document: Document, number: int) -> ElementTree.Element:
 
 
 def _suite_of(
-    document: Document, group: str, number: int, cases: Sequence[ElementTree.Element],
-    properties: Iterable[tuple[str, str]], output: str,
-) -> ElementTree.Element:  # fmt: skip
+    document: Document, group: str, number: int, cases: Sequence[ElementTree.Element], properties: Iterable[tuple[str, str]], output: str
+) -> ElementTree.Element:
     """Return a suite of test cases, counted."""
     moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
     suite = _element(

@@ -105,8 +105,11 @@ def safe(text: object, limit: int = 200) -> str:
 
 def _sections(document: Document) -> Iterator[_Section]:
     yield _Section(blocks=[_verdict(document)])
-    yield _Section(head=_row("", "model, executor", "largest error", "of what is allowed", "where")
-                   + _row("---", "---", "---:", "---:", "---"), blocks=[*_executors(document)], more="executors")  # fmt: skip
+    yield _Section(
+        head=_row("", "model, executor", "largest error", "of what is allowed", "where") + _row("---", "---", "---:", "---:", "---"),
+        blocks=[*_executors(document)],
+        more="executors",
+    )
     yield _Section(head="### What is not equal\n\n", blocks=[*_failures(document)], more="failures")
     for name, head, rows, more in (
         (f"Layers: {len(document['layers']):,}", _layers_head(document), _layers(document), "layers"),
@@ -135,8 +138,9 @@ def _verdict(document: Document) -> str:
 def _executors(document: Document) -> Iterator[str]:
     """Yield a row for each model on each executor, the worst of its layers."""
     for label, executor in columns(document):
-        runs = [(layer, run) for layer in document["layers"] for run in layer["runs"]
-                if (run["model"], run["executor"]) == (label, executor)]  # fmt: skip
+        runs = [
+            (layer, run) for layer in document["layers"] for run in layer["runs"] if (run["model"], run["executor"]) == (label, executor)
+        ]
         layer, run = max(runs, key=lambda one: badness(one[1]))
         one = worst(run)
         where = f"{called(layer)}, {one['case']}, {one['output']}" if one else f"{called(layer)}: {run['reason']}"
@@ -159,9 +163,7 @@ def _failures(document: Document) -> Iterator[str]:
         if not failed and not one.sentences:
             continue
         text = f"**{safe(called(one.layer))}, {safe(', '.join(one.names))}**\n\n"
-        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in one.sentences[:_LISTED]) + (
-            "\n" if one.sentences else ""
-        )
+        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in one.sentences[:_LISTED]) + ("\n" if one.sentences else "")
         for number, comparison in enumerate(failed[:_LISTED]):
             text += f"{safe(comparison['case'])}, {safe(comparison['output'])}: off by {figures(comparison)}"
             message = "\n".join(lines(comparison["message"]) or [clean(place(comparison))])
@@ -178,11 +180,7 @@ def _strip(layer: Document) -> str:
         return ""
     heads = list(rows[0][1])
     text = _row("weights", *heads) + _row("---", *[":-:"] * len(heads))
-    return (
-        text
-        + "".join(_row(name, *(_SIGNS[DIFFERENT] if cells.get(head) else "" for head in heads)) for name, cells in rows)
-        + "\n"
-    )
+    return text + "".join(_row(name, *(_SIGNS[DIFFERENT] if cells.get(head) else "" for head in heads)) for name, cells in rows) + "\n"
 
 
 def _fenced(text: str) -> str:
@@ -250,11 +248,12 @@ def _skipped(document: Document) -> Iterator[str]:
 
 def _machines(document: Document) -> Iterator[str]:
     for model in document["models"]:
-        yield (f"- {safe(model['label'])}: {safe(model['path'])}, {safe(model['format'])}, "
-               f"{model['bytes']:,} bytes, sha256 {safe(model['sha256'])}\n")  # fmt: skip
+        yield (
+            f"- {safe(model['label'])}: {safe(model['path'])}, {safe(model['format'])}, "
+            f"{model['bytes']:,} bytes, sha256 {safe(model['sha256'])}\n"
+        )
     for (device, dtype, python, versions), names in machines(document).items():
-        yield (f"- {safe(', '.join(names))}: {safe(device)}, {safe(dtype)}, Python {safe(python)}; "
-               f"{safe(versions, 400)}\n")  # fmt: skip
+        yield (f"- {safe(', '.join(names))}: {safe(device)}, {safe(dtype)}, Python {safe(python)}; {safe(versions, 400)}\n")
     yield f"- rnnconvert {safe(document['rnnconvert'])}, {safe(document['created'])}\n"
     yield f"\n{_fenced(clean(document['command'], 1000))}"
 

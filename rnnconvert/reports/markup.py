@@ -20,9 +20,7 @@ class Markup(str):
     __slots__ = ()
 
 
-def el(
-    name: str, /, *children: str | Iterable[str | None] | None, **attributes: str | int | float | bool | None
-) -> Markup:
+def el(name: str, /, *children: str | Iterable[str | None] | None, **attributes: str | int | float | bool | None) -> Markup:
     """Return an element. Text is escaped, Markup is not.
 
     attributes  class_ is class, x_y is x-y; True stands alone, False and None are left out
@@ -68,9 +66,12 @@ def page(title: str, *content: str | None, style: str = "", script: str = "") ->
     """
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     allowed = [
-        "default-src 'none'", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'",
+        "default-src 'none'",
+        "style-src 'unsafe-inline'",
+        "img-src data:",
+        "base-uri 'none'",
         *([f"script-src 'sha256-{digest}'"] if script else []),
-    ]  # fmt: skip
+    ]
     head = el(
         "head",
         el("meta", charset="utf-8"),

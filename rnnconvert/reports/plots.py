@@ -49,9 +49,7 @@ class _Axes:
     count: int
 
     def x(self, number: float) -> float:
-        return (
-            (_LEFT + _RIGHT) / 2 if self.count == 1 else _LEFT + 8 + (_RIGHT - _LEFT - 16) * number / (self.count - 1)
-        )
+        return (_LEFT + _RIGHT) / 2 if self.count == 1 else _LEFT + 8 + (_RIGHT - _LEFT - 16) * number / (self.count - 1)
 
     def y(self, error: float) -> float:
         low, high = self.low - self.zero, self.high + self.endless
@@ -143,8 +141,7 @@ def _axes(points: list[_Point]) -> _Axes:
 def _grid(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
     """Draw the lines and names of both axes."""
     every = max(1, -(-(axes.high - axes.low) // 6))
-    ticks = [(axes.y(10.0**decade), f"10{str(decade).translate(_SUPERSCRIPT)}")
-             for decade in range(axes.low, axes.high + 1, every)]  # fmt: skip
+    ticks = [(axes.y(10.0**decade), f"10{str(decade).translate(_SUPERSCRIPT)}") for decade in range(axes.low, axes.high + 1, every)]
     ticks += [(axes.y(0.0), "0")] if axes.zero else []
     ticks += [(axes.y(math.inf), "\N{INFINITY}")] if axes.endless else []
     for y, text in ticks:
@@ -157,8 +154,7 @@ def _grid(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
     steps = "time step" if size == 1 else f"time step (each point: the worst of {size} steps)"
     yield el("text", steps, x=(_LEFT + _RIGHT) // 2, y=HEIGHT - 8, text_anchor="middle", class_="axis")
     middle = (_TOP + _BOTTOM) // 2
-    yield el("text", "absolute error", x=0, y=0, text_anchor="middle", class_="axis",
-             transform=f"translate(10 {middle}) rotate(-90)")  # fmt: skip
+    yield el("text", "absolute error", x=0, y=0, text_anchor="middle", class_="axis", transform=f"translate(10 {middle}) rotate(-90)")
 
 
 def _curve(axes: _Axes, numbers: list[float], kind: str) -> Markup:

@@ -65,8 +65,4 @@ def _uri(path: str) -> str:
     pure = PurePath(path)
     if pure.is_absolute():
         return pure.as_uri()
-    return re.sub(
-        r"[^\w./~-]",
-        lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
-        pure.as_posix(),
-    )
+    return re.sub(r"[^\w./~-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), pure.as_posix())

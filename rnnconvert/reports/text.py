@@ -40,22 +40,8 @@ from rnnconvert.reports.words import (
 Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
 
-_LETTERS: dict[str, str] = {
-    EQUAL: "=",
-    DIFFERENT: "X",
-    UNCOMPARED: "?",
-    "refused": "r",
-    "failed": "f",
-    "absent": "-",
-    "": " ",
-}
-_COLOURS: dict[str, str] = {
-    EQUAL: "green",
-    BUT_FOR: "yellow",
-    BY_LAYER: "yellow",
-    DIFFERENT: "red",
-    UNCOMPARED: "yellow",
-}
+_LETTERS: dict[str, str] = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
+_COLOURS: dict[str, str] = {EQUAL: "green", BUT_FOR: "yellow", BY_LAYER: "yellow", DIFFERENT: "red", UNCOMPARED: "yellow"}
 _SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
@@ -67,8 +53,7 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
     width  columns of the terminal
     """
     paint = style or (lambda text, colour: text)
-    parts = [[*_headline(document, paint, width)], [*_models(document)], [*_executors(document, paint)],
-             [*_matrix(document, paint)]]  # fmt: skip
+    parts = [[*_headline(document, paint, width)], [*_models(document)], [*_executors(document, paint)], [*_matrix(document, paint)]]
     wrong = [one for one in failures(document) if state(one.run) == DIFFERENT]
     parts += [[*_failures(one, paint, width)] for one in wrong[:_SHOWN]]
     parts += [[f"and {amount(len(wrong) - _SHOWN, 'more run')} not equal"]] if len(wrong) > _SHOWN else []
@@ -212,6 +197,7 @@ def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:
 
 def _wrapped(text: str, indent: str, width: int) -> str:
     """Return a sentence in lines of a terminal's width."""
-    rows = textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=f"{indent}  ",
-                         break_long_words=False, break_on_hyphens=False)  # fmt: skip
+    rows = textwrap.wrap(
+        text, max(width, 40), initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(rows)

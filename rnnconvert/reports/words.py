@@ -19,10 +19,15 @@ Document = dict[str, Any]
 EQUAL, BUT_FOR, BY_LAYER = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER
 DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
 SYMBOLS: dict[str, str] = {
-    EQUAL: "\N{CHECK MARK}", BUT_FOR: "\N{ALMOST EQUAL TO}", BY_LAYER: "\N{ALMOST EQUAL TO}", DIFFERENT: "\N{BALLOT X}",
+    EQUAL: "\N{CHECK MARK}",
+    BUT_FOR: "\N{ALMOST EQUAL TO}",
+    BY_LAYER: "\N{ALMOST EQUAL TO}",
+    DIFFERENT: "\N{BALLOT X}",
     UNCOMPARED: "\N{MIDDLE DOT}",
-    "refused": "\N{CIRCLED DIVISION SLASH}", "failed": "!", "absent": "\N{EN DASH}",
-}  # fmt: skip
+    "refused": "\N{CIRCLED DIVISION SLASH}",
+    "failed": "!",
+    "absent": "\N{EN DASH}",
+}
 """One sign for each verdict and state of a run, always shown with its word or a legend."""
 
 
@@ -281,9 +286,7 @@ def finding(document: Document) -> str:
     if verdict.word == DIFFERENT:
         named = any(causes(layer) for layer in wrong)
         stated = document.get("reasons") or []
-        return (
-            _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
-        )
+        return _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
     missing = next((one.run for one in failures(document) if one.run["status"] != "ran"), None)
     if missing is not None:
         return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
@@ -299,9 +302,7 @@ def _proved(document: Document, verdict: Verdict) -> str:
     said = "; ".join(map(str, verdict.exceptions))
     beside = "".join(f" {one}." for one in verdict.remarks)
     if verdict.word == BY_LAYER:
-        return (
-            f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
-        )
+        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
     left = f". Exceptions: {said}" if said else ""
     if len(document["models"]) < 2:
         return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
@@ -327,11 +328,7 @@ def _cause(document: Document, wrong: list[Document]) -> str:
     paths = {model["label"]: model["path"] for model in document["models"]}
     layer = next((one for one in wrong if causes(one)), wrong[0])
     of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""
-    beside = (
-        f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either"
-        if len(wrong) > 1
-        else ""
-    )
+    beside = f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
     named = causes(layer)
     if named and named[0]["kind"] == "weights" and named[0]["model"] == "B":
         return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{beside}."
@@ -355,11 +352,7 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
         return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
     if named and named[0].get("fault") == OTHER_NUMBERS:
         return "The layout is right. Check that both files come from the same training step.", ""
-    if (
-        "A" in paths
-        and "B" in paths
-        and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"])
-    ):
+    if "A" in paths and "B" in paths and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"]):
         return "To fix", Command("convert", paths["A"], paths["B"], force=True).flags
     return "", ""
 
@@ -405,7 +398,4 @@ def clean(text: object, limit: int = 0) -> str:
 
 def lines(text: object) -> list[str]:
     """Return text of several lines, each without control characters; indents stay."""
-    return [
-        "".join(char if char.isprintable() else " " for char in line).rstrip()
-        for line in abridged(str(text)).splitlines()
-    ]
+    return ["".join(char if char.isprintable() else " " for char in line).rstrip() for line in abridged(str(text)).splitlines()]

@@ -27,12 +27,7 @@ def deferred(source: Source, change: Callable[[Array], Array]) -> Deferred:
     def of(numbers: Array) -> Array:
         return change(_wide(numbers)).astype(source.dtype, copy=False)
 
-    return Deferred(
-        tuple(source.shape),
-        source.dtype,
-        lambda: of(np.asarray(source)),
-        lambda rows, columns: of(source[rows, columns]),
-    )
+    return Deferred(tuple(source.shape), source.dtype, lambda: of(np.asarray(source)), lambda rows, columns: of(source[rows, columns]))
 
 
 Mix = Callable[[Array, slice], Array]

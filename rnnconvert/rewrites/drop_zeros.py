@@ -45,11 +45,6 @@ def _in_words(part: str, gate: str, value: float, index: tuple[int, ...]) -> Obs
 
 
 DROP_ZEROS = Rewrite(
-    "drop zeros",
-    "A peephole, a bias or an initial state of zeros adds nothing.",
-    True,
-    "every value is zero",
-    _obstacle,
-    drop,
+    "drop zeros", "A peephole, a bias or an initial state of zeros adds nothing.", True, "every value is zero", _obstacle, drop
 )
 """Of a direction; part: what is left out."""

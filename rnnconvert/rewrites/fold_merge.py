@@ -33,8 +33,7 @@ def _change(stack: Recurrent) -> Recurrent:
         above = []
         for direction in map(WRITE_IDENTITY.apply, layers[index + 1].directions):
             arrays: dict[Key, Source | None] = {
-                ("input", gate): mixed(direction.arrays["input", gate], doubled, 2 * size)
-                for gate in direction.cell.gates
+                ("input", gate): mixed(direction.arrays["input", gate], doubled, 2 * size) for gate in direction.cell.gates
             }
             above.append(direction.with_arrays(arrays))
         layers[index] = Layer(layers[index].directions, "concat")

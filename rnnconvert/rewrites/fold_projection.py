@@ -25,9 +25,7 @@ def _obstacle(stack: Recurrent) -> Obstacle | None:
     if not projected:
         return None
     if len(projected) != len(every):
-        return Obstacle(
-            "a projection in some layers only", "folding needs a projection in each layer", "Split the stack."
-        )
+        return Obstacle("a projection in some layers only", "folding needs a projection in each layer", "Split the stack.")
     if stack.readout:
         return Obstacle(
             "a projection and a matrix after the last layer",

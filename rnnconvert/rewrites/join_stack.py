@@ -19,10 +19,7 @@ def between(below: Recurrent, above: Recurrent) -> Obstacle | None:
         if stack.wrapped:
             return Obstacle(f"{quoted(stack.name)} is {stack.wrapped}", "the weights do not include what that computes")
         if len(stack.calls) > 1:
-            return Obstacle(
-                f"{quoted(stack.name)} is called {len(stack.calls)} times in the model",
-                "a stack runs each of its layers once",
-            )
+            return Obstacle(f"{quoted(stack.name)} is called {len(stack.calls)} times in the model", "a stack runs each of its layers once")
         if isinstance(stack.reads, Unknown) and stack.reads.stated:
             return Obstacle(f"what {quoted(stack.name)} reads in the model is not known", stack.reads.why)
     names = f"{quoted(above.name)} does not read {quoted(below.name)}"
@@ -50,12 +47,8 @@ def _received(below: Recurrent, above: Recurrent) -> Obstacle | None:
         "the lengths of the sequences": [call.lengths for stack in (below, above) for call in stack.calls],
     }.items():
         if len(values) == 2 and values[0] != values[1]:
-            texts = (
-                f"{text or 'none'} for {quoted(stack.name)}" for text, stack in zip(values, (below, above), strict=True)
-            )
-            return Obstacle(
-                f"{words} of {quoted(below.name)} and {quoted(above.name)} are not the same", ", ".join(texts)
-            )
+            texts = (f"{text or 'none'} for {quoted(stack.name)}" for text, stack in zip(values, (below, above), strict=True))
+            return Obstacle(f"{words} of {quoted(below.name)} and {quoted(above.name)} are not the same", ", ".join(texts))
     return None
 
 
@@ -67,9 +60,7 @@ def _states(stack: Recurrent) -> str:
 def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
     for stack in stacks[:-1]:
         if stack.readout or stack.output_order != "time":
-            return Obstacle(
-                f"{quoted(stack.name)} cannot be joined to what follows", "its output is not that of its layer"
-            )
+            return Obstacle(f"{quoted(stack.name)} cannot be joined to what follows", "its output is not that of its layer")
     for below, above in itertools.pairwise(stacks):
         if (found := between(below, above)) is not None:
             return found
@@ -90,9 +81,7 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
     unconvertible = tuple(one for stack in stacks for one in stack.unconvertible)
     parts = tuple(part for stack in stacks for part in stack.sources) if len(stacks) > 1 else stacks[0].parts
     join = stacks[0].join if len(stacks) == 1 else "layer"
-    return stacks[-1].replace(
-        name=joined, layers=layers, join=join, unconvertible=unconvertible, calls=stacks[0].calls, parts=parts
-    )
+    return stacks[-1].replace(name=joined, layers=layers, join=join, unconvertible=unconvertible, calls=stacks[0].calls, parts=parts)
 
 
 def _side_by_side(below: Recurrent, above: Recurrent) -> Recurrent:

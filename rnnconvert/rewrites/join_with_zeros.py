@@ -19,8 +19,7 @@ def _change(stack: Recurrent) -> Recurrent:
     for layer in stack.layers[1:]:
         sizes = [d.output_size for d in layers[-1].directions]
         changed = [
-            _widen(WRITE_IDENTITY.apply(direction), sum(sizes[:number]), sum(sizes))
-            for number, direction in enumerate(layer.directions)
+            _widen(WRITE_IDENTITY.apply(direction), sum(sizes[:number]), sum(sizes)) for number, direction in enumerate(layer.directions)
         ]
         layers.append(Layer(tuple(changed), "concat"))
     layers[-1] = Layer(layers[-1].directions, stack.layers[-1].merge)

@@ -20,9 +20,7 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
         return RefusedError(feature, "a module of rnnconvert's own", reason, remedy, stack.name)
 
     for unconvertible in stack.unconvertible:
-        raise refuse(
-            unconvertible.feature, unconvertible.reason, f"Take it over and confirm with {unconvertible.option}."
-        )
+        raise refuse(unconvertible.feature, unconvertible.reason, f"Take it over and confirm with {unconvertible.option}.")
     for _, _, direction in stack.directions():
         cell = direction.cell
         roles = {"rnn": 1, "gru": 2, "lstm": 3}[cell.kind]
@@ -35,17 +33,13 @@ def check(stack: Recurrent, dtype: str | None = None) -> None:
             raise refuse("coupled gates", f"only the LSTM has one, and this is a {cell.kind}")
     dtypes = {str(direction.dtype.newbyteorder("=")) for _, _, direction in stack.directions()}
     if len(dtypes) > 1 and dtype is None:
-        raise refuse(
-            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}", "Choose one with dtype=."
-        )
+        raise refuse("weights of several element types", f"these are {' and '.join(sorted(dtypes))}", "Choose one with dtype=.")
 
 
 def taken_over(stack: Recurrent, accepted: Collection[str]) -> Recurrent:
     """Return the stack without what the caller takes over: see rnnconvert.rewrites.fit_to_layout.ACCEPTS."""
     stack = stack.replace(
-        unconvertible=tuple(
-            unconvertible for unconvertible in stack.unconvertible if unconvertible.option not in accepted
-        )
+        unconvertible=tuple(unconvertible for unconvertible in stack.unconvertible if unconvertible.option not in accepted)
     )
     if "merge" in accepted and stack.layers[-1].merge != "none":
         stack = side_by_side(stack)

@@ -33,9 +33,7 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
     inside = inside_the_product(direction)
     if inside is None:
         return None
-    return Obstacle(
-        inside.feature, inside.reason, "Convert to a format whose GRU has the reset gate after the product."
-    )
+    return Obstacle(inside.feature, inside.reason, "Convert to a format whose GRU has the reset gate after the product.")
 
 
 def _change(direction: Direction, after: bool | None) -> Direction:

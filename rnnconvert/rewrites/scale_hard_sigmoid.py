@@ -22,8 +22,7 @@ def _obstacle(direction: Direction, wanted: Activation, role: str) -> Obstacle |
     gates = {"gate_activation": "its gates", "activation": "its candidate"}.get(role)
     if gates is None or not own.name == wanted.name == "hard_sigmoid":
         return Obstacle(
-            f"{gates or role} through {own}",
-            f"only a hard_sigmoid can be rewritten, and only for another hard_sigmoid, not for {wanted}",
+            f"{gates or role} through {own}", f"only a hard_sigmoid can be rewritten, and only for another hard_sigmoid, not for {wanted}"
         )
     constants = (own.alpha, own.beta, wanted.alpha, wanted.beta)
     if not wanted.alpha or not all(value is not None and math.isfinite(value) for value in constants):

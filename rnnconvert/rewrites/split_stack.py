@@ -26,9 +26,7 @@ def _change(stack: Recurrent) -> list[Recurrent]:
     ]
 
 
-SPLIT_STACK = Rewrite(
-    "split a stack into layers", "A stack is its layers, each reading the one below.", True, "", always, _change
-)
+SPLIT_STACK = Rewrite("split a stack into layers", "A stack is its layers, each reading the one below.", True, "", always, _change)
 """Of a stack, into stacks of one layer."""
 
 

@@ -17,9 +17,7 @@ def _change(direction: Direction) -> Direction:
         def of(numbers: Array) -> Array:
             return numbers.astype(dtype, copy=False)
 
-        return Deferred(
-            tuple(source.shape), dtype, lambda: of(source.__array__()), lambda rows, columns: of(source[rows, columns])
-        )
+        return Deferred(tuple(source.shape), dtype, lambda: of(source.__array__()), lambda rows, columns: of(source[rows, columns]))
 
     return direction.with_arrays({key: widened(source) for key, source in direction.arrays.items()})
 

@@ -20,13 +20,10 @@ def _change(direction: Direction) -> Direction:
         return np.equal.outer(numbers[rows], numbers[columns]).astype(dtype)
 
     arrays: dict[Key, Source | None] = {
-        ("input", gate): Deferred((size, size), dtype, lambda: np.eye(size, dtype=dtype), identity)
-        for gate in direction.cell.gates
+        ("input", gate): Deferred((size, size), dtype, lambda: np.eye(size, dtype=dtype), identity) for gate in direction.cell.gates
     }
     return direction.with_arrays(arrays)
 
 
-WRITE_IDENTITY = Rewrite(
-    "write the skipped input as identity", "x = I x for every gate of the layer.", True, "", always, _change
-)
+WRITE_IDENTITY = Rewrite("write the skipped input as identity", "x = I x for every gate of the layer.", True, "", always, _change)
 """Of a direction."""

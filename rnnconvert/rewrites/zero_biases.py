@@ -15,22 +15,12 @@ from rnnconvert.rewrites.rewrite import Rewrite, always
 def _change(direction: Direction, parts: Sequence[str]) -> Direction:
     """Write the bias vectors named as zeros where they are absent."""
     arrays: dict[Key, Source | None] = {
-        (part, gate): zeros(direction)
-        for part in parts
-        for gate in direction.cell.gates
-        if (part, gate) not in direction.arrays
+        (part, gate): zeros(direction) for part in parts for gate in direction.cell.gates if (part, gate) not in direction.arrays
     }
     return direction.with_arrays(arrays)
 
 
-ZERO_BIASES = Rewrite(
-    "add zero biases",
-    "a + 0 = a: a bias vector that the target needs is written as zeros.",
-    True,
-    "",
-    always,
-    _change,
-)
+ZERO_BIASES = Rewrite("add zero biases", "a + 0 = a: a bias vector that the target needs is written as zeros.", True, "", always, _change)
 """Of a direction; parts: the bias vectors that it needs."""
 
 

@@ -67,8 +67,7 @@ class Process:
         if answer is None and self._late:
             self._child.wait()
             raise ExecutorError(
-                self.executor.name,
-                f"it did not answer within {self._late:g} s. Give it more with {Flag('timeout')} SECONDS",
+                self.executor.name, f"it did not answer within {self._late:g} s. Give it more with {Flag('timeout')} SECONDS"
             )
         if answer is None:
             raise ExecutorError(self.executor.name, f"its process ended with {self._child.wait()}", self._last_words())

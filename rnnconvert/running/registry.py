@@ -98,12 +98,7 @@ def _asked(executor: Executor) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         last = done.stderr.strip().splitlines()[-1:] if isinstance(error, ValueError) else [str(error)]
-        return {
-            "absent": f"{executor.python} does not run it: {' '.join(last)}",
-            "versions": {},
-            "python": "",
-            "device": "",
-        }
+        return {"absent": f"{executor.python} does not run it: {' '.join(last)}", "versions": {}, "python": "", "device": ""}
     return found
 
 
@@ -134,13 +129,9 @@ def _check(entry: Executor) -> None:
     try:
         known = entry.variant in _variants(entry.module)
     except UnreadableError as error:
-        raise UnreadableError(
-            error.path, error.problem, f"Remove it with: rnnconvert executors remove {entry.name}"
-        ) from None
+        raise UnreadableError(error.path, error.problem, f"Remove it with: rnnconvert executors remove {entry.name}") from None
     if not known:
-        raise UnreadableError(
-            entry.module, f"it no longer has the variant {entry.variant!r}", f"Add {entry.name} again."
-        )
+        raise UnreadableError(entry.module, f"it no longer has the variant {entry.variant!r}", f"Add {entry.name} again.")
 
 
 def executor(name: str) -> Executor:
@@ -192,8 +183,7 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
         original = built_in().get(like or name)
         if original is None:
             raise UsageError(
-                f"Unknown built-in executor {like or name!r} for {python}. Choose one with {Flag('like')}: "
-                f"{', '.join(built_in())}"
+                f"Unknown built-in executor {like or name!r} for {python}. Choose one with {Flag('like')}: {', '.join(built_in())}"
             )
         made = Executor(name, original.module, original.variant, python)
     if made.absent:

@@ -46,9 +46,7 @@ class Witness:
             self._open[axis] = self._sizes[min(len(self._open), len(self._sizes) - 1)]
         return self._open[axis]
 
-    def draw(
-        self, dims: Sequence[Any], dtype: str = "float32", below: int | None = None, padding: float | None = None
-    ) -> Array:
+    def draw(self, dims: Sequence[Any], dtype: str = "float32", below: int | None = None, padding: float | None = None) -> Array:
         """Return an input: random floats, integers from 1 on, or true throughout.
 
         dims     its lengths; a name, or None, for an open axis
@@ -92,9 +90,15 @@ class Witness:
             run()
 
     def record(
-        self, layer: str, x: Array, y: Array | None = None, last: Array | None = None, mask: Array | None = None,
-        states: Sequence[Sequence[Array] | None] = (None, None), finals: Sequence[Sequence[Array] | None] = (None, None),
-    ) -> None:  # fmt: skip
+        self,
+        layer: str,
+        x: Array,
+        y: Array | None = None,
+        last: Array | None = None,
+        mask: Array | None = None,
+        states: Sequence[Sequence[Array] | None] = (None, None),
+        finals: Sequence[Sequence[Array] | None] = (None, None),
+    ) -> None:
         """Record a call of a layer; axes as in a request (rnnconvert.running).
 
         y       every step, (time, batch, out); None where the model keeps the last step alone

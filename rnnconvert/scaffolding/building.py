@@ -87,9 +87,15 @@ class Builder:
         return value
 
     def several(
-        self, kind: str, layer: str, inputs: Sequence[Tensor], outputs: Sequence[tuple[Dims, str, str]],
-        named: Mapping[str, Sequence[Tensor]] | None = None, extra: Sequence[Value] = (), **settings: Any,
-    ) -> list[Tensor]:  # fmt: skip
+        self,
+        kind: str,
+        layer: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[tuple[Dims, str, str]],
+        named: Mapping[str, Sequence[Tensor]] | None = None,
+        extra: Sequence[Value] = (),
+        **settings: Any,
+    ) -> list[Tensor]:
         """Add a node, and return what it gives.
 
         outputs  for each its axes, its element type and its name
@@ -98,15 +104,22 @@ class Builder:
         read = [*(self.read(tensor) for tensor in inputs), *extra]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
         made = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
-        self.scope.add(
-            kind, layer, read, [tensor.value for tensor in made if tensor.value is not None], others, **settings
-        )
+        self.scope.add(kind, layer, read, [tensor.value for tensor in made if tensor.value is not None], others, **settings)
         return made
 
     def add(
-        self, kind: str, inputs: Sequence[Tensor], dims: Dims, dtype: str = "", *, layer: str = "", name: str = "",
-        named: Mapping[str, Sequence[Tensor]] | None = None, extra: Sequence[Value] = (), **settings: Any,
-    ) -> Tensor:  # fmt: skip
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        dims: Dims,
+        dtype: str = "",
+        *,
+        layer: str = "",
+        name: str = "",
+        named: Mapping[str, Sequence[Tensor]] | None = None,
+        extra: Sequence[Value] = (),
+        **settings: Any,
+    ) -> Tensor:
         """Add a node of one output, of the first input's element type unless another is stated, and return that."""
         kept = dtype or (inputs[0].dtype if inputs else "float32")
         return self.several(kind, layer, inputs, [(dims, kept, name or layer or kind)], named, extra, **settings)[0]
@@ -141,17 +154,13 @@ class Builder:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
             extra: list[Value] = []
             lengths = tuple(self.length(one, extra) for one in numbers.reshape(-1))
-            made = self.add(
-                "sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths
-            )
+            made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
         elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")
         else:
-            made = self.add(
-                "constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype)
-            )
+            made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
         assert made.value is not None
         return made.value
 
@@ -159,9 +168,7 @@ class Builder:
         """Add a tensor that is one number everywhere."""
         extra: list[Value] = []
         lengths = self.lengths(tensor.dims, extra)
-        made = self.add(
-            "full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number
-        )
+        made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
         assert made.value is not None
         return made.value
 
@@ -225,15 +232,11 @@ class Builder:
     def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """Return a tensor without axes of length 1. Raises RefusedError for another length."""
         if any(x.dims[axis] != 1 for axis in axes):
-            raise self.refuse(
-                f"axes of lengths {[x.dims[axis] for axis in axes]} taken away", "only those of length 1 can be"
-            )
+            raise self.refuse(f"axes of lengths {[x.dims[axis] for axis in axes]} taken away", "only those of length 1 can be")
         if x.parts and list(axes) == [0]:
             return x.parts[0]
         base, moved = self.moved(x)
-        return self._again(
-            x, base, moved.squeezed(axes), tuple(dim for axis, dim in enumerate(x.dims) if axis not in axes)
-        )
+        return self._again(x, base, moved.squeezed(axes), tuple(dim for axis, dim in enumerate(x.dims) if axis not in axes))
 
     def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """Return a tensor with new axes of length 1, at these places among them all."""
@@ -258,9 +261,7 @@ class Builder:
         old, extra = x.dims, list[Value]()
         front = next((n for n, (a, b) in enumerate(zip(old, dims, strict=False)) if a != b), min(len(old), len(dims)))
         most = min(len(old), len(dims)) - front
-        back = next(
-            (n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most
-        )
+        back = next((n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most)
         before, after = old[front : len(old) - back], dims[front : len(dims) - back]
         if len(after) == 1 and len(before) > 1:
             return self.add("merge axes", [x], dims, start=front, stop=front + len(before) - 1, name=x.name)
@@ -268,9 +269,7 @@ class Builder:
         if len(before) == 1 and len(after) > 1:
             inputs = [self.read(x)]
             rest = _with_one_open(after)
-            return self.add(
-                "split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name
-            )
+            return self.add("split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name)
         if len(open_ones) < 2:
             return self.add("reshape all", [x], dims, sizes=_with_one_open(dims), name=x.name)
         inputs, lengths = [self.read(x)], list[Length | int]()
@@ -322,9 +321,7 @@ class Builder:
     def _ones_moved(self, x: Tensor, away: Sequence[int], new: Sequence[int]) -> Tensor:
         """Add what takes axes of length 1 away, or puts new ones in."""
         for axis in sorted(away, reverse=True):
-            x = self.add(
-                "squeeze", [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), axis=axis, name=x.name
-            )
+            x = self.add("squeeze", [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), axis=axis, name=x.name)
         for axis in sorted(new):
             x = self.add("unsqueeze", [x], (*x.dims[:axis], 1, *x.dims[axis:]), axis=axis, name=x.name)
         return x
@@ -379,9 +376,7 @@ class Builder:
         if step == -1 and _is_last(start, length) and isinstance(end, int) and _is_before(end, length):
             return self.flip(x, axis)
         if step < 1:
-            raise self.refuse(
-                f"a slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here"
-            )
+            raise self.refuse(f"a slice from {start} to {end} in steps of {step}", "backwards only a whole axis is known here")
         first, last = _bound(start, length), _bound(end, length)
         if first == 0 and step == 1 and last == length:
             return x
@@ -443,9 +438,7 @@ class Builder:
                 operands.append(("input", len(inputs)))
                 inputs.append(tensor)
         kept = dtype or inputs[0].dtype
-        return self.add(
-            "elementwise", inputs, dims, kept, operation=operation, operands=tuple(operands), name=operation
-        )
+        return self.add("elementwise", inputs, dims, kept, operation=operation, operands=tuple(operands), name=operation)
 
 
 _FAR = (1 << 31) - 1

@@ -124,9 +124,14 @@ class Scope:
     outputs: tuple[Value, ...] = ()
 
     def add(
-        self, kind: str, layer: str, inputs: Sequence[Value], outputs: Sequence[Value], named: Mapping[str, Sequence[Value]] | None = None,
+        self,
+        kind: str,
+        layer: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        named: Mapping[str, Sequence[Value]] | None = None,
         **settings: Any,
-    ) -> Node:  # fmt: skip
+    ) -> Node:
         """Append a node and return it."""
         others = {key: tuple(values) for key, values in (named or {}).items() if values}
         node = Node(kind, layer, tuple(inputs), tuple(outputs), settings, others)
@@ -162,10 +167,7 @@ def prune(top: Scope) -> None:
         places = [(outer, number) for outer, number, node in everywhere if node.settings.get("scope") is scope]
         read = {id(value) for _, _, node in everywhere for value in node.reads()}
         read.update(id(value) for outer in (top, *top.inner()) for value in outer.outputs)
-        wanted = [
-            any(id(outer.nodes[number].outputs[n]) in read for outer, number in places)
-            for n in range(len(scope.outputs))
-        ]
+        wanted = [any(id(outer.nodes[number].outputs[n]) in read for outer, number in places) for n in range(len(scope.outputs))]
         scope.outputs = tuple(itertools.compress(scope.outputs, wanted))
         scope.drop_unread()
         inside = {id(value) for value in (*scope.outputs, *(value for node in scope.nodes for value in node.reads()))}
@@ -174,9 +176,7 @@ def prune(top: Scope) -> None:
         for outer, number in places:
             node = outer.nodes[number]
             outer.nodes[number] = replace(
-                node,
-                inputs=tuple(itertools.compress(node.inputs, needed)),
-                outputs=tuple(itertools.compress(node.outputs, wanted)),
+                node, inputs=tuple(itertools.compress(node.inputs, needed)), outputs=tuple(itertools.compress(node.outputs, wanted))
             )
 
 

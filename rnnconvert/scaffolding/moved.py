@@ -75,10 +75,7 @@ class Moved:
                     if behind is None or behind == 1:
                         return None
                     first, second = Atom(rest), Atom(behind)
-                    base = [
-                        tuple(new for old in axis for new in ((first, second) if old is atom else (old,)))
-                        for axis in base
-                    ]
+                    base = [tuple(new for old in axis for new in ((first, second) if old is atom else (old,))) for axis in base]
                     left.insert(0, second)
                     atom = first
                 group.append(atom)

@@ -8,24 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 
 _LONGEST = 48
-RESERVED = frozenset(
-    {
-        "self",
-        "super",
-        "print",
-        "type",
-        "id",
-        "input",
-        "len",
-        "range",
-        "x",
-        "forward",
-        "call",
-        "load",
-        "main",
-        "training",
-    }
-)
+RESERVED = frozenset({"self", "super", "print", "type", "id", "input", "len", "range", "x", "forward", "call", "load", "main", "training"})
 """Names that a written file needs for itself."""
 
 
@@ -39,13 +22,7 @@ def identifier(name: str, default: str = "layer") -> str:
     word = re.sub(r"[^0-9a-z]+", "_", split.lower()).strip("_")[:_LONGEST].rstrip("_")
     if not word:
         return default
-    return (
-        f"{default}_{word}"
-        if word[0].isdigit()
-        else f"{word}_"
-        if keyword.iskeyword(word) or word in RESERVED
-        else word
-    )
+    return f"{default}_{word}" if word[0].isdigit() else f"{word}_" if keyword.iskeyword(word) or word in RESERVED else word
 
 
 def class_name(name: str, default: str = "Model") -> str:

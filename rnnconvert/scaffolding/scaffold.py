@@ -104,8 +104,11 @@ class Scaffolded:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
-        return {**{key: value for key, value in vars(self).items() if key != "proof"}, "notes": list(self.notes),
-                "proof": [{**entry.conclusion.as_dict(), "text": str(entry)} for entry in self.proof]}  # fmt: skip
+        return {
+            **{key: value for key, value in vars(self).items() if key != "proof"},
+            "notes": list(self.notes),
+            "proof": [{**entry.conclusion.as_dict(), "text": str(entry)} for entry in self.proof],
+        }
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
@@ -168,9 +171,7 @@ def scaffold(
         given = _giver(source, example, None if config is None else local(config))
         text = written.write(given.description, given.label)
     except RefusedError as error:
-        raise RefusedError(
-            error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer
-        ) from None
+        raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer) from None
     done = Scaffolded(
         str(given.value) if isinstance(given.value, Path) else given.label,
         to,
@@ -242,11 +243,7 @@ def _named(description: Description, model: Model) -> Description:
     simplify(description.scope)
     prune(description.scope)
     units = {unit.name for unit in model.units}
-    names = {
-        layer: listed[:1]
-        for layer, words in description.names.items()
-        if (listed := tuple(word for word in words if word in units))
-    }
+    names = {layer: listed[:1] for layer, words in description.names.items() if (listed := tuple(word for word in words if word in units))}
     return replace(description, names=names)
 
 
@@ -256,12 +253,7 @@ def _seen(description: Description) -> set[str]:
     for scope in (*description.scope.inner(), description.scope):
         for node in scope.nodes:
             if node.kind == "recurrent":
-                plain = (
-                    not node["backwards"]
-                    and not node["stateful"]
-                    and node["merge"] == "concat"
-                    and not node.named.get("mask")
-                )
+                plain = not node["backwards"] and not node["stateful"] and node["merge"] == "concat" and not node.named.get("mask")
                 path = f"{scope.path}/{node.layer}".lstrip("/")
                 calls.setdefault(description.names.get(path, ("",))[0], []).append(plain)
     return {name for name, plain in calls.items() if plain == [True]}
@@ -274,13 +266,7 @@ def _count(scope: Scope) -> int:
 
 
 def _written_and_proved(
-    done: Scaffolded,
-    target: Target,
-    given: _Giver,
-    output: PathLike | None,
-    weights: PathLike | None,
-    verify: bool,
-    force: bool,
+    done: Scaffolded, target: Target, given: _Giver, output: PathLike | None, weights: PathLike | None, verify: bool, force: bool
 ) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
@@ -291,16 +277,19 @@ def _written_and_proved(
 
     def prove(file: Path) -> Any:
         model, layers = target.model(file)
-        report = load_into(model, given.value, layers or None, accept=[ALL], flatten="same",
-                           settings=[f"{key}={file}" for key, file in given.description.options.items()])  # fmt: skip
+        report = load_into(
+            model,
+            given.value,
+            layers or None,
+            accept=[ALL],
+            flatten="same",
+            settings=[f"{key}={file}" for key, file in given.description.options.items()],
+        )
         if verify:
             loaded = given.open()
             notes.extend(loaded.notes)
             seen = _seen(given.description)
-            report = replace(
-                report,
-                filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen),
-            )
+            report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             for inputs in drawn(given.description):
                 proofs.append(report.verify(inputs, source=loaded.live))
                 if not proofs[-1]:
@@ -322,9 +311,5 @@ def _written_and_proved(
         with replacing(Path(output)) as part:
             part.write(done.text.encode())
     return replace(
-        done,
-        output=str(output or ""),
-        weights=str(weights or ""),
-        proof=tuple(proofs),
-        notes=(*done.notes, *dict.fromkeys(notes)),
+        done, output=str(output or ""), weights=str(weights or ""), proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes))
     )

@@ -57,26 +57,15 @@ class _Scope:
             mask = next((value for value in node.inputs if id(value) not in self.zeros), None)
             if mask is not None and id(mask) in self.wide:
                 self.wide[id(y)] = self.wide[id(mask)]
-        elif (
-            node.kind == "concatenate" and node["axis"] == last and all(id(value) in self.wide for value in node.inputs)
-        ):
+        elif node.kind == "concatenate" and node["axis"] == last and all(id(value) in self.wide for value in node.inputs):
             masks = [mask for value in node.inputs for mask in self.wide[id(value)]]
             self.wide[id(y)] = tuple({id(mask): mask for mask in masks}.values())
-        elif (
-            operation == "any"
-            and id(node.x) in self.wide
-            and node["axis"] == len(node.x.shape) - 1
-            and not node.settings.get("keep")
-        ):
+        elif operation == "any" and id(node.x) in self.wide and node["axis"] == len(node.x.shape) - 1 and not node.settings.get("keep"):
             masks = list(self.wide[id(node.x)])
             if len(masks) == 1:
                 self.same[id(y)] = masks[0]
                 return
-        key = (
-            node.kind,
-            tuple(map(id, node.inputs)),
-            tuple(sorted((key, repr(value)) for key, value in node.settings.items())),
-        )
+        key = (node.kind, tuple(map(id, node.inputs)), tuple(sorted((key, repr(value)) for key, value in node.settings.items())))
         if key in self.first:
             self.same[id(y)] = self.first[key]
             return
@@ -91,9 +80,7 @@ class _Scope:
         before = next((other for other in self.nodes if other.y is node.x), None)
         if before is None or before.settings.get("operation") != "not_equal":
             return node
-        return replace(
-            node, inputs=before.inputs, settings={"operation": "any differs", "value": float(before["value"])}
-        )
+        return replace(node, inputs=before.inputs, settings={"operation": "any differs", "value": float(before["value"])})
 
     def _model(self, node: Node) -> Node:
         """Let what a model hands through be what was handed in."""

@@ -33,9 +33,7 @@ class Size:
         return hash(self.terms)
 
     def __repr__(self) -> str:
-        return " + ".join(
-            "*".join([*([str(count)] if count != 1 or not names else []), *names]) for names, count in self.terms
-        )
+        return " + ".join("*".join([*([str(count)] if count != 1 or not names else []), *names]) for names, count in self.terms)
 
     def __add__(self, other: Any) -> Dim:
         if not isinstance(other, (int, Size)):

@@ -42,9 +42,7 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
         return f"{x} + {product(h, weight, '')}"
 
     if cell.kind == "rnn":
-        return f"A plain recurrent layer with {act.name} for its function.", [
-            f"h = {call(act, added('x_t', 'h', recurrent))}"
-        ]
+        return f"A plain recurrent layer with {act.name} for its function.", [f"h = {call(act, added('x_t', 'h', recurrent))}"]
     if cell.kind == "lstm":
         return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
             f"i, f, g, o = {split(added('x_t', 'h', recurrent), 4)}",

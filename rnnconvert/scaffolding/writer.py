@@ -22,9 +22,7 @@ Rule = Callable[[Any, Node], str]
 _PLAIN_INPUTS = ("input", "keras_tensor", "input_layer", "inputs")
 
 
-_MOVING = (
-    "transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice",
-)  # fmt: skip
+_MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
 _TAKING = ("dense", *_MOVING)
 """What is written behind an expression as behind a variable."""
 _CALLED = ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
@@ -119,11 +117,7 @@ class Module(ABC):
             self.parts[layer] = (name, constructor)
         elif self.parts[layer][1] != constructor:
             raise RefusedError(
-                "one layer called in two ways",
-                self.TITLE,
-                f"it would be {self.parts[layer][1]} and {constructor}",
-                "",
-                layer,
+                "one layer called in two ways", self.TITLE, f"it would be {self.parts[layer][1]} and {constructor}", "", layer
             )
         return f"self.{name}"
 
@@ -184,9 +178,7 @@ class Module(ABC):
             end = ([node] + [other for other in nodes[number + 1 :] if self._joined.get(id(other)) is node])[-1]
             following = next((n for n in nodes[number + 1 :] if id(n) not in self._joined), None)
             inline = following is not None and self.takes(following) and following.inputs == end.outputs
-            if (
-                inline and following is not None and following.kind in _TAKING
-            ):  # one step more a line, where it stays short
+            if inline and following is not None and following.kind in _TAKING:  # one step more a line, where it stays short
                 inline = (following.kind == "dense" or end.kind in _MOVING) and _is_primary(end) and len(text) < _WIDEST
             if inline and self._uses.get(id(end.y)) == 1 and "\n" not in text:
                 self._pending[id(end.y)] = text
@@ -203,12 +195,7 @@ class Module(ABC):
         """Return the next node, where it is of a kind and alone reads this one: the line of this one does its work, too."""
         nodes = self.scope.nodes
         following = nodes[self.number + 1] if self.number + 1 < len(nodes) else None
-        if (
-            following is None
-            or following.kind != kind
-            or following.inputs != (node.y,)
-            or self._uses.get(id(node.y)) != 1
-        ):
+        if following is None or following.kind != kind or following.inputs != (node.y,) or self._uses.get(id(node.y)) != 1:
             return None
         return following
 
@@ -254,9 +241,7 @@ class Module(ABC):
 
     def forgetting(self) -> list[str]:
         """Return the lines of a method that forgets the states of the last call, [] where there are none."""
-        lines = [f"self.{state} = None" for state in self.states] + [
-            f"self.{part}.reset_states()" for part in self._keeping()
-        ]
+        lines = [f"self.{state} = None" for state in self.states] + [f"self.{part}.reset_states()" for part in self._keeping()]
         head = ["", "    def reset_states(self):", '        """Begin anew: forget the states of the last call."""']
         return [*head, *(f"        {line}" for line in lines)] if lines else []
 
@@ -317,11 +302,7 @@ def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
     asked, seen = (node.named.get(word) for word in ("asked", "seen"))
     visible = [words["wide"].format(mask=m(seen[0]))] if seen else []
     zero = words["tall"].format(mask=m(asked[0])) if asked else ""
-    weights = (
-        node.outputs[1]
-        if len(node.outputs) > 1
-        else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
-    )
+    weights = node.outputs[1] if len(node.outputs) > 1 else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
     name = m.new(weights, "scores")
     m.line(f"{name} = {words[node['mode']].format(q=query, k=key)}", weights.shape)
     visible += [words["causal"].format(s=name)] if node["causal"] else []
@@ -405,37 +386,25 @@ def text(description: Description, source: str, style: Style) -> str:
     paths = submodules(file.modules[id(top)])
     layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
     rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
-    table = (
-        ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])]
-        if layers
-        else []
-    )
-    parts = [
-        *(style.texts[word] for word in file.helpers),
-        *(style.loop(word, *cell) for word, cell in file.loops.items()),
-        *bodies,
-    ]
+    table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
+    parts = [*(style.texts[word] for word in file.helpers), *(style.loop(word, *cell) for word, cell in file.loops.items()), *bodies]
     options = description.options
-    parts.append(style.load.format(
-        model=name, layers=", LAYERS" if layers else "",
-        more="".join(f", {option}" for option in options), options="".join(f", {option}={option}" for option in options),
-        others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
-    ))  # fmt: skip
+    parts.append(
+        style.load.format(
+            model=name,
+            layers=", LAYERS" if layers else "",
+            more="".join(f", {option}" for option in options),
+            options="".join(f", {option}={option}" for option in options),
+            others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
+        )
+    )
     lengths: dict[str, int] = {}
     zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
     parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
     body = [*table, *(f"\n{part}" for part in parts)]
     head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
     head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
-    head += [
-        f"load fills it from that file; {style.needs}",
-        '"""',
-        "",
-        "import sys",
-        "",
-        *style.imports(file, "".join(body)),
-        "",
-    ]
+    head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
     return "\n".join(["\n".join(head), *body])
 
 

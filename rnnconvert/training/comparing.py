@@ -83,10 +83,7 @@ def same(one: Any, other: Any) -> bool:
 
 def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, spelled: Spelled) -> str:
     if word == "decay":
-        how = (
-            "adds weight_decay times the weight to the gradient (L2)",
-            "subtracts it from the weight itself (decoupled)",
-        )
+        how = ("adds weight_decay times the weight to the gradient (L2)", "subtracts it from the weight itself (decoupled)")
         ours, theirs = (how[0], how[1]) if want == "decoupled" else (how[1], how[0])
         text = f"the target {ours} and the source {theirs}: training differs; "
         if source.kind == "adam" and want in target.decaying:
@@ -103,9 +100,13 @@ FIXED = ("amsgrad", "centered", "decay", "dampening", "rate_decay", "maximize")
 
 
 def epsilon_effect(
-    state: OptimizerState, target: OptimizerState, slots: Mapping[str, Mapping[str, Array]],
-    steps: Mapping[str, int], settings: Mapping[str, Mapping[str, Any]], epsilons: Mapping[str, tuple[float, float]],
-) -> float:  # fmt: skip
+    state: OptimizerState,
+    target: OptimizerState,
+    slots: Mapping[str, Mapping[str, Array]],
+    steps: Mapping[str, int],
+    settings: Mapping[str, Mapping[str, Any]],
+    epsilons: Mapping[str, tuple[float, float]],
+) -> float:
     """Return how much a step would differ, as a part of the learning rate, because epsilon stands elsewhere.
 
     state     of the source

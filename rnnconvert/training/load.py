@@ -49,17 +49,18 @@ def load_optimizer_into(
     if plan is None:
         raise UsageError("this report does not record how the weights moved. Hand in the one that load_into returned")
     accepted = _accepted(accept)
-    giving = _source(
-        source, plan.source, CallerFacts(None if parameters is None else tuple(parameters), hyperparameters or {})
-    )
+    giving = _source(source, plan.source, CallerFacts(None if parameters is None else tuple(parameters), hyperparameters or {}))
     framework = of_object(target)
     taking = framework.of_live(target, plan.target, CallerFacts())
     if giving.kind != taking.kind:
         raise TransplantError(
-            taking.title, giving.title,
-            [f"the source's optimizer is of the kind {giving.kind}, but the target's is {taking.kind}. Make the target's like the "
-             f"source's, with {_made(giving, framework.spelled)}"],
-        )  # fmt: skip
+            taking.title,
+            giving.title,
+            [
+                f"the source's optimizer is of the kind {giving.kind}, but the target's is {taking.kind}. Make the target's like the "
+                f"source's, with {_made(giving, framework.spelled)}"
+            ],
+        )
     work = Work(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
     work.notes += [f"the layers train differently: {one}" for one in report.differences if one.matters == "training"]
     state = work.prepared()
@@ -90,15 +91,11 @@ def _source(source: Any, model: Model, told: CallerFacts) -> OptimizerState:
     reader = optimizers().get(source.format)
     found = None if reader is None else reader.of_file(source, model, told)
     if found is None:
-        raise UsageError(
-            f"{source.path} holds no optimizer state. Save it with the optimizer, or hand in the optimizer"
-        )
+        raise UsageError(f"{source.path} holds no optimizer state. Save it with the optimizer, or hand in the optimizer")
     return found
 
 
 def _made(state: OptimizerState, spelled: Any) -> str:
     """Return an optimizer's hyperparameters as the other framework writes them."""
     settings = next(iter(state.settings.values()), {})
-    return state.kind + (
-        f"({', '.join(spelled(word, settings[word]) for word in WORDS[state.kind] if word in settings)})"
-    )
+    return state.kind + (f"({', '.join(spelled(word, settings[word]) for word in WORDS[state.kind] if word in settings)})")

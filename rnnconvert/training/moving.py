@@ -29,9 +29,18 @@ from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 from rnnconvert.training.state import SLOTS, OptimizerState
 
 _MOVES = (
-    rewrites.SUM_BIASES.name, rewrites.ZERO_BIASES.name, rewrites.FOLD_CONSTANTS.name, "change the element type", "zeros",
-    "a neutral bias", "a neutral scale", "a neutral shift", "merge", "output_order", "reverse",
-)  # fmt: skip
+    rewrites.SUM_BIASES.name,
+    rewrites.ZERO_BIASES.name,
+    rewrites.FOLD_CONSTANTS.name,
+    "change the element type",
+    "zeros",
+    "a neutral bias",
+    "a neutral scale",
+    "a neutral shift",
+    "merge",
+    "output_order",
+    "reverse",
+)
 """The rewrites under which a layer's state can move. Others have no rule."""
 
 ALIKE = 1e-3
@@ -82,9 +91,7 @@ def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
             for name, array in plan.source.arrays.items()
         }
         filled = _filled(pairs, plan, numbers, moved)
-        moved.slots[slot] = {
-            name: np.abs(array) if squares else array for name, array in filled.items() if name in wanted
-        }
+        moved.slots[slot] = {name: np.abs(array) if squares else array for name, array in filled.items() if name in wanted}
         for name in moved.new:
             moved.slots[slot][name] = np.zeros(plan.target.arrays[name].shape, plan.target.arrays[name].dtype)
     return moved
@@ -99,8 +106,7 @@ def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> boo
     others = [step.detail for step in plan.steps if step.layer == name and step.rewrite not in _MOVES]
     if others:
         moved.ruleless[name] = (
-            f"its weights are computed from the source's ({others[0]}), and the steps of one cannot be computed from those "
-            "of the other"
+            f"its weights are computed from the source's ({others[0]}), and the steps of one cannot be computed from those of the other"
         )
         return False
     if _summed(one):
@@ -197,9 +203,7 @@ def _is_bias(unit: Unit, name: str) -> bool:
     )
 
 
-def _filled(
-    pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved, mark: bool = False
-) -> dict[str, Array]:
+def _filled(pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved, mark: bool = False) -> dict[str, Array]:
     """Put numbers by the source's names into the places that the weights took.
 
     mark  put ones in place of the biases that are summed

@@ -73,9 +73,8 @@ class Work:
     """A state on its way into an optimizer."""
 
     def __init__(
-        self, plan: Plan, source: OptimizerState, target: OptimizerState, accepted: frozenset[str], setting: bool,
-        spelled: Any,
-    ) -> None:  # fmt: skip
+        self, plan: Plan, source: OptimizerState, target: OptimizerState, accepted: frozenset[str], setting: bool, spelled: Any
+    ) -> None:
         self.plan, self.source, self.target = plan, source, target
         self.accepted, self.setting, self.spelled = accepted, setting, spelled
         self.problems: list[str] = []
@@ -108,9 +107,8 @@ class Work:
         if kept:
             self.notes.append(f"the target trains {listed(kept)} too, whose weights were not filled: their state stays")
         return self.target.replace(
-            names=names, slots=slots, settings={name: settings[name] for name in names},
-            steps={name: steps.get(name) for name in names},
-        )  # fmt: skip
+            names=names, slots=slots, settings={name: settings[name] for name in names}, steps={name: steps.get(name) for name in names}
+        )
 
     def _object(self, word: str, text: str) -> None:
         """Note a problem, or a remark if the caller takes it over."""
@@ -142,9 +140,7 @@ class Work:
         trains = {name: [o for o in made_of if ties.get(o, o) in source] for name, made_of in origin.items()}
         idle = [name for name in origin if trains[name] and name not in target and name not in self.plan.target.ties]
         if idle:
-            self._object(
-                "untrained", f"the source trains what {listed(idle)} is made from, but the target's optimizer does not"
-            )
+            self._object("untrained", f"the source trains what {listed(idle)} is made from, but the target's optimizer does not")
         trained: list[str] = []
         for name in (name for name in self.target.names if name in origin):
             if name in self.moved.new:
@@ -166,9 +162,7 @@ class Work:
             )
         else:
             self._object(
-                "new",
-                f"the target trains {name!r}, which the source does not have: its step is the target's alone; make it not "
-                "trainable",
+                "new", f"the target trains {name!r}, which the source does not have: its step is the target's alone; make it not trainable"
             )
             self.fresh.append(name)
 
@@ -199,10 +193,7 @@ class Work:
             for count in set(known):
                 counts.setdefault(count, []).append(name)
             if len(set(known)) > 1 and self._counting() and not self.target.one_count:
-                self._object(
-                    "steps",
-                    f"the parts of {name!r} took {' and '.join(map(str, sorted(set(known))))} steps in the source",
-                )
+                self._object("steps", f"the parts of {name!r} took {' and '.join(map(str, sorted(set(known))))} steps in the source")
         self.count = max(counts, default=None)
         if len(counts) > 1 and self.target.one_count:
             fewest = min(counts)
@@ -214,9 +205,7 @@ class Work:
                 )
             of = {name: self.count for name in of}
         if self.count is None and any(count is not None for count in self.target.steps.values()):
-            self.notes.append(
-                "the source does not count steps, so the target's count stays unchanged; only schedules use it"
-            )
+            self.notes.append("the source does not count steps, so the target's count stays unchanged; only schedules use it")
         return of
 
     def _counting(self) -> bool:
@@ -230,11 +219,7 @@ class Work:
         for slot in SLOTS[self.source.kind]:
             if slot not in self.target.slots:
                 word = _DECIDES.get(slot, "")
-                if (
-                    slot in self.source.slots
-                    and word not in self.accepted
-                    and word not in {d.option for d in self.differences}
-                ):
+                if slot in self.source.slots and word not in self.accepted and word not in {d.option for d in self.differences}:
                     self.problems.append(
                         f"the source keeps a {slot.replace('_', ' ')} but the target does not; make the target with {word}"
                     )
@@ -250,9 +235,7 @@ class Work:
                 found[slot][name] = np.zeros_like(self.plan.target.arrays[name])
         return found
 
-    def _epsilons(
-        self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]], steps: Mapping[str, int | None]
-    ) -> None:
+    def _epsilons(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]], steps: Mapping[str, int | None]) -> None:
         """Say how far steps differ because epsilon stands elsewhere."""
         if self.source.epsilon == self.target.epsilon:
             return
@@ -297,9 +280,7 @@ class Work:
         for word in dict.fromkeys([*theirs, *ours]):
             if ours.get(word) != theirs.get(word):
                 self._object(
-                    word,
-                    f"{_BESIDE[word]}: {theirs.get(word, 'not')} in the source and {ours.get(word, 'not')} in the target's "
-                    "optimizer",
+                    word, f"{_BESIDE[word]}: {theirs.get(word, 'not')} in the source and {ours.get(word, 'not')} in the target's optimizer"
                 )
 
     def _unsaid(self) -> None:
@@ -315,16 +296,21 @@ class Work:
 
     def report(self, optimizer: Any) -> MovedOptimizer:
         """Report what was done."""
-        trained = {
-            name for name in self.target.names if name in self.moved.origin and name not in {*self.fresh, *self.frozen}
-        }
+        trained = {name for name in self.target.names if name in self.moved.origin and name not in {*self.fresh, *self.frozen}}
         used = {self.plan.source.ties.get(o, o) for name in trained for o in self.moved.origin[name]}
         return MovedOptimizer(
-            self.target.title, self.source.title, self.source.kind,
+            self.target.title,
+            self.source.title,
+            self.source.kind,
             {name: self.moved.origin[name] for name in self.target.names if name in trained},
-            tuple(self.frozen), tuple(self.fresh), tuple(name for name in self.source.names if name not in used),
-            self.count, tuple(self.differences), tuple(self.notes), optimizer,
-        )  # fmt: skip
+            tuple(self.frozen),
+            tuple(self.fresh),
+            tuple(name for name in self.source.names if name not in used),
+            self.count,
+            tuple(self.differences),
+            tuple(self.notes),
+            optimizer,
+        )
 
 
 _DECIDES = {"momentum": "momentum", "largest_second_moment": "amsgrad", "average_gradient": "centered"}
@@ -347,10 +333,7 @@ def _pace(target: OptimizerState) -> str:
 
 
 def _settable(
-    one: Difference,
-    group: Sequence[str],
-    wanted: Mapping[str, Mapping[str, Any]],
-    made: Mapping[str, Mapping[str, Any]],
+    one: Difference, group: Sequence[str], wanted: Mapping[str, Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]
 ) -> bool:
     """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
     kept = one.option in FIXED or (one.option == "momentum" and bool(one.target) != bool(one.source))

@@ -91,11 +91,7 @@ def _code() -> str:
     """Return a hash of rnnconvert's own code."""
     digest = hashlib.sha256(version.__version__.encode())
     root = Path(str(version.__file__)).parents[1]
-    for folder in (
-        root,
-        root / "formats",
-        root / "cli",
-    ):  # the two are links in a clone, which a search does not follow
+    for folder in (root, root / "formats", root / "cli"):  # the two are links in a clone, which a search does not follow
         for file in sorted(folder.rglob("*.py")):
             digest.update(f"{file.relative_to(root)} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()

@@ -42,8 +42,8 @@ from rnnconvert.verification.witness import judge
 
 
 def collect(
-    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
-) -> tuple[Results, list[Subject]]:  # fmt: skip
+    a: str, b: str | None, plan: Plan, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None
+) -> tuple[Results, list[Subject]]:
     """Run the layers of a model, or of two, in all cases; the results, and the layers in canonical form.
 
     watch  receives what is being done, in words
@@ -67,9 +67,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     if b is None:
         first, second = load(a, plan.format_a, (*plan.settings, *plan.settings_a)), None
     else:
-        first, second = load_pair(
-            (a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b)
-        )
+        first, second = load_pair((a, b), (plan.format_a, plan.format_b), plan.settings, (plan.settings_a, plan.settings_b))
     every, first = first, select(first, plan.layers)
     models = [first] if second is None else [first, second]
     subjects: list[Subject] = []
@@ -93,9 +91,12 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
 
 
 def proceed(
-    prepared: Prepared, steady: Steady, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None,
+    prepared: Prepared,
+    steady: Steady,
+    watch: Watch = lambda text, done=0, total=0: None,
+    jobs: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
-) -> None:  # fmt: skip
+) -> None:
     """Make the cases, compute the truth and run everything; the outputs are added to the results.
 
     meanwhile  is called once the cases are made, while the executors run and the truth is computed
@@ -133,9 +134,7 @@ def proceed(
         for subject in subjects:
             if subject.model == "B" and subject not in casts:
                 judged[subject.stack.name].append(subject)
-        with Truths(
-            results.layers, models, types([one for some in judged.values() for one in some], present), watch
-        ) as truths:
+        with Truths(results.layers, models, types([one for some in judged.values() for one in some], present), watch) as truths:
             meanwhile()
             single = truths.collected()
         _of_casts(results, casts, present, watch)
@@ -185,11 +184,7 @@ def _side_by_side(found: Pair) -> None:
     sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
     if sizes[0] != sizes[1]:
         (reads, gives), (other_reads, other_gives) = sizes
-        what = (
-            f"read {reads} values and {other_reads}"
-            if reads != other_reads
-            else f"give {gives} values and {other_gives}"
-        )
+        what = f"read {reads} values and {other_reads}" if reads != other_reads else f"give {gives} values and {other_gives}"
         raise UsageError(
             f"{quoted(found.name)} cannot be equal in both files: they {what} at each step. A is {found.stack.describe()}; "
             f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
@@ -261,9 +256,7 @@ def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
     if kept is None and len(plan.given.layers) == 1:
         (kept,) = plan.given.layers.values()
     if kept is None:
-        raise UsageError(
-            f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}"
-        )
+        raise UsageError(f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}")
     for case in kept.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(
@@ -282,9 +275,7 @@ def _given(plan: Plan, subject: Subject) -> Case:
     except (OSError, ValueError, EOFError) as error:
         raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
     if "x" not in arrays:
-        raise UnreadableError(
-            plan.inputs, "it has no input x", "Add x, (time, batch, in); h_0, c_0 and lengths are optional."
-        )
+        raise UnreadableError(plan.inputs, "it has no input x", "Add x, (time, batch, in); h_0, c_0 and lengths are optional.")
     if "c_0" in arrays and "h_0" not in arrays:
         raise UsageError(f"{plan.inputs} has c_0 but no h_0. Give both initial states")
     states = [arrays[name] for name in ("h_0", "c_0") if name in arrays]
@@ -297,10 +288,7 @@ def _given(plan: Plan, subject: Subject) -> Case:
 def _unused(plan: Plan) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
     if plan.inputs is not None:
-        with (
-            contextlib.suppress(OSError, ValueError, EOFError),
-            np.load(local(plan.inputs), allow_pickle=False) as archive,
-        ):
+        with contextlib.suppress(OSError, ValueError, EOFError), np.load(local(plan.inputs), allow_pickle=False) as archive:
             names = [one for one in archive.files if {*sample_names.canonical({one: 0})} & {"y", "h_n", "c_n"}]
             if names:
                 yield (

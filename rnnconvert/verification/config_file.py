@@ -38,9 +38,18 @@ else:
 NAME = "rnnconvert.toml"
 _MODELS_AND_TOLERANCES: Mapping[str, Any] = {"a": str, "b": str, "atol": (float, int, dict), "rtol": (float, int, dict)}
 _KINDS: Mapping[str, Any] = {
-    "on": list, "cases": list, "layers": list, "pairs": list, "settings": list, "lengths": list, "seed": int,
-    "batch": int, "time": int, "gradients": bool, "inputs": str,
-}  # fmt: skip
+    "on": list,
+    "cases": list,
+    "layers": list,
+    "pairs": list,
+    "settings": list,
+    "lengths": list,
+    "seed": int,
+    "batch": int,
+    "time": int,
+    "gradients": bool,
+    "inputs": str,
+}
 """What a claim may set in its plan, and the kind of value."""
 
 
@@ -70,21 +79,17 @@ class Claim:
         return any(file.resolve() in own for file in files)
 
     def check(
-        self, watch: Watch = lambda text, done=0, total=0: None, *, explain: bool = True, jobs: int | None = None,
-        cache: str | Path | None = None, strict: bool = False,
-    ) -> Report:  # fmt: skip
+        self,
+        watch: Watch = lambda text, done=0, total=0: None,
+        *,
+        explain: bool = True,
+        jobs: int | None = None,
+        cache: str | Path | None = None,
+        strict: bool = False,
+    ) -> Report:
         """Verify it, as `rnnconvert.verify` does with these choices; raises what it does."""
         return verify(
-            self.a,
-            self.b,
-            self.plan,
-            atol=self.atol,
-            rtol=self.rtol,
-            watch=watch,
-            explain=explain,
-            jobs=jobs,
-            cache=cache,
-            strict=strict,
+            self.a, self.b, self.plan, atol=self.atol, rtol=self.rtol, watch=watch, explain=explain, jobs=jobs, cache=cache, strict=strict
         )
 
 
@@ -121,9 +126,7 @@ def read(path: Path) -> list[Claim]:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     entries = document.get("equal")
     if not isinstance(entries, list) or not entries:
-        raise UnreadableError(
-            path, "it has no [[equal]] table with two models", 'Write: [[equal]] then a = "..." and b = "...".'
-        )
+        raise UnreadableError(path, "it has no [[equal]] table with two models", 'Write: [[equal]] then a = "..." and b = "...".')
     return list(_claims(path, entries))
 
 
@@ -135,12 +138,8 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
         for key, value in entry.items():
             kind = {**_KINDS, **_MODELS_AND_TOLERANCES}.get(key)
             if kind is None:
-                raise UnreadableError(
-                    path, f"{where} has the unknown key {key!r}, expected some of a, b, atol, rtol, {', '.join(_KINDS)}"
-                )
-            words = not isinstance(value, list) or all(
-                isinstance(one, int if key == "lengths" else str) for one in value
-            )
+                raise UnreadableError(path, f"{where} has the unknown key {key!r}, expected some of a, b, atol, rtol, {', '.join(_KINDS)}")
+            words = not isinstance(value, list) or all(isinstance(one, int if key == "lengths" else str) for one in value)
             numbers = not isinstance(value, dict) or all(isinstance(one, (int, float)) for one in value.values())
             if not (isinstance(value, kind) and words and numbers):
                 raise UnreadableError(path, f"{where}: {key} is {value!r}, which is of the wrong kind")
@@ -166,16 +165,14 @@ def _models(path: Path, where: str, a: str, b: str | None) -> Iterator[tuple[str
     theirs = [] if b is None or (path.parent / b).exists() else _WILD.findall(b)
     if not wild or (path.parent / a).exists():
         if theirs:
-            raise UnreadableError(
-                path, f"{where}: {b!r} has {theirs[0]!r}, but nothing in {a!r} says what it stands for"
-            )
+            raise UnreadableError(path, f"{where}: {b!r} has {theirs[0]!r}, but nothing in {a!r} says what it stands for")
         yield a, b
         return
     if theirs and theirs != wild:
         raise UnreadableError(
-            path, f"{where}: the wildcards of b take what those of a stand for, but {b!r} has {' '.join(theirs)} and {a!r} has "
-            f"{' '.join(wild)}"
-        )  # fmt: skip
+            path,
+            f"{where}: the wildcards of b take what those of a stand for, but {b!r} has {' '.join(theirs)} and {a!r} has {' '.join(wild)}",
+        )
     pattern = re.compile("".join(_STANDS_FOR.get(part, re.escape(part)) for part in re.split(f"({_WILD.pattern})", a)))
     found = [(name, pattern.fullmatch(name)) for name in _files(path.parent, a)]
     pairs = [(name, match.groups()) for name, match in found if match is not None]

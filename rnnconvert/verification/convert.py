@@ -54,9 +54,7 @@ def convert(
     if verify is False:
         return convert_file(source, source_format, written, Options(options, settings))
     if dry_run:
-        raise UsageError(
-            f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}"
-        )
+        raise UsageError(f"{Flag('dry-run')} writes nothing that could be verified. Choose either {Flag('dry-run')} or {Flag('verify')}")
     from rnnconvert.verification.proved import convert_verified
 
     words, plan = (*as_settings(options), *settings), None if verify is True else verify

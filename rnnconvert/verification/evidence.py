@@ -61,16 +61,12 @@ def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
     if layer.power is not None and layer.power.words:
         yield Limit("units", layer.name, layer.power.words)
     elif lacking:
-        yield Limit(
-            "units", layer.name, f"units that only these cases exercise were not compared: {', '.join(lacking)}"
-        )
+        yield Limit("units", layer.name, f"units that only these cases exercise were not compared: {', '.join(lacking)}")
     if layer.whole is not None and layer.whole.status == "not run":
         yield Limit("whole", layer.name, f"what lies between its layers was not run: {layer.whole.reason}")
 
 
-def zeros_would_pass(
-    name: str, comparisons: Iterable[Comparison], tolerances: Mapping[str, Tolerance]
-) -> Iterator[Limit]:
+def zeros_would_pass(name: str, comparisons: Iterable[Comparison], tolerances: Mapping[str, Tolerance]) -> Iterator[Limit]:
     """Yield the outputs of a layer that nothing was compared of because the user's tolerances are as large as they are."""
     found: dict[str, list[str]] = {}
     for one in comparisons:

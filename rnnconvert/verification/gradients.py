@@ -38,10 +38,8 @@ def graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> G
     try:
         truth, floor = (
             Reference(stack, arithmetic).gradients(case.x, hidden, cell, case.lengths, case.cotangents)
-            for stack, arithmetic in (
-                (part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding)
-            )
-        )  # fmt: skip
+            for stack, arithmetic in ((part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding))
+        )
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
     mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))

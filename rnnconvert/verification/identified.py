@@ -49,15 +49,11 @@ def convert_identified(
     with registry.added_for_now(described), new_folder() as folder:
         inputs = Path(folder) / "sample.npz"
         np.savez(inputs, **_inputs(sample.read(Path(io)), function.axes))  # type: ignore[arg-type]
-        summary, report = convert_verified(
-            weights, described[0].name.partition(".")[0], target, settings, Plan(inputs=str(inputs)), watch
-        )
+        summary, report = convert_verified(weights, described[0].name.partition(".")[0], target, settings, Plan(inputs=str(inputs)), watch)
     document = report.document
     document["settings"]["inputs"] = os.fspath(io)
     # No framework has these weights: the truth is the function that was found, which gives the sample's outputs.
-    document["warnings"] = [
-        one for one in document["warnings"] if not re.search(r"no executor here runs found|ran A's own file", one)
-    ]
+    document["warnings"] = [one for one in document["warnings"] if not re.search(r"no executor here runs found|ran A's own file", one)]
     return summary, report
 
 

@@ -62,9 +62,7 @@ class _Lane:
     seconds: float = 0.0
 
 
-def lanes_of(
-    prepared: Prepared, known: Sequence[Executor], present: Sequence[Executor], results: Results
-) -> list[_Lane]:
+def lanes_of(prepared: Prepared, known: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
     """Return what runs beside one another: every executor that is named, or of each format those that may run it."""
     subjects = prepared.subjects
     if prepared.chosen is not None:
@@ -86,15 +84,7 @@ def lanes_of(
 class Lanes:
     """Lanes that run beside one another, each in a thread that waits for its executor's process."""
 
-    def __init__(
-        self,
-        lanes: list[_Lane],
-        subjects: Sequence[Subject],
-        plan: Plan,
-        steady: Steady,
-        watch: Watch,
-        jobs: int | None,
-    ) -> None:
+    def __init__(self, lanes: list[_Lane], subjects: Sequence[Subject], plan: Plan, steady: Steady, watch: Watch, jobs: int | None) -> None:
         self._timeout = plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
         self._ready, self._known = threading.Event(), threading.Event()
@@ -203,17 +193,11 @@ class Lanes:
         """
         refused, strange = [], []
         begin = time.perf_counter()
-        with (
-            new_folder() as folder,
-            running(executor) as process,
-            contextlib.ExitStack() as ours,
-        ):
+        with new_folder() as folder, running(executor) as process, contextlib.ExitStack() as ours:
             ours.callback(self._processes.remove, process)
             self._processes.append(process)
             process.timeout = self._timeout
-            with contextlib.suppress(
-                ExecutorError
-            ):  # a framework that cannot be imported fails at every layer, and says so
+            with contextlib.suppress(ExecutorError):  # a framework that cannot be imported fails at every layer, and says so
                 process.warm_up()
             lane.seconds += time.perf_counter() - begin
             self._ready.wait()

@@ -27,14 +27,18 @@ def merged(one: Results, other: Results) -> Results:
     for results in (one, other):
         if len(results.models) > 1:
             both = " and ".join(model.path for model in results.models)
-            raise UsageError(
-                f"results of two models ({both}) cannot be merged. Keep the results of one model with rnnconvert run"
-            )
+            raise UsageError(f"results of two models ({both}) cannot be merged. Keep the results of one model with rnnconvert run")
     same = _same_model(one, other)
     found = Results(
-        one.created, one.rnnconvert, one.settings, list(one.models), {}, dict(one.seconds),
-        list(dict.fromkeys([*one.warnings, *other.warnings])), list(dict.fromkeys([*one.limits, *other.limits])),
-    )  # fmt: skip
+        one.created,
+        one.rnnconvert,
+        one.settings,
+        list(one.models),
+        {},
+        dict(one.seconds),
+        list(dict.fromkeys([*one.warnings, *other.warnings])),
+        list(dict.fromkeys([*one.limits, *other.limits])),
+    )
     if not same:
         found.models = [one.models[0], *(_labelled(model, "B") for model in other.models[:1])]
     met = set()
@@ -42,9 +46,7 @@ def merged(one: Results, other: Results) -> Results:
         beside = _beside(name, one, other)
         met.add(beside.name)
         if not _same_cases(layer.cases, beside.cases):
-            raise UsageError(
-                f"{name!r} had different inputs in the two results. Run one with {Flag('load-inputs')} of the other"
-            )
+            raise UsageError(f"{name!r} had different inputs in the two results. Run one with {Flag('load-inputs')} of the other")
         if same:
             _same_truth(layer, beside)
             runs, floors = beside.runs, {**beside.floors, **layer.floors}
@@ -63,14 +65,17 @@ def merged(one: Results, other: Results) -> Results:
             stated |= {"B": beside.stated["A"]} if "A" in beside.stated else {}
         limits = [*layer.limits, *beside.limits, *([] if same else _unweighed(name, one, other, beside))]
         found.layers[name] = replace(
-            layer, counterpart=() if same else (beside.name,), stated=stated, floors=floors, runs=[*layer.runs, *runs],
-            whole=worst(wholes), limits=limits,
-        )  # fmt: skip
+            layer,
+            counterpart=() if same else (beside.name,),
+            stated=stated,
+            floors=floors,
+            runs=[*layer.runs, *runs],
+            whole=worst(wholes),
+            limits=limits,
+        )
     extra = [quoted(layer.name) for layer in other.layers.values() if layer.name not in met]
     if extra:
-        raise UsageError(
-            f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with {Flag('layer')}"
-        )
+        raise UsageError(f"{', '.join(extra)} of the second results has no counterpart in the first. Choose layers with {Flag('layer')}")
     return found
 
 

@@ -58,10 +58,6 @@ def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows:
         who = library if place in theirs else "rnnconvert"
         layer, direction, part, gate, start, shape = place
         name = f"{part} of gate {gate}" if gate else part
-        return (
-            f"only {who} has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
-        )
+        return f"only {who} has {name} of layer {layer}, direction {direction} at element {start:g} with the shape {shape}"
     elements = sum(math.prod(shape) for *_, shape in ours)
-    return (
-        "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"
-    )
+    return "" if elements * itemsize == nbytes else f"{library} has {nbytes} bytes, and rnnconvert {elements * itemsize}"

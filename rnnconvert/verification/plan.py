@@ -75,10 +75,14 @@ class Plan:
         if self.given is not None:
             return dict(self.given.settings)
         return {
-            "seed": self.seed, "batch": self.batch, "time": self.time, "cases": list(self.cases),
-            "lengths": None if self.lengths is None else list(self.lengths), "gradients": self.gradients,
+            "seed": self.seed,
+            "batch": self.batch,
+            "time": self.time,
+            "cases": list(self.cases),
+            "lengths": None if self.lengths is None else list(self.lengths),
+            "gradients": self.gradients,
             "inputs": self.inputs,
-        }  # fmt: skip
+        }
 
 
 FLAGS = {
@@ -98,11 +102,7 @@ def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
     usual = Plan()
     for name in fields:
         said, default = getattr(plan, name), getattr(usual, name)
-        if (
-            said is not default
-            and (not isinstance(said, Sequence) or list(said) != list(default or ()))
-            and said != default
-        ):
+        if said is not default and (not isinstance(said, Sequence) or list(said) != list(default or ())) and said != default:
             raise UsageError(f"{name} ({Flag(FLAGS[name])}) decides nothing: {why}. Leave it out.")
 
 

@@ -62,9 +62,14 @@ def convert_verified(
         given = load_with(source, source_format, options).layers
         said = _unsaid(summary, [stack for name, stack in given.items() if not target.layers or name in target.layers])
         chosen = replace(
-            plan or Plan(), layers=target.layers, settings=(), settings_a=options.used(), settings_b=said, format_a=source_format,
+            plan or Plan(),
+            layers=target.layers,
+            settings=(),
+            settings_a=options.used(),
+            settings_b=said,
+            format_a=source_format,
             format_b=target.format,
-        )  # fmt: skip
+        )
         report = verify(source, made, chosen, watch=watch)
         report.document["models"][0]["path"] = shown(str(source))
         report.document["models"][-1]["path"] = str(path)

@@ -55,13 +55,9 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
     names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
     executor = process.executor
-    answer = process.ask(
-        file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed}
-    )
+    answer = process.ask(file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
     with malformed(lambda what: ExecutorError(executor.name, f"its recording is not one: {what}")):
-        runs = [
-            {str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]
-        ]
+        runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
         inputs = [np.asarray(one) for one in answer["inputs"]]
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
     types = {str(subject.stack.dtype) for subject in subjects}

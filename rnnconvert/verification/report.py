@@ -16,19 +16,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import EQUAL, NOT_COMPARED, NOT_EQUAL, Verdict
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.cases import Case
-from rnnconvert.judging.judging import (
-    FACTOR,
-    ULPS,
-    Allowance,
-    Comparison,
-    Output,
-    Tolerance,
-    compare,
-    joined,
-    parts,
-    tolerance,
-    unlike,
-)
+from rnnconvert.judging.judging import FACTOR, ULPS, Allowance, Comparison, Output, Tolerance, compare, joined, parts, tolerance, unlike
 from rnnconvert.verification.evidence import concluded, reasons, zeros_would_pass
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.results import LayerResults, Results
@@ -136,9 +124,8 @@ def passes(layer: LayerResults, run: Run) -> bool:
 
 
 def _outputs(
-    case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any],
-    tolerances: Mapping[str, Tolerance],
-) -> Iterator[Comparison]:  # fmt: skip
+    case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
+) -> Iterator[Comparison]:
     own = {name: array for name, array, *_ in parts(found, case.lengths)}
     rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
     states: dict[str, list[Comparison]] = {}
@@ -177,9 +164,7 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
         pairs = list(zip(graded.found.weights, graded.truth.weights, strict=True))
         for part in (*GATE_PARTS, "projection"):
             if any(key not in mine for mine, true in pairs for key in true if key[0] == part):
-                found.setdefault("it gives no such gradient", []).append(
-                    f"{name}: gradient of {part.replace('_', ' ')}"
-                )
+                found.setdefault("it gives no such gradient", []).append(f"{name}: gradient of {part.replace('_', ' ')}")
     for one in comparisons:
         if one.passed and not one.telling:
             why = "the rounding error may be as large as the values, or they are not finite: passing proves nothing"
@@ -187,9 +172,7 @@ def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -
     return {"; ".join(names): why for why, names in found.items()}
 
 
-def _gradients(
-    case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
-) -> Iterator[Comparison]:
+def _gradients(case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]) -> Iterator[Comparison]:
     found, truth, floor = graded.found, graded.truth, graded.floor
 
     def one(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
@@ -204,9 +187,7 @@ def _gradients(
         if made:
             yield joined(name, made, "state")
     for part in (*GATE_PARTS, "projection"):
-        name = f"gradient of {part.replace('_', ' ')}" + (
-            " weights" if part in ("input", "recurrent", "peephole") else ""
-        )
+        name = f"gradient of {part.replace('_', ' ')}" + (" weights" if part in ("input", "recurrent", "peephole") else "")
         made = []
         for arrays in zip(found.weights, truth.weights, floor.weights, strict=True):
             keys = [key for key in arrays[1] if key[0] == part and key in arrays[0]]
@@ -214,9 +195,7 @@ def _gradients(
                 stacked = [np.stack([np.asarray(each[key]) for key in keys]) for each in arrays]
                 errors = np.abs(stacked[0] - stacked[1]).reshape(len(keys), -1).max(axis=1)
                 gates = {key[1]: float(error) for key, error in zip(keys, errors, strict=True) if key[1]}
-                made.append(
-                    replace(one(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None)
-                )
+                made.append(replace(one(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None))
         if made:
             yield joined(name, made, "direction")
 
@@ -243,13 +222,15 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}",
         "models": [asdict(model) for model in results.models],
         "settings": {
-            **results.settings, "factor": FACTOR, "ulps": ULPS,
+            **results.settings,
+            "factor": FACTOR,
+            "ulps": ULPS,
             "tolerances": {name or "all": asdict(one) for name, one in tolerances.items()},
         },
         "layers": layers,
         "seconds": results.seconds,
         "warnings": [*results.warnings, *_warnings(results)],
-    }  # fmt: skip
+    }
     return {key: finite(value) for key, value in found.items()}
 
 
@@ -285,13 +266,23 @@ def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> di
     else:
         verdict = NOT_EQUAL
     return {
-        "model": run.model, "executor": run.executor, "own_file": run.own_file, "status": run.status,
-        "reason": run.reason, "verdict": verdict, "required": run.required, "device": run.device, "dtype": run.dtype,
-        "versions": run.versions, "python": run.python, "rewrites": [asdict(step) for step in run.rewrites],
+        "model": run.model,
+        "executor": run.executor,
+        "own_file": run.own_file,
+        "status": run.status,
+        "reason": run.reason,
+        "verdict": verdict,
+        "required": run.required,
+        "device": run.device,
+        "dtype": run.dtype,
+        "versions": run.versions,
+        "python": run.python,
+        "rewrites": [asdict(step) for step in run.rewrites],
         "notes": {key: value for key, value in run.notes.items() if key != "trace"},
-        "left_out": {**run.left_out, **_without(layer, run, comparisons)}, "seconds": run.seconds,
+        "left_out": {**run.left_out, **_without(layer, run, comparisons)},
+        "seconds": run.seconds,
         "comparisons": [_plain(comparison) for comparison in shown],
-    }  # fmt: skip
+    }
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:
@@ -304,9 +295,7 @@ def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
     """Raise UsageError for a tolerance of an unknown output: it would silently go unused."""
     for name in tolerances:
         if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
-            raise UsageError(
-                f"a tolerance is given for {name!r}, which is not an output. Choose from: {', '.join(sorted(outputs))}"
-            )
+            raise UsageError(f"a tolerance is given for {name!r}, which is not an output. Choose from: {', '.join(sorted(outputs))}")
 
 
 def _warnings(results: Results) -> Iterator[str]:
@@ -316,9 +305,7 @@ def _warnings(results: Results) -> Iterator[str]:
         own = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
         whole = layer.whole is not None and layer.whole.status == "equal" and "A" in layer.whole.models
         if not whole and not any(run.executor != REFERENCE for run in own):
-            why = next(
-                (str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), ""
-            )
+            why = next((str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), "")
             yield (
                 f"{layer.name or 'the layer'}: no framework ran A's own file, so the truth is what rnnconvert reads from it"
                 + (f" ({why})" if why else "")

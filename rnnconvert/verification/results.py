@@ -157,9 +157,7 @@ def read(path: str | Path) -> Results | None:
     with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}")):
         document = json_text.loads(text, path)
         if document["version"] != VERSION:
-            raise UnreadableError(
-                path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}"
-            )
+            raise UnreadableError(path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}")
         found: Results = _filled(Results, document["results"], stored.arrays)
         try:
             _cohere(found)
@@ -192,9 +190,7 @@ def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
     if kind is Any:
         return value
     if origin in (typing.Union, types.UnionType):
-        return (
-            None if value is None else _filled(next(one for one in arguments if one is not type(None)), value, arrays)
-        )
+        return None if value is None else _filled(next(one for one in arguments if one is not type(None)), value, arrays)
     if kind is np.ndarray:
         return np.asarray(arrays[value["array"]])
     if dataclasses.is_dataclass(kind):
@@ -235,10 +231,7 @@ def _cohere(results: Results) -> None:
             fits = fits and (case.lengths is None or case.lengths.shape == case.x.shape[1:2])
             _agree(fits, f"the case {case.name!r} and its truth have other sizes")
         for basis in (layer, layer.cast):
-            _agree(
-                basis is None or set(basis.truth) == names,
-                f"the truth of {quoted(layer.name)} does not match its cases",
-            )
+            _agree(basis is None or set(basis.truth) == names, f"the truth of {quoted(layer.name)} does not match its cases")
             for kind, floors in () if basis is None else basis.floors.items():
                 _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
         for run in layer.runs:

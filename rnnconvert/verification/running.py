@@ -89,9 +89,8 @@ class Run:
 
 
 def run(
-    process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False,
-    ran: Callable[[], None] = lambda: None,
-) -> Run:  # fmt: skip
+    process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False, ran: Callable[[], None] = lambda: None
+) -> Run:
     """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
 
     folder  where a file may be made for the executor
@@ -238,15 +237,16 @@ def _input_settings(stack: Recurrent, cases: Sequence[Case]) -> list[str]:
     settings = ["sequence_lens=true"] if any(case.lengths is not None for case in cases) else []
     if any(map(_gives_states, cases)):
         settings.append("states=input")
-        if any(part.startswith("initial") and np.asarray(source).any() for _, _, d in stack.directions()
-               for (part, _), source in d.arrays.items()):  # fmt: skip
+        if any(
+            part.startswith("initial") and np.asarray(source).any()
+            for _, _, d in stack.directions()
+            for (part, _), source in d.arrays.items()
+        ):
             settings.append("initial_state=call")
     return settings
 
 
-def _converted(
-    subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path
-) -> tuple[str, Fitted, tuple[Step, ...]]:
+def _converted(subject: Subject, format: str, suffix: str, cases: Sequence[Case], folder: Path) -> tuple[str, Fitted, tuple[Step, ...]]:
     """Write a file of the executor's format with this layer alone; return it, the layer's form in it, and the rewrites."""
     stack = subject.stack
     alone = subject.checkpoint.replace(layers={stack.name: stack}, tensors={})
@@ -435,8 +435,6 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
         states = tuple(np.asarray(state) for state in answer[name] or ())
         if states and [state.shape for state in states] != [(batch, width) for width in widths]:
             shapes = ", ".join(str(state.shape) for state in states)
-            raise ValueError(
-                f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}"
-            )
+            raise ValueError(f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}")
         found[name] = states
     return Outputs(y, found["hidden"], found["cell"])

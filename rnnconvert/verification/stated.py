@@ -69,8 +69,7 @@ def outlined(stack: Recurrent) -> str:
 
 def _without_zeros(direction: Direction) -> Direction:
     parts = {part for part, _ in direction.arrays} - {"input", "recurrent", "projection"}
-    zero = {part for part in parts if not any(np.asarray(source).any() for (own, _), source in direction.arrays.items()
-                                              if own == part)}  # fmt: skip
+    zero = {part for part in parts if not any(np.asarray(source).any() for (own, _), source in direction.arrays.items() if own == part)}
     return direction.with_arrays({key: None for key in direction.arrays if key[0] in zero})
 
 
@@ -84,8 +83,7 @@ def outlines_apart(a: str, b: str) -> list[Difference] | None:
     both = [outline.from_text(text) for text in (a, b)]
     if max(stack.parameters for stack in both) > _LARGEST:
         return None
-    ones = [each(stack, lambda d: d.with_arrays({key: np.ones_like(source) for key, source in d.arrays.items()}))
-            for stack in both]  # fmt: skip
+    ones = [each(stack, lambda d: d.with_arrays({key: np.ones_like(source) for key, source in d.arrays.items()})) for stack in both]
     return stated(ones[0], ones[1])
 
 
@@ -109,10 +107,7 @@ def made_for(a: Recurrent, b: Recurrent, given: Sequence[Case], seed: int) -> Ca
         ratio = _ratio(a, b, case)
         if ratio > 1 and (best is None or ratio > best[0]):
             size = "" if factor == 1 else f", input and states {factor:g} times as large as usual"
-            best = (
-                ratio,
-                replace(case, name=NAME, what=f"made to show what A and B state differently{size}: {words(found)}"),
-            )
+            best = (ratio, replace(case, name=NAME, what=f"made to show what A and B state differently{size}: {words(found)}"))
         if ratio >= _SHOWN:
             break
     return None if best is None else best[1]
@@ -123,9 +118,7 @@ def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]
     usual = [capped(a, case) for case in cases(a, Draw(names, seed))[0]]
     for factor in _FACTORS:
         for case in usual:
-            hidden, cell = (
-                states and tuple(held(s * np.float32(factor)) for s in states) for states in (case.hidden, case.cell)
-            )
+            hidden, cell = (states and tuple(held(s * np.float32(factor)) for s in states) for states in (case.hidden, case.cell))
             yield factor, replace(case, x=held(case.x * np.float32(factor)), hidden=hidden, cell=cell)
 
 

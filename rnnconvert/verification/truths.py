@@ -31,9 +31,12 @@ class Truths:
     """The true outputs of layers, which are computed from now on."""
 
     def __init__(
-        self, layers: Mapping[str, LayerResults], models: Sequence[Recurrent], types: Mapping[str, Iterable[str]],
+        self,
+        layers: Mapping[str, LayerResults],
+        models: Sequence[Recurrent],
+        types: Mapping[str, Iterable[str]],
         watch: Callable[..., None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin.
 
         models  the layers whose truth it is

@@ -40,12 +40,7 @@ PathLike = str | os.PathLike[str]
 
 
 def run(
-    model: PathLike,
-    plan: Plan | None = None,
-    *,
-    watch: Watch = lambda text, done=0, total=0: None,
-    jobs: int | None = None,
-    **choices: Any,
+    model: PathLike, plan: Plan | None = None, *, watch: Watch = lambda text, done=0, total=0: None, jobs: int | None = None, **choices: Any
 ) -> Results:
     """Run a model's recurrent layers on executors and keep their outputs; judge these with `verify`, here or elsewhere.
 
@@ -126,8 +121,7 @@ def verify(
     explained, before = time.perf_counter(), scores.seconds
     if explain and subjects:
         document["layers"] = [
-            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch, scores)}
-            for layer in document["layers"]
+            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch, scores)} for layer in document["layers"]
         ]
     _stated(document, results, subjects)
     document["warnings"] += _other_readings(results, subjects)
@@ -167,17 +161,11 @@ class _Scores:
         last = {subject.stack.name: subject.stack for subject in subjects}
         for subject in subjects:
             if subject.model == "A":
-                self.of(
-                    subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False
-                )
+                self.of(subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False)
 
 
 def command_of(
-    a: PathLike | Results,
-    b: PathLike | Results | None,
-    plan: Plan,
-    tolerances: Mapping[str, Tolerance],
-    explain: bool = True,
+    a: PathLike | Results, b: PathLike | Results | None, plan: Plan, tolerances: Mapping[str, Tolerance], explain: bool = True
 ) -> str:
     """Return the command that does the same as a call."""
     words = ["rnnconvert", "verify"]
@@ -197,15 +185,12 @@ def command_of(
         elif given is True:
             words.append(flag)
         else:
-            words += [
-                word
-                for one in ([given] if isinstance(given, (str, int, float)) else given)
-                for word in (flag, str(one))
-            ]
+            words += [word for one in ([given] if isinstance(given, (str, int, float)) else given) for word in (flag, str(one))]
     for name, limits in tolerances.items():
         prefix = f"{name}:" if name else ""
-        words += [word for flag, number in (("--atol", limits.atol), ("--rtol", limits.rtol)) if number
-                  for word in (flag, f"{prefix}{number:g}")]  # fmt: skip
+        words += [
+            word for flag, number in (("--atol", limits.atol), ("--rtol", limits.rtol)) if number for word in (flag, f"{prefix}{number:g}")
+        ]
     return shlex.join([*words, *([] if explain else ["--no-explain"])])
 
 
@@ -225,9 +210,7 @@ def _with_kept(
             return first, []
         if isinstance(second, Results):
             return merged(first, second), []
-        own = replace(
-            plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None
-        )
+        own = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None)
         fresh, subjects = collect(second, None, own, report.passes, watch, jobs)
         results = merged(first, fresh)
         return results, _of(results, subjects)
@@ -255,9 +238,7 @@ def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
     return found
 
 
-def tolerances_of(
-    atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None
-) -> dict[str, Tolerance]:
+def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None) -> dict[str, Tolerance]:
     """Return the tolerances by output; "" for every output that is not named.
 
     Raises UsageError for one that is negative or not finite.
@@ -270,18 +251,13 @@ def tolerances_of(
             raise UsageError(f"the tolerance for {name or 'all outputs'} is {values}. Give numbers")
         if any(not 0 <= value < math.inf for value in values):
             wrong = next(value for value in values if not 0 <= value < math.inf)
-            raise UsageError(
-                f"the tolerance for {name or 'all outputs'} is {wrong}. Give a finite number that is not negative"
-            )
+            raise UsageError(f"the tolerance for {name or 'all outputs'} is {wrong}. Give a finite number that is not negative")
         found[name] = Tolerance(*values)
     return found
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    found = {
-        name: results.seconds.get(name, 0.0)
-        for name in ("load", "hash", "reference", "wait", "start", "convert", "run")
-    }
+    found = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "wait", "start", "convert", "run")}
     for layer in results.layers.values():
         for one in layer.runs:
             for name, seconds in one.seconds.items():
@@ -289,9 +265,7 @@ def _seconds(results: Results) -> dict[str, float]:
     return found
 
 
-def _explained(
-    layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores
-) -> dict[str, Any]:
+def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores) -> dict[str, Any]:
     """Return what these inputs would catch, and what a difference looks like."""
     own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
     if "A" not in own:
@@ -307,9 +281,7 @@ def _explained(
         if counterpart is not None:
             known = next((one for one in kept.runs if one.model == "B" and one.executor == REFERENCE), None)
             beside = diagnosis.Beside(stack, counterpart, known.outputs if known else None)
-        found["diagnoses"] = [
-            _diagnosed(kept, kept.runs[number], stack, beside, _rounded(layer["name"], subjects)) for number in failed
-        ]
+        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, beside, _rounded(layer["name"], subjects)) for number in failed]
         if beside is not None:
             apart = [one for one in beside.differences if not one.equal]
             found["differences"] = [asdict(one) for one in apart]
@@ -323,8 +295,9 @@ def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[di
     for index, number, direction in stack.directions():
         off = {one.gate for one in apart if one.layer in (index, -1) and one.direction in (number, -1)}
         order = [*direction.cell.gates, ""]
-        found.append({"layer": index, "direction": number, "gates": list(direction.cell.gates),
-                      "off": [gate for gate in order if gate in off]})  # fmt: skip
+        found.append(
+            {"layer": index, "direction": number, "gates": list(direction.cell.gates), "off": [gate for gate in order if gate in off]}
+        )
     return found
 
 
@@ -341,10 +314,14 @@ def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subje
         else:
             found = stated(a, b)
             cases = [case for case in kept.cases if case.name in _compared(layer)]
-            said = "" if not found or shows(a, b, cases) else (
-                f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
-                f"called equal. If it never matters, remove it from one of them (a clip: {Setting('clip', 'none', side='a')})"
-            )  # fmt: skip
+            said = (
+                ""
+                if not found or shows(a, b, cases)
+                else (
+                    f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
+                    f"called equal. If it never matters, remove it from one of them (a clip: {Setting('clip', 'none', side='a')})"
+                )
+            )
         if said:
             document["verdict"] = NOT_COMPARED
             layer["differences"] = finite([asdict(one) for one in found])
@@ -356,9 +333,7 @@ def _kept_statements(kept: LayerResults) -> tuple[list[difference.Difference], s
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
     unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="unknown")
     if not {"A", "B"} <= set(kept.stated):
-        return [
-            unknown
-        ], f"the results were kept without what the models state, so a clip may be in only one of them: {way}"
+        return [unknown], f"the results were kept without what the models state, so a clip may be in only one of them: {way}"
     found = outlines_apart(kept.stated["A"], kept.stated["B"])
     if found is None:
         return [unknown], f"the models state something different, but are too large for results to show what: {way}"
@@ -414,13 +389,9 @@ def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
     return {one.model for one in subjects if one.stack.name == name and one.rounds()}
 
 
-def _diagnosed(
-    kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None, rounded: Collection[str]
-) -> dict[str, Any]:
+def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None, rounded: Collection[str]) -> dict[str, Any]:
     if one.own_file and one.model in rounded:  # no convention gives what is rounded to a few steps
-        return {
-            "model": one.model, "executor": one.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": "",
-        }  # fmt: skip
+        return {"model": one.model, "executor": one.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}
     answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
     basis = kept.basis(one.model)
     dtype, floors = FLOATS[one.dtype], basis.floors.get(one.rounding, {})
@@ -432,9 +403,13 @@ def _diagnosed(
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
     found = diagnosis.diagnose(stack, answers, dtype, beside if one.model == "B" else None, measures=measures)
     return {
-        "model": one.model, "executor": one.executor, "sentences": list(found.sentences), "fault": found.fault,
-        "cause": found.cause, "kind": found.kind,
-    }  # fmt: skip
+        "model": one.model,
+        "executor": one.executor,
+        "sentences": list(found.sentences),
+        "fault": found.fault,
+        "cause": found.cause,
+        "kind": found.kind,
+    }
 
 
 def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:

@@ -43,9 +43,7 @@ def weigh(layer: LayerResults, a: Recurrent, b: Recurrent, narrow: bool = False)
     if apart and narrow and _nearest(a, b, apart):
         layer.cast = Cast(INT8)
     elif apart and short:
-        held = (
-            f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
-        )
+        held = f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
         layer.refuted.append(f"B's weights are not A's{held}: {_largest(apart, found)}")
     elif apart:
         words = f"weights differ by more than rounding, which no output that ran shows: {_largest(apart, found)}"

@@ -35,9 +35,8 @@ _INTEGERS = "its weights stand for integers, and the source's own kernel rounds 
 
 
 def judge(
-    results: Results, subjects: Sequence[Subject], recordings: Mapping[str, Recording | str],
-    tolerances: Mapping[str, Tolerance],
-) -> None:  # fmt: skip
+    results: Results, subjects: Sequence[Subject], recordings: Mapping[str, Recording | str], tolerances: Mapping[str, Tolerance]
+) -> None:
     """Add to each layer what its models showed when they ran whole.
 
     recordings  by the model's label; or why there is none; nothing where no executor that ran takes its file
@@ -120,9 +119,7 @@ class _Outcome:
 _Judged = tuple[Whole | None, tuple[Limit, ...]]
 
 
-def _judged(
-    subject: Subject, stack: Recurrent, found: Recording | str | None, tolerances: Mapping[str, Tolerance]
-) -> _Judged:
+def _judged(subject: Subject, stack: Recurrent, found: Recording | str | None, tolerances: Mapping[str, Tolerance]) -> _Judged:
     """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
     where it is a single layer and nothing ran, and for layers that the caller joins.
     """
@@ -181,9 +178,7 @@ def _stand_apart(subject: Subject) -> bool:
 class _Judge:
     """One compared layer, and the calls of what it consists of."""
 
-    def __init__(
-        self, subject: Subject, stack: Recurrent, found: Recording, tolerances: Mapping[str, Tolerance]
-    ) -> None:
+    def __init__(self, subject: Subject, stack: Recurrent, found: Recording, tolerances: Mapping[str, Tolerance]) -> None:
         self.pieces, self.stack, self.found, self.tolerances = subject.pieces, stack, found, tolerances
         self.side_by_side = _stand_apart(subject)
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
@@ -209,9 +204,7 @@ class _Judge:
             return _not_run("the model calls its layers another number of times when it runs again")
         if len(set(counts.values())) > 1:
             words = ", ".join(f"{name!r} {_times(count)}" for name, count in counts.items())
-            return _Outcome(
-                Whole("not equal", f"the model calls {words}: one layer in their place computes something else")
-            )
+            return _Outcome(Whole("not equal", f"the model calls {words}: one layer in their place computes something else"))
         loop = self._loop()
         if loop:
             return _differs(loop)
@@ -232,9 +225,7 @@ class _Judge:
         """Return the calls of a loop that reads from the end in the order of time, and not in that of the loop."""
         if not self.backwards:
             return calls
-        return [
-            {**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls
-        ]
+        return [{**call, "x": call["x"][::-1], "y": call["y"][::-1]} if call.get("steps", 1) > 1 else call for call in calls]
 
     def _loop(self) -> str:
         """Return what a model does round a layer that it calls step by step, or ""."""
@@ -245,9 +236,7 @@ class _Judge:
                 if any(any(map(np.any, call["hidden"])) and not follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
-                if call.get("steps", 1) > 1 and any(
-                    map(functools.partial(is_input, call["x"][::-1]), self.found.inputs)
-                ):
+                if call.get("steps", 1) > 1 and any(map(functools.partial(is_input, call["x"][::-1]), self.found.inputs)):
                     return f"the model calls {name!r} step by step, from the last step to the first"
         return ""
 
@@ -257,18 +246,14 @@ class _Judge:
             return problem
         x = calls[0]["x"]
         if x.shape[2] != self.stack.input_size:
-            return _differs(
-                f"{self.pieces[0]!r} reads {x.shape[2]} values in the model, and {self.stack.input_size} here"
-            )
+            return _differs(f"{self.pieces[0]!r} reads {x.shape[2]} values in the model, and {self.stack.input_size} here")
         case = Case("whole", "what the model hands to the layer", x, lengths=lengths)
         problem = self._strange(case, calls)
         if problem is not None:
             return problem
         limits = []
         if lengths is not None:
-            words = (
-                "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
-            )
+            words = "the model leaves out steps of its sequences (a mask): it is equal where their lengths are passed to it"
             limits.append(Limit("mask", "", words))
         plain = self._off(case, calls)
         if plain is None:
@@ -279,20 +264,12 @@ class _Judge:
         if states is not None:
             given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
             from_caller = all(self._from_caller(one) for pair in states for one in pair or () if np.any(one))
-            bare = [
-                name
-                for name, call in zip(self.pieces, calls, strict=True)
-                if not any(map(np.any, call["hidden"] or ()))
-            ]
+            bare = [name for name, call in zip(self.pieces, calls, strict=True) if not any(map(np.any, call["hidden"] or ()))]
             if given is not None and given.passed:
                 if bare and from_caller:
-                    return self._unequal(
-                        plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not"
-                    )
+                    return self._unequal(plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not")
                 if len(self.pieces) > 1 and not from_caller:
-                    return self._unequal(
-                        plain, f"{self._with_states(calls)!r} starts from states that the model computes"
-                    )
+                    return self._unequal(plain, f"{self._with_states(calls)!r} starts from states that the model computes")
                 return _Outcome(_equal(given), (*limits, _of_states(from_caller)))
         return self._unequal(plain, self._why(number, place, calls))
 
@@ -302,10 +279,7 @@ class _Judge:
     def _lengths(self, calls: Calls) -> tuple[Array | None, _Outcome | None]:
         """Return how many steps of each sequence count, None for all; or what stands against it."""
         masks = [call["mask"] for call in calls]
-        masks = [
-            np.ones(call["x"].shape[:2], bool) if mask is None else mask
-            for call, mask in zip(calls, masks, strict=True)
-        ]
+        masks = [np.ones(call["x"].shape[:2], bool) if mask is None else mask for call, mask in zip(calls, masks, strict=True)]
         if all(mask.all() for mask in masks):
             return None, None
         for name, mask in zip(self.pieces[1:], masks[1:], strict=True):
@@ -373,9 +347,7 @@ class _Judge:
             if len(ways) == 1 or self.stack.layers[-1].merge in ("concat", "none"):
                 cuts = np.cumsum([way.output_size for way in ways])[:-1]
                 states["h_n"][len(truth.hidden) - len(ways) :] = np.split(last, cuts, axis=-1)
-        return Outputs(
-            np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"])
-        )
+        return Outputs(np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"]))
 
     def _states(self, calls: Calls) -> tuple[tuple[Array, ...], tuple[Array, ...] | None] | None:
         """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack
@@ -397,9 +369,7 @@ class _Judge:
 
     def _with_states(self, calls: Calls) -> str:
         """Return the last layer that receives states."""
-        return [name for name, call in zip(self.pieces, calls, strict=True) if any(map(np.any, call["hidden"] or ()))][
-            -1
-        ]
+        return [name for name, call in zip(self.pieces, calls, strict=True) if any(map(np.any, call["hidden"] or ()))][-1]
 
     def _from_caller(self, state: Array) -> bool:
         """Return whether a state is, row by row, what a caller of the model passes."""
@@ -453,6 +423,4 @@ def _equal(comparison: Comparison) -> Whole:
 def _of_states(from_caller: bool) -> Limit:
     if from_caller:
         return Limit("caller", "", "its initial states are inputs of the model: pass them at each call")
-    return Limit(
-        "stated", "", "the model gives it initial states of its own: it is equal where they are passed at each call"
-    )
+    return Limit("stated", "", "the model gives it initial states of its own: it is equal where they are passed at each call")

@@ -123,18 +123,14 @@ def view(
     if isinstance(other, Recurrent):
         other = in_memory(other)
     if other is not None:
-        found = diff(
-            source, other, layers=layers, pairs=pairs, format_a=source_format, format_b=other_format, settings=words
-        )
+        found = diff(source, other, layers=layers, pairs=pairs, format_a=source_format, format_b=other_format, settings=words)
         return View(found.a, found)
     if pairs:
         raise UsageError("pairs name a layer of each of two files, but one file is given. Give the other file, too")
     if not isinstance(source, Checkpoint):
         source = load(source, source_format, words)
     elif words or source_format is not None:
-        raise UsageError(
-            "source_format and settings decide how a file is read, but it is read already. Give them to load"
-        )
+        raise UsageError("source_format and settings decide how a file is read, but it is read already. Give them to load")
     return View(select(source, layers) if layers else source)
 
 
@@ -150,17 +146,18 @@ def _single(checkpoint: Checkpoint) -> str:
     found = [(number, stack, list(measured(stack, side, work))) for number, stack in enumerate(stacks)]
     inspection = Inspection(checkpoint)
     total = sum(stack.parameters for stack in stacks)
-    facts = [("format", checkpoint.format), ("recurrent layers", f"{len(stacks):,}"), ("recurrent weights", f"{total:,}"),
-             ("other arrays", f"{len(checkpoint.tensors):,}"), ("file", amount(inspection.size))]  # fmt: skip
+    facts = [
+        ("format", checkpoint.format),
+        ("recurrent layers", f"{len(stacks):,}"),
+        ("recurrent weights", f"{total:,}"),
+        ("other arrays", f"{len(checkpoint.tensors):,}"),
+        ("file", amount(inspection.size)),
+    ]
     lead = "; ".join(f"{key} {value}" for key, value in list(inspection.about.items())[:6])
-    notes = [f"not in the file, assumed: {line}" for line in assumptions(checkpoint.questions)] + list(
-        checkpoint.warnings
-    )
+    notes = [f"not in the file, assumed: {line}" for line in assumptions(checkpoint.questions)] + list(checkpoint.warnings)
     layers = [page.layer(number, len(stacks), stack, ways) for number, stack, ways in found]
     if not side and stacks:
-        notes.append(
-            f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only"
-        )
+        notes.append(f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only")
     others = [str(one) for one in inspection.others[:200]]
     return page.to_page(
         checkpoint.path,
@@ -185,21 +182,19 @@ def _compared(found: Comparison) -> str:
         ways = [list(measured(stack, side, work)) for stack in (a, b)]
         for first, second in zip(*ways, strict=False):
             body += _beside(a, first, second, side)
-        summary = el(
-            "summary", el("h3", name), el("span", Verdict.of(equal=one.equal, compared=True).word, class_="what")
-        )
+        summary = el("summary", el("h3", name), el("span", Verdict.of(equal=one.equal, compared=True).word, class_="what"))
         tone = "layer" if one.equal else "layer bad"
         unfolded = len(pairs) <= 3 or not one.equal
-        parts.append(
-            el("details", summary, el("div", body, class_="body"), class_=tone, id=page.anchor(number), open=unfolded)
-        )
+        parts.append(el("details", summary, el("div", body, class_="body"), class_=tone, id=page.anchor(number), open=unfolded))
     differing = sum(not one.equal for one in found.layers)
     facts = [("layers compared", f"{len(pairs):,}"), ("not equal", f"{differing:,}")]
     lead = f"The weights are {found.verdict}."
     return page.to_page(
-        f"{found.a.path} and {found.b.path}", lead, facts,
+        f"{found.a.path} and {found.b.path}",
+        lead,
+        facts,
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
-    )  # fmt: skip
+    )
 
 
 def _beside(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
@@ -219,10 +214,7 @@ def _beside(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
     for share, part, other, off in shown_rows:
         name = part.key[0].replace("_", " ") + (f" of gate {part.key[1]}" if part.key[1] else "")
         figures = [page.figure(part, f"A: {name}"), page.figure(other, f"B: {name}"), page.figure(off, "B minus A")]
-        made += [
-            el("p", f"{name}: the difference has {shown(100 * share, 3)} % of A's norm"),
-            el("div", figures, class_="beside"),
-        ]
+        made += [el("p", f"{name}: the difference has {shown(100 * share, 3)} % of A's norm"), el("div", figures, class_="beside")]
     if left:
         made.append(el("p", f"{left:,} more arrays, equal or nearer to it than these", class_="note"))
     return made

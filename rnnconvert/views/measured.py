@@ -155,9 +155,7 @@ def _part(key: Key, array: Array, side: int, found: Radius | None) -> Part:
         low = high = 0.0
     heat = _heat(array, side) if array.ndim == 2 and side else None
     mean = total / count if count else 0.0
-    return Part(
-        key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), found, heat
-    )
+    return Part(key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), found, heat)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -238,9 +236,7 @@ def _saturated(direction: Direction) -> dict[str, Units]:
         reach = np.ones(direction.hidden_size) if matrix is None else _reach(matrix)
         reach = reach + _reach(recurrent, None if projection is None else state)
         bias = _summed(direction, gate)
-        low, high = (
-            FUNCTIONS[gates.name](np, bound, gates.alpha, gates.beta) for bound in (bias - reach, bias + reach)
-        )
+        low, high = (FUNCTIONS[gates.name](np, bound, gates.alpha, gates.beta) for bound in (bias - reach, bias + reach))
         found[gate] = Units(int((low > 1 - _FLAT).sum()), int((high < _FLAT).sum()))
     return found
 

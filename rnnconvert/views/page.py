@@ -38,23 +38,34 @@ _FEW = 3
 """The most layers that are shown unfolded."""
 
 _WORDS = {
-    "input": "input, W", "recurrent": "recurrent, R", "projection": "projection",
-    "input_bias": "input bias", "recurrent_bias": "recurrent bias", "peephole": "peephole",
-    "initial_hidden": "learned hidden state", "initial_cell": "learned cell state",
-}  # fmt: skip
+    "input": "input, W",
+    "recurrent": "recurrent, R",
+    "projection": "projection",
+    "input_bias": "input bias",
+    "recurrent_bias": "recurrent bias",
+    "peephole": "peephole",
+    "initial_hidden": "learned hidden state",
+    "initial_cell": "learned cell state",
+}
 
 _GLOSSARY = (
-    ("heat map", "Each cell is the mean of a block of weights: blue is negative, orange positive, as strong as the largest cell "
-                 "of that map. Magenta marks a block with a weight that is not finite."),
+    (
+        "heat map",
+        "Each cell is the mean of a block of weights: blue is negative, orange positive, as strong as the largest cell "
+        "of that map. Magenta marks a block with a weight that is not finite.",
+    ),
     ("histogram", "How many weights have which value; the middle is zero."),
     ("norm", "The root of the sum of the squares (Frobenius)."),
-    ("spectral radius", "The largest magnitude of an eigenvalue of a gate's recurrent matrix, with the projection where there is "
-                        "one. Much above 1, states can grow; far below 1, they are forgotten soon. \u2248 is found by Arnoldi's "
-                        "method, without all eigenvalues."),
+    (
+        "spectral radius",
+        "The largest magnitude of an eigenvalue of a gate's recurrent matrix, with the projection where there is "
+        "one. Much above 1, states can grow; far below 1, they are forgotten soon. \u2248 is found by Arnoldi's "
+        "method, without all eigenvalues.",
+    ),
     ("bias", "The sum of a gate's biases and of what is added at run time. A forget gate near 1 or above remembers at first."),
     ("saturated units", "Units whose gate stays within 2 % of 0 or 1 for every input between -1 and 1, whatever the state."),
     ("dead units", "Units whose candidate has neither weights nor a bias."),
-)  # fmt: skip
+)
 
 
 def anchor(number: int) -> str:
@@ -87,11 +98,15 @@ def overview(rows: Sequence[tuple[int, Recurrent, Sequence[Way]]]) -> Markup:
         stuck = sum(units.always_one + units.always_zero for way in ways for units in way.saturated.values())
         cells.append(
             [
-                el("a", called(stack.name), href=f"#{anchor(number)}"), stack.describe(), f"{stack.parameters:,}",
-                radius_text(largest), f"{sum(one[1] for one in forget) / len(forget):.2f}" if forget else "",
-                f"{stuck:,}", f"{sum(way.dead for way in ways):,}",
+                el("a", called(stack.name), href=f"#{anchor(number)}"),
+                stack.describe(),
+                f"{stack.parameters:,}",
+                radius_text(largest),
+                f"{sum(one[1] for one in forget) / len(forget):.2f}" if forget else "",
+                f"{stuck:,}",
+                f"{sum(way.dead for way in ways):,}",
             ]
-        )  # fmt: skip
+        )
     return section("overview", "Recurrent layers", table("Recurrent layers", heads, cells, 5))
 
 
@@ -101,11 +116,7 @@ def layer(number: int, count: int, stack: Recurrent, ways: Sequence[Way], note: 
     for way in ways:
         where = place(stack, way)
         body += [el("h4", where) if where else None, _gates(way, where), _others(way), _maps(way)]
-    summary = el(
-        "summary",
-        el("h3", called(stack.name)),
-        el("span", f"{stack.describe()}, {stack.parameters:,} weights", class_="what"),
-    )
+    summary = el("summary", el("h3", called(stack.name)), el("span", f"{stack.describe()}, {stack.parameters:,} weights", class_="what"))
     return el("details", summary, el("div", body, class_="body"), class_="layer", id=anchor(number), open=count <= _FEW)
 
 
@@ -131,11 +142,14 @@ def _gates(way: Way, where: str) -> Markup:
         units = way.saturated.get(gate)
         rows.append(
             [
-                gate, _norm(weights), _norm(recurrent), radius_text(recurrent.radius if recurrent else None),
+                gate,
+                _norm(weights),
+                _norm(recurrent),
+                radius_text(recurrent.radius if recurrent else None),
                 "" if math.isnan(mean) else f"{mean:.3f} ({low:.2f} to {high:.2f})",
                 "" if units is None else f"{units.always_one:,} high, {units.always_zero:,} low",
             ]
-        )  # fmt: skip
+        )
     heads = ["gate", "norm of W", "norm of R", "spectral radius", "bias: mean (lowest to highest)", "saturated units"]
     return table(f"Gates{', ' if where else ''}{where}", heads, rows, 5)
 
@@ -146,9 +160,7 @@ def _norm(part: Part | None) -> str:
 
 def _others(way: Way) -> Markup | None:
     """Say what the table of gates does not: dead units, and weights that are not finite."""
-    broken = [
-        f"{_name(part)} has {part.not_finite:,} weights that are not finite" for part in way.parts if part.not_finite
-    ]
+    broken = [f"{_name(part)} has {part.not_finite:,} weights that are not finite" for part in way.parts if part.not_finite]
     dead = [f"{way.dead:,} of {way.direction.hidden_size:,} units are dead"] if way.dead else []
     found = [*dead, *broken]
     return el("ul", [el("li", text) for text in found]) if found else None
@@ -183,9 +195,16 @@ def _image(heat: Heat, name: str) -> Markup:
     tall, wide = heat.block
     each = "each cell one weight" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights"
     words = f"{each}; scale: ±{shown(heat.largest, 3)}"
-    image = el("img", src=to_url(heat), alt=f"Heat map of {name}, {rows:,} rows and {columns:,} columns: {words}", loading="lazy",
-               decoding="async", width=columns, height=rows,
-               style=f"aspect-ratio:{columns}/{max(rows, columns // 8)};height:auto")  # fmt: skip
+    image = el(
+        "img",
+        src=to_url(heat),
+        alt=f"Heat map of {name}, {rows:,} rows and {columns:,} columns: {words}",
+        loading="lazy",
+        decoding="async",
+        width=columns,
+        height=rows,
+        style=f"aspect-ratio:{columns}/{max(rows, columns // 8)};height:auto",
+    )
     return join(image, el("small", words))
 
 
@@ -206,9 +225,7 @@ def histogram(found: Histogram, name: str) -> Markup:
     said = f"Histogram of {name} from -{shown(found.largest, 3)} to {shown(found.largest, 3)}{some}"
     paths = [el("path", d=shape, class_=side) for side, shape in bars.items() if shape]
     box = f"0 0 {BINS * 5} 40"
-    drawing = el(
-        "svg", el("title", said), *paths, viewBox=box, role="img", preserveAspectRatio="none", class_="histogram"
-    )
+    drawing = el("svg", el("title", said), *paths, viewBox=box, role="img", preserveAspectRatio="none", class_="histogram")
     return join(drawing, el("small", some.removeprefix(", ")) if some else None)
 
 
@@ -223,10 +240,7 @@ def diagram(stack: Recurrent) -> Markup:
     for position, (index, one) in enumerate(shown_layers):
         pieces += _arrow(x - 20, x)
         if cut and position == len(shown_layers) - 1:
-            pieces += [
-                _text(x + 8, 62, f"... {len(stack.layers) - len(shown_layers):,} more"),
-                *_arrow(x + 88, x + 108),
-            ]
+            pieces += [_text(x + 8, 62, f"... {len(stack.layers) - len(shown_layers):,} more"), *_arrow(x + 88, x + 108)]
             x += 108
         tall = 44 if len(one.directions) == 1 else 92
         top = 58 - tall / 2
@@ -241,9 +255,7 @@ def diagram(stack: Recurrent) -> Markup:
         pieces.append(_text(x + 24, 62, f"{one.output_size:,}{joined}", "small"))
         x += 106
     said = f"{stack.describe()}: {stack.num_layers:,} layers in a row" if stack.num_layers > 1 else stack.describe()
-    drawing = el(
-        "svg", el("title", said), *pieces, viewBox=f"0 0 {x} 116", width=x, height=116, role="img", class_="diagram"
-    )
+    drawing = el("svg", el("title", said), *pieces, viewBox=f"0 0 {x} 116", width=x, height=116, role="img", class_="diagram")
     return scrolling(drawing, "Diagram") if x > 320 else drawing
 
 

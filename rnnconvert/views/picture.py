@@ -54,9 +54,7 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
     signs = [_rgb(NEGATIVE), (1, 1, 1), _rgb(POSITIVE)]
     colours = LinearSegmentedColormap.from_list("signs", signs).with_extremes(bad=_rgb(BROKEN))
     # The same checkpoint gives the same bytes: neither a date nor a random number goes into the file.
-    with mpl.rc_context(
-        {"svg.hashsalt": "rnnconvert", "font.size": 7, "font.family": "DejaVu Sans", "svg.fonttype": "none"}
-    ):
+    with mpl.rc_context({"svg.hashsalt": "rnnconvert", "font.size": 7, "font.family": "DejaVu Sans", "svg.fonttype": "none"}):
         figure = Figure(figsize=(1.0 + 2.3 * wide, 0.5 + 1.75 * len(rows)), dpi=160, layout="constrained")
         figure.suptitle(_plain(title), fontsize=9)
         for part, (stack, way) in zip(figure.subfigures(len(rows), 1, squeeze=False)[:, 0], rows, strict=True):
@@ -89,18 +87,12 @@ def _heat(axes: Any, part: Part, colours: Any) -> None:
     assert part.heat is not None
     largest = part.heat.largest or 1.0
     shown = np.ma.masked_invalid(part.heat.cells)
-    axes.imshow(
-        shown, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", rasterized=True
-    )
+    axes.imshow(shown, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", rasterized=True)
     axes.set_xticks([])
     axes.set_yticks([])
     kind = "W" if part.key[0] == "input" else "R"
     radius = f", \N{GREEK SMALL LETTER RHO} {radius_text(part.radius)}" if part.radius else ""
-    axes.set_title(
-        f"{kind}$_{{{part.key[1]}}}$  {part.shape[0]}\N{MULTIPLICATION SIGN}{part.shape[1]}{radius}",
-        fontsize=6.5,
-        pad=2,
-    )
+    axes.set_title(f"{kind}$_{{{part.key[1]}}}$  {part.shape[0]}\N{MULTIPLICATION SIGN}{part.shape[1]}{radius}", fontsize=6.5, pad=2)
 
 
 def _histogram(axes: Any, found: Histogram) -> None:

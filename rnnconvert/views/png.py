@@ -35,13 +35,7 @@ def to_png(heat: Heat) -> bytes:
     rows, columns = pixels.shape
     lines = b"".join(b"\0" + row.tobytes() for row in pixels.astype(np.uint8))
     header = struct.pack(">IIBBBBB", columns, rows, 8, 3, 0, 0, 0)
-    chunks = (
-        (b"IHDR", header),
-        (b"PLTE", _COLOURS),
-        (b"tRNS", _OPAQUE),
-        (b"IDAT", zlib.compress(lines, 9)),
-        (b"IEND", b""),
-    )
+    chunks = ((b"IHDR", header), (b"PLTE", _COLOURS), (b"tRNS", _OPAQUE), (b"IDAT", zlib.compress(lines, 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )

@@ -71,9 +71,7 @@ def ergo(path: Path, random: np.random.Generator) -> Arrays:
     module.load_state_dict(torch.load(path, weights_only=True, map_location="cpu")["model_state_dict"])
 
     def last(side: str, acids: Any, lengths: Any) -> Any:
-        packed = nn.utils.rnn.pack_padded_sequence(
-            module[f"{side}_embedding"](acids), lengths, batch_first=True, enforce_sorted=False
-        )
+        packed = nn.utils.rnn.pack_padded_sequence(module[f"{side}_embedding"](acids), lengths, batch_first=True, enforce_sorted=False)
         y, _ = nn.utils.rnn.pad_packed_sequence(module[f"{side}_lstm"](packed)[0], batch_first=True)
         return torch.stack([y[number, length - 1] for number, length in enumerate(lengths)])
 

@@ -68,9 +68,7 @@ def both_ways() -> Any:
     import keras
     from keras import layers
 
-    return keras.Sequential(
-        [keras.Input((4, 10)), layers.Bidirectional(layers.LSTM(10, return_sequences=True, **HARD))]
-    )
+    return keras.Sequential([keras.Input((4, 10)), layers.Bidirectional(layers.LSTM(10, return_sequences=True, **HARD))])
 
 
 def one_and_dense(inputs: int, units: int, outputs: int, activation: str | None) -> Callable[[], Any]:

@@ -111,11 +111,7 @@ def run_both_ways(module: Any, known: Arrays) -> Arrays:
 def _price(kind: str) -> Entry:
     file = f"{DL4J}/simple_lstm_{kind}_model.h5"
     return Entry(
-        file,
-        "torch",
-        lambda: lstm_and_dense(FOLDER / file, "lstm_1", 50, 1),
-        run_dense("lstm_1", softmax=False),
-        ("lstm_1__y", "out"),
+        file, "torch", lambda: lstm_and_dense(FOLDER / file, "lstm_1", 50, 1), run_dense("lstm_1", softmax=False), ("lstm_1__y", "out")
     )
 
 

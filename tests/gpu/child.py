@@ -53,9 +53,7 @@ def main(path: str) -> int:
             number = sum(1 for _ in arrays.iterdir())
             own = {f"array {name}": array for name, array in found.arrays.items()}
             np.savez(arrays / f"{number}.npz", case=np.array(case.name), **own)
-        record = Record(
-            work.part, case.name, found.verdict, found.why, found.ratio, found.largest, seconds=took, facts=found.facts
-        )
+        record = Record(work.part, case.name, found.verdict, found.why, found.ratio, found.largest, seconds=took, facts=found.facts)
         journal.add(record)
         if broken and not work.stands_in:
             return AGAIN

@@ -32,19 +32,14 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("out", nargs="?", metavar="OUT", help="the folder to write to")
     parser.add_argument("--wheels", metavar="DIR", help="with OUT: take missing packages from it; alone: fill it")
-    parser.add_argument(
-        "--only", metavar="PART", action="append", default=[], help=f"of {', '.join(p.name for p in PARTS)}"
-    )
+    parser.add_argument("--only", metavar="PART", action="append", default=[], help=f"of {', '.join(p.name for p in PARTS)}")
     parser.add_argument("--cudnn", metavar="FOLDER", action="append", default=[],
                         help="another cuDNN's libraries, asked the same and compared; may be repeated")  # fmt: skip
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda",
                         help="cpu: stand-ins in the GPU's place, to try this script; every result is marked")  # fmt: skip
     parser.add_argument("--sample", type=int, default=1, metavar="N", help="run every Nth case only")
     parser.add_argument(
-        "--seconds",
-        type=int,
-        default=TOTAL,
-        help=f"how long all of it may take (default {TOTAL}); more lengthens every limit",
+        "--seconds", type=int, default=TOTAL, help=f"how long all of it may take (default {TOTAL}); more lengthens every limit"
     )
     parser.add_argument("--python", default=wheels.PYTHONS, help="with --wheels alone: for which Python (default 3.12)")
     parser.add_argument("--from", dest="cwd", default=".", help=argparse.SUPPRESS)
@@ -94,11 +89,7 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
         return _stop(2, str(error))
     except OSError as error:
         return _stop(2, f"{tempfile.gettempdir()}: {error.strerror}. Name another folder in TMPDIR")
-    needed = [
-        name
-        for name in ("numpy", "rnnconvert", "ml_dtypes", "safetensors", "h5py", "onnx", "click", "yaml")
-        if name in missing
-    ]
+    needed = [name for name in ("numpy", "rnnconvert", "ml_dtypes", "safetensors", "h5py", "onnx", "click", "yaml") if name in missing]
     if needed:
         names = ", ".join(wheels.NAMES.get(name, name) for name in needed)
         hint = f"{folder} does not have it for this Python" if folder else "give them with --wheels DIR"
@@ -124,10 +115,7 @@ def chosen(only: list[str], others: list[Path], seconds: int) -> list[tuple[Part
     found = [(scaled(part, seconds), "") for part in PARTS if not only or part.name in (*only, "machine")]
     for other in others:
         found += [
-            (
-                dataclasses.replace(part, name=f"{part.name}@{other.name}", title=f"{part.title}: {other.name}"),
-                str(other),
-            )
+            (dataclasses.replace(part, name=f"{part.name}@{other.name}", title=f"{part.title}: {other.name}"), str(other))
             for part, place in list(found)
             if part.name in _OF_LIBRARY and not place
         ]

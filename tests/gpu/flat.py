@@ -83,11 +83,7 @@ def memory() -> cudnn_library.Memory:
 
 
 def solve(
-    work: Work,
-    solved: Solved,
-    description: dict[str, Any] | None = None,
-    standing_in: StandIn | None = None,
-    **given: Any,
+    work: Work, solved: Solved, description: dict[str, Any] | None = None, standing_in: StandIn | None = None, **given: Any
 ) -> dict[str, Any]:
     """What cuDNN, or the stand-in for it, makes of a configuration."""
     config = solved.config
@@ -112,9 +108,7 @@ def _computed(work: Work, config: Config) -> Found:
         raise Refusal(f"{config.algorithm}: {error}") from None
     told = plain["notes"]
     size = FLOATS[config.dtype].itemsize
-    wrong = told["offsets"] and disagreement(
-        cudnn_layouts.layout_of(solved.description), solved.form, size, told["bytes"], told["offsets"]
-    )
+    wrong = told["offsets"] and disagreement(cudnn_layouts.layout_of(solved.description), solved.form, size, told["bytes"], told["offsets"])
     if wrong:
         return Found(DIFFERENT, f"the library's layout is another one: {wrong}")
     first, second = judged(solved, plain), judged(solved, trained)

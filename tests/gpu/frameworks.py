@@ -96,11 +96,7 @@ def cases(work: Work) -> list[Case]:
 
 def label(model: Model) -> str:
     cell, layers, directions, parts, dtype, projection = model
-    words = [
-        cell.kind,
-        {True: "after", False: "before", None: ""}[cell.reset_after],
-        "relu" * (cell.activation == RELU),
-    ]
+    words = [cell.kind, {True: "after", False: "before", None: ""}[cell.reset_after], "relu" * (cell.activation == RELU)]
     words += [f"{layers}x{directions}", dtype, f"p{projection}" * bool(projection)]
     words += ["no biases" * (parts == PLAIN), "one bias" * (parts == INPUT)]
     return " ".join(filter(None, words))

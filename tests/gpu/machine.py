@@ -147,11 +147,7 @@ def blocked(facts: Mapping[str, Any], why: Mapping[str, str], device: str) -> di
     facts  what the cases found, by "driver", "cudnn", "torch" and "jax"
     why    what went wrong with those that found nothing, by the same names
     """
-    found = {
-        name: why.get(name) or f"{name}: nothing was found out"
-        for name in ("cudnn", "torch", "jax")
-        if name not in facts
-    }
+    found = {name: why.get(name) or f"{name}: nothing was found out" for name in ("cudnn", "torch", "jax") if name not in facts}
     if device == "cpu":
         # Stand-ins need no library of NVIDIA's; the case that asks the real one says itself that it is missing.
         return {name: text for name, text in found.items() if name != "cudnn"}
@@ -187,9 +183,7 @@ def _gpu(facts: Mapping[str, Any], why: Mapping[str, str]) -> str:
         return why.get("driver") or "the driver gave no answer"
     free = facts["driver"]["free"]
     if free < LEAST:
-        return (
-            f"too little memory: {free / 1e9:.2f} GB of the GPU's are free, and {LEAST / 1e9:.1f} are needed at least"
-        )
+        return f"too little memory: {free / 1e9:.2f} GB of the GPU's are free, and {LEAST / 1e9:.1f} are needed at least"
     return ""
 
 

@@ -43,6 +43,4 @@ PARTS = (
 def scaled(part: Part, seconds: int) -> Part:
     """The part with its limits lengthened as much as the whole run's; never shortened."""
     times = max(1.0, seconds / TOTAL)
-    return replace(
-        part, seconds=round(part.seconds * times), each=round(part.each * times), first=round(part.first * times)
-    )
+    return replace(part, seconds=round(part.seconds * times), each=round(part.each * times), first=round(part.first * times))

@@ -91,9 +91,7 @@ class Solved:
         kind, reset_after, activation = files.CELLS[config.cell]
         width = config.hidden if config.skip else WIDTH
         parts = PLAIN | BIASES[config.biases] | ({"projection"} if config.projection else set())
-        self.form = Sizes(
-            kind, width, config.hidden, config.layers, config.directions, config.projection, parts, config.skip
-        )
+        self.form = Sizes(kind, width, config.hidden, config.layers, config.directions, config.projection, parts, config.skip)
         seed = zlib.crc32(config.stack_name.encode())
         clips = (Clip("state", *config.clip),) if config.clip else ()
         cell = Cell(kind, reset_after, activation=activation, clips=clips)
@@ -257,9 +255,7 @@ def configs() -> list[Config]:
     ]
     every += [
         Config("lstm", layers, directions, biases, projection=2, io=io)
-        for layers, directions, biases, io in itertools.product(
-            (1, 2, 3), (1, 2), BIASES, ("unpadded", "padded", "packed")
-        )
+        for layers, directions, biases, io in itertools.product((1, 2, 3), (1, 2), BIASES, ("unpadded", "padded", "packed"))
     ]
     every += [
         Config(cell, layers, directions, dtype=dtype, io=io)
@@ -275,11 +271,7 @@ def configs() -> list[Config]:
         if (io, layers) != ("padded", 2) and (hidden == 64 or (layers, directions, io) == (1, 1, "unpadded"))
     ]
     every += [Config(cell, 2, 2, io=io, states=False) for cell in cells for io in ("unpadded", "padded")]
-    every += [
-        Config("lstm", 1, directions, clip=(-0.125, 0.25), io=io)
-        for directions in (1, 2)
-        for io in ("padded", "packed")
-    ]
+    every += [Config("lstm", 1, directions, clip=(-0.125, 0.25), io=io) for directions in (1, 2) for io in ("padded", "packed")]
     rest = sorted(set(every) - set(core), key=lambda config: zlib.crc32(config.name.encode()))
     return core + rest
 

@@ -122,9 +122,7 @@ def single_bias(work: Work, mode: str, single_rec: str = "inside") -> Found:
         each_: dict[str, tuple[float, float]] = {}
         for name, part in places.items():
             stack = _moved(solved.own, mode, part)
-            each_[name] = distance(
-                rows, _by_reference(solved, stack), _by_reference(solved, stack, config.dtype), config.dtype
-            )
+            each_[name] = distance(rows, _by_reference(solved, stack), _by_reference(solved, stack, config.dtype), config.dtype)
         found[config.name] = each_
     said = "recurrent" if mode == "single_rec" else "input"
     return settled(f"Where is the candidate's bias of a GRU with a single {said} bias?", found)
@@ -274,10 +272,7 @@ def clip_of_another(work: Work, cell: str) -> Found:
             answer = _answer(work, solved)
         count = 1 + len(answer["hidden"])
         rows = _rows(answer)[:count]
-        plain, rough = (
-            _by_reference(solved, solved.own)[:count],
-            _by_reference(solved, solved.own, config.dtype)[:count],
-        )
+        plain, rough = (_by_reference(solved, solved.own)[:count], _by_reference(solved, solved.own, config.dtype)[:count])
         ends = [plain[0], *(np.clip(state, *CLIP) for state in plain[1:])]
         found[config.name] = {
             "nothing": distance(rows, plain, rough, config.dtype),

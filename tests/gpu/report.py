@@ -13,17 +13,7 @@ from xml.etree import ElementTree
 from rnnconvert.reports.markup import Markup, el, join
 from tests.gpu import standins
 from tests.gpu.parts import Part
-from tests.gpu.records import (
-    ANSWERED,
-    BAD,
-    EQUAL,
-    MEASURED,
-    OPEN,
-    REFUSED,
-    SKIPPED,
-    UNRUN,
-    Record,
-)  # fmt: skip
+from tests.gpu.records import ANSWERED, BAD, EQUAL, MEASURED, OPEN, REFUSED, SKIPPED, UNRUN, Record  # fmt: skip
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
@@ -93,9 +83,7 @@ def junit(records: Sequence[Record], parts: Sequence[Part], stands_in: bool) -> 
             time=f"{sum(one.seconds for one in own):.3f}",
         )  # fmt: skip
         for one in own:
-            case = ElementTree.SubElement(
-                suite, "testcase", name=_clean(one.case), classname=_clean(part.name), time=f"{one.seconds:.3f}"
-            )
+            case = ElementTree.SubElement(suite, "testcase", name=_clean(one.case), classname=_clean(part.name), time=f"{one.seconds:.3f}")
             kind = {"different": "failure", "failed": "error"}.get(one.verdict)
             if kind:
                 ElementTree.SubElement(case, kind, message=_clean(one.why), type=one.verdict)
@@ -113,20 +101,10 @@ def _clean(text: str) -> str:
     return _OUTSIDE_XML.sub("", text)
 
 
-def html(
-    records: Sequence[Record],
-    parts: Sequence[Part],
-    versions: Mapping[str, Any],
-    problems: Sequence[str],
-    stands_in: bool,
-) -> str:
+def html(records: Sequence[Record], parts: Sequence[Part], versions: Mapping[str, Any], problems: Sequence[str], stands_in: bool) -> str:
     """Return one page, without a script or anything from elsewhere."""
     head = (
-        el(
-            "p",
-            f"Every result here is of a {standins.MARK}: it proves this script, and nothing of a GPU.",
-            class_="mark",
-        )
+        el("p", f"Every result here is of a {standins.MARK}: it proves this script, and nothing of a GPU.", class_="mark")
         if stands_in
         else None
     )
@@ -203,12 +181,7 @@ def write(
     stands_in: bool,
 ) -> None:  # fmt: skip
     """Write the four files. Raises OSError."""
-    told = {
-        "stand-in": stands_in,
-        "questions": answers(records),
-        "layouts": layouts(records),
-        "differences": wheels(records),
-    }
+    told = {"stand-in": stands_in, "questions": answers(records), "layouts": layouts(records), "differences": wheels(records)}
     texts = {
         "report.html": html(records, parts, versions, problems, stands_in),
         "junit.xml": junit(records, parts, stands_in),

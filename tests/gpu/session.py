@@ -54,9 +54,7 @@ class Session:
             self._write()
         except (OSError, RnnConvertError) as error:
             said = getattr(error, "strerror", None) or str(error)
-            self._say(
-                f"error: {self.out}: the results cannot be written: {said}. Free some space, or name another folder"
-            )
+            self._say(f"error: {self.out}: the results cannot be written: {said}. Free some space, or name another folder")
             return 2
         self._say(f"{report.summary(self.records)}; {time.monotonic() - self.start:.0f} s")
         for problem in self.problems:

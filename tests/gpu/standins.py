@@ -27,10 +27,7 @@ EXECUTORS = {
 def register(folder: Path) -> None:
     """Let rnnconvert find the stand-ins under the names of the real executors, in this process and those it starts."""
     known = registry.built_in()
-    entries = [
-        {"name": name, "module": known[own].module, "variant": own, "python": sys.executable}
-        for name, own in EXECUTORS.items()
-    ]
+    entries = [{"name": name, "module": known[own].module, "variant": own, "python": sys.executable} for name, own in EXECUTORS.items()]
     flat = str(Path(__file__).with_name("standin_flat.py"))
     entries += [
         {"name": name, "module": flat, "variant": name, "python": sys.executable}

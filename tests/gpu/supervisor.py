@@ -96,9 +96,7 @@ def _one(task: Task, path: Path, journal: Journal, end: float, say: Callable[[st
     return ended if begun else ""
 
 
-def _watched(
-    process: subprocess.Popen[bytes], part: Part, journal: Journal, end: float, say: Callable[[str], None]
-) -> str:
+def _watched(process: subprocess.Popen[bytes], part: Part, journal: Journal, end: float, say: Callable[[str], None]) -> str:
     """Wait until the process ends; return why it has to be ended instead, or ""."""
     count, since, first, before = -1, time.monotonic(), True, len(journal.records())
     while process.poll() is None:
@@ -136,11 +134,7 @@ def _ending(code: int) -> str:
 def _last_words(path: Path, before: int) -> str:
     """The last line that says something, after what processes before have said."""
     lines = [line.strip() for line in tail(path, min(4000, path.stat().st_size - before)).splitlines()]
-    said = [
-        line
-        for line in lines
-        if line and not line.startswith(("File ", "Extension modules", "Current thread", "Thread "))
-    ]
+    said = [line for line in lines if line and not line.startswith(("File ", "Extension modules", "Current thread", "Thread "))]
     return said[-1][:300] if said else ""
 
 

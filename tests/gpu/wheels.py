@@ -81,9 +81,7 @@ def use(folder: Path | None) -> tuple[str, list[str]]:
     if folder is None or not missing:
         return "", missing
     if not folder.is_dir():
-        raise CannotPrepareError(
-            f"{folder} is not a folder: make it with tests/gpu.sh --wheels DIR, where there is an index"
-        )
+        raise CannotPrepareError(f"{folder} is not a folder: make it with tests/gpu.sh --wheels DIR, where there is an index")
     files = [path.name for path in folder.glob("*.whl")]
     site = tempfile.mkdtemp(prefix="rnnconvert-gpu-")
     try:

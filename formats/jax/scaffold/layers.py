@@ -51,9 +51,19 @@ def _several(key: str, values: Any) -> str:
 
 def _conv(m: Any, node: Node) -> str:
     groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
-    return _made(m, node, "Conv", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
-                 _several("strides", node["strides"]), _padding(node), _several("kernel_dilation", node["dilation"]), groups,
-                 _bias(node))  # fmt: skip
+    return _made(
+        m,
+        node,
+        "Conv",
+        str(node["channels"]),
+        str(node["filters"]),
+        str(tuple(node["kernel"])),
+        _several("strides", node["strides"]),
+        _padding(node),
+        _several("kernel_dilation", node["dilation"]),
+        groups,
+        _bias(node),
+    )
 
 
 def _conv_transposed(m: Any, node: Node) -> str:
@@ -61,16 +71,23 @@ def _conv_transposed(m: Any, node: Node) -> str:
     for kernel, dilation, over in zip(node["kernel"], node["dilation"], node["over"], strict=True):
         most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
         pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
-    return _made(m, node, "ConvTranspose", str(node["channels"]), str(node["filters"]), str(tuple(node["kernel"])),
-                 _several("strides", node["strides"]), f"padding={pads}", _several("kernel_dilation", node["dilation"]),
-                 _bias(node))  # fmt: skip
+    return _made(
+        m,
+        node,
+        "ConvTranspose",
+        str(node["channels"]),
+        str(node["filters"]),
+        str(tuple(node["kernel"])),
+        _several("strides", node["strides"]),
+        f"padding={pads}",
+        _several("kernel_dilation", node["dilation"]),
+        _bias(node),
+    )
 
 
 def _pool(m: Any, node: Node) -> str:
     kind, count = ("max", "") if node["operation"] == "max" else ("avg", ", count_include_pad=False")
-    words = f"{tuple(node['kernel'])}, strides={tuple(node['strides'])}" + (
-        "" if node["padding"] == "valid" else ', padding="SAME"'
-    )
+    words = f"{tuple(node['kernel'])}, strides={tuple(node['strides'])}" + ("" if node["padding"] == "valid" else ', padding="SAME"')
     return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node['padding'] == 'same' else ''})"
 
 
@@ -93,14 +110,7 @@ def _epsilon(node: Node) -> str:
 def _batch_norm(m: Any, node: Node) -> str:
     axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
     return _made(
-        m,
-        node,
-        "BatchNorm",
-        str(node["size"]),
-        axis,
-        f"momentum={number(round(node['momentum'], 12))}",
-        _epsilon(node),
-        *_affine(node),
+        m, node, "BatchNorm", str(node["size"]), axis, f"momentum={number(round(node['momentum'], 12))}", _epsilon(node), *_affine(node)
     )
 
 
@@ -116,14 +126,7 @@ def _norm(kind: str) -> Rule:
 
 def _group_norm(m: Any, node: Node) -> str:
     return _made(
-        m,
-        node,
-        "GroupNorm",
-        str(node["size"]),
-        f"num_groups={node['groups']}",
-        _epsilon(node),
-        *_affine(node),
-        "use_fast_variance=False",
+        m, node, "GroupNorm", str(node["size"]), f"num_groups={node['groups']}", _epsilon(node), *_affine(node), "use_fast_variance=False"
     )
 
 
@@ -204,18 +207,33 @@ def _dot(m: Any, node: Node) -> str:
 
 
 _MASKS = {
-    "not_equal": "{0} != {value}", "equal": "{0} == {value}", "greater": "{0} > {value}", "greater_equal": "{0} >= {value}",
-    "less": "{0} < {value}", "less_equal": "{0} <= {value}", "any": "{0}.any({axis}{keep})", "all": "{0}.all({axis}{keep})",
-    "widened": "{0}[..., None]", "ones": "jnp.ones_like({0}, dtype=bool)", "zeros": "jnp.zeros_like({0}, dtype=bool)",
-    "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
+    "not_equal": "{0} != {value}",
+    "equal": "{0} == {value}",
+    "greater": "{0} > {value}",
+    "greater_equal": "{0} >= {value}",
+    "less": "{0} < {value}",
+    "less_equal": "{0} <= {value}",
+    "any": "{0}.any({axis}{keep})",
+    "all": "{0}.all({axis}{keep})",
+    "widened": "{0}[..., None]",
+    "ones": "jnp.ones_like({0}, dtype=bool)",
+    "zeros": "jnp.zeros_like({0}, dtype=bool)",
+    "any differs": "({0} != {value}).any(-1)",
+    "or": "{0} | {1}",
+    "and": "{0} & {1}",
+    "not": "~{0}",
     "all true": "jnp.ones_like({0}[..., 0], dtype=bool)",
-}  # fmt: skip
+}
 
 
 def _mask(m: Any, node: Node) -> str:
     values = [m(value) for value in node.inputs]
-    settings = {"axis": -1, **node.settings, "value": number(node.settings.get("value", 0)),
-                "keep": ", keepdims=True" if node.settings.get("keep") else ""}  # fmt: skip
+    settings = {
+        "axis": -1,
+        **node.settings,
+        "value": number(node.settings.get("value", 0)),
+        "keep": ", keepdims=True" if node.settings.get("keep") else "",
+    }
     return _MASKS[node["operation"]].format(*values, **settings)
 
 
@@ -225,10 +243,15 @@ def _where(m: Any, node: Node) -> str:
 
 
 _ATTENTION = {
-    "dot": "{q} @ {k}.swapaxes(1, 2)", "additive": "jnp.tanh({q}[:, :, None] + {k}[:, None]).sum(-1)",
-    "hidden": "jnp.where({mask}, {s}, {s} - 1e9)", "causal": "jnp.tril(jnp.ones_like({s}[0], dtype=bool))",
-    "softmax": "nnx.softmax({s})", "wide": "{mask}[:, None]", "tall": "{mask}[..., None]", "where": "jnp.where({mask}, {x}, 0.0)",
-}  # fmt: skip
+    "dot": "{q} @ {k}.swapaxes(1, 2)",
+    "additive": "jnp.tanh({q}[:, :, None] + {k}[:, None]).sum(-1)",
+    "hidden": "jnp.where({mask}, {s}, {s} - 1e9)",
+    "causal": "jnp.tril(jnp.ones_like({s}[0], dtype=bool))",
+    "softmax": "nnx.softmax({s})",
+    "wide": "{mask}[:, None]",
+    "tall": "{mask}[..., None]",
+    "where": "jnp.where({mask}, {x}, 0.0)",
+}
 
 
 def _clip(m: Any, node: Node) -> str:

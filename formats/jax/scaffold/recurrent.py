@@ -31,9 +31,12 @@ def _call(function: Activation, x: str) -> str:
 
 
 _LANGUAGE = Language(
-    _call, lambda x, weight, bias: f"{x} @ {weight}" + (f" + {bias}" if bias else ""), lambda x, count: f"jnp.split({x}, {count}, axis=-1)",
-    lambda weight, count: f"jnp.split({weight}, {count}, axis=-1)", False,
-)  # fmt: skip
+    _call,
+    lambda x, weight, bias: f"{x} @ {weight}" + (f" + {bias}" if bias else ""),
+    lambda x, count: f"jnp.split({x}, {count}, axis=-1)",
+    lambda weight, count: f"jnp.split({weight}, {count}, axis=-1)",
+    False,
+)
 _CLASS = '''class {name}(nnx.Module):
     """{title}
 
@@ -84,23 +87,25 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     title, lines = steps(cell, _LANGUAGE, "recurrent_kernel", "recurrent_bias", "nnx.GRU")
     names = ["input_kernel", "recurrent_kernel", "bias", *(["recurrent_bias"] if two else [])]
     return _CLASS.format(
-        name=name, title=title, cell=settings(cell, 8), gates=GATES[cell.kind], biases='("bias", "recurrent_bias")' if two else '("bias",)',
-        weights=", ".join(names[1:]), names=", ".join(f'"{word}"' for word in names), unpack="h, c" if lstm else "h",
-        step="\n".join(f"{' ' * 16}{line}" for line in lines), packed="(h, c)" if lstm else "h",
+        name=name,
+        title=title,
+        cell=settings(cell, 8),
+        gates=GATES[cell.kind],
+        biases='("bias", "recurrent_bias")' if two else '("bias",)',
+        weights=", ".join(names[1:]),
+        names=", ".join(f'"{word}"' for word in names),
+        unpack="h, c" if lstm else "h",
+        step="\n".join(f"{' ' * 16}{line}" for line in lines),
+        packed="(h, c)" if lstm else "h",
         kept="h, c = jnp.where(counts, h, before[0]), jnp.where(counts, c, before[1])" if lstm else "h = jnp.where(counts, h, before)",
         start="((zeros, zeros) if state is None else state[number])" if lstm else "zeros if state is None else state[number]",
-    )  # fmt: skip
+    )
 
 
 def _plain(node: Node) -> bool:
     """Return whether nnx.RNN around one of its cells computes the same: without masks, with one bias."""
     cell = node["cells"][0]
-    alike = (
-        len(set(node["cells"])) == 1
-        and not node.named.get("mask")
-        and not node["stateful"]
-        and not node.named.get("states")
-    )
+    alike = len(set(node["cells"])) == 1 and not node.named.get("mask") and not node["stateful"] and not node.named.get("states")
     if cell.kind == "rnn":
         return alike and cell.activation.name in ("tanh", "relu")
     return alike and cell.kind == "lstm" and cell == Cell("lstm", None, TANH, SIGMOID, TANH)

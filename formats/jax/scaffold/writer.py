@@ -21,11 +21,7 @@ class NnxModule(Module):
         """Return the class."""
         lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
         lines += [f"        self.{part} = {made}" for part, made in self.parts.values()] or ["        pass"]
-        lines += [
-            "",
-            f"    def __call__(self, {', '.join(self.arguments)}):",
-            *(f"        {line}" for line in self.lines),
-        ]
+        lines += ["", f"    def __call__(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
         return "\n".join([*lines, f"        return {', '.join(self(value) for value in self.scope.outputs)}"]) + "\n"
 
 
@@ -57,7 +53,15 @@ if __name__ == "__main__":
 '''
 
 STYLE = Style(
-    NnxModule, RULES, {}, frozenset({"jax", "jnp", "nnx"}), lambda word: word, _imports, loop, _LOAD, _MAIN,
+    NnxModule,
+    RULES,
+    {},
+    frozenset({"jax", "jnp", "nnx"}),
+    lambda word: word,
+    _imports,
+    loop,
+    _LOAD,
+    _MAIN,
     lambda sizes, dtype: f"jnp.zeros(({sizes})" + (")" if dtype == "float32" else f', "{dtype}")'),
     "with weights of Flax's own, it needs Flax alone.",
-)  # fmt: skip
+)

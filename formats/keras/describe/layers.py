@@ -38,9 +38,7 @@ def applied(w: Writer, facts: Facts, spec: Any, x: Value, layer: str = "") -> Va
     if name == "linear":
         return x
     if name not in _FUNCTIONS:
-        raise refuse(
-            w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}"
-        )
+        raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
     made = w.value(facts.name, x.shape)
     w.scope.add("activation", layer, [x], [made], name=name, alpha=function.alpha, axis=-1)
     return made
@@ -76,18 +74,23 @@ def _softmax(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 
 def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
-    slope, highest, threshold = (
-        facts.get("negative_slope", 0) or 0,
-        facts.get("max_value"),
-        facts.get("threshold", 0) or 0,
-    )
+    slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
     made = w.value(facts.name, x.shape)
     plain = not threshold and highest is None
     name = "bounded_relu"
     if plain:
         name = "leaky_relu" if slope else "relu"
-    w.scope.add("activation", "", [x], [made], name=name,
-                alpha=float(slope), highest=None if highest is None else float(highest), threshold=float(threshold), axis=-1)  # fmt: skip
+    w.scope.add(
+        "activation",
+        "",
+        [x],
+        [made],
+        name=name,
+        alpha=float(slope),
+        highest=None if highest is None else float(highest),
+        threshold=float(threshold),
+        axis=-1,
+    )
     return [made]
 
 
@@ -121,9 +124,7 @@ def _masking(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x, number = _single(w, facts, values), facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
-        raise refuse(
-            facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here"
-        )
+        raise refuse(facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
     mask = w.value("mask", x.shape[:-1], "bool")
     w.scope.add("mask", "", [x], [mask], operation="any differs", value=float(number))
     made = w.value(facts.name, x.shape)
@@ -162,9 +163,12 @@ def _window(facts: Facts, x: Value, rank: int) -> dict[str, Any]:
     if padding not in ("valid", "same", "causal"):
         raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
     found = {
-        "rank": rank, "kernel": sizes(facts, "kernel_size", rank), "strides": sizes(facts, "strides", rank),
-        "dilation": sizes(facts, "dilation_rate", rank), "padding": padding,
-    }  # fmt: skip
+        "rank": rank,
+        "kernel": sizes(facts, "kernel_size", rank),
+        "strides": sizes(facts, "strides", rank),
+        "dilation": sizes(facts, "dilation_rate", rank),
+        "padding": padding,
+    }
     if padding == "same" and max(found["strides"]) > 1 and max(found["dilation"]) > 1:
         raise refuse(facts.name, "padding 'same' with strides and dilation", "backends differ there")
     return found
@@ -176,8 +180,17 @@ def _convolution(rank: int) -> Tell:
         channels = _spatial(facts, x, rank)
         window = _window(facts, x, rank)
         lengths = _lengths(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
-        made = w.add("conv", facts, [x], (x.shape[0], *lengths, filters), channels=channels, filters=filters, **window,
-                     groups=int(facts.get("groups", 1) or 1), bias=bool(facts.get("use_bias", True)))  # fmt: skip
+        made = w.add(
+            "conv",
+            facts,
+            [x],
+            (x.shape[0], *lengths, filters),
+            channels=channels,
+            filters=filters,
+            **window,
+            groups=int(facts.get("groups", 1) or 1),
+            bias=bool(facts.get("use_bias", True)),
+        )
         return [applied(w, facts, facts.get("activation"), made)]
 
     return tell
@@ -192,8 +205,17 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         lengths = _lengths(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
         bias = bool(facts.get("use_bias", True))
         if not separable:
-            made = w.add("conv", facts, [x], (x.shape[0], *lengths, channels * many), channels=channels, filters=channels * many,
-                         groups=channels, bias=bias, **window)  # fmt: skip
+            made = w.add(
+                "conv",
+                facts,
+                [x],
+                (x.shape[0], *lengths, channels * many),
+                channels=channels,
+                filters=channels * many,
+                groups=channels,
+                bias=bias,
+                **window,
+            )
             return [applied(w, facts, facts.get("activation"), made)]
         filters = int(facts.get("filters"))
         first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
@@ -234,8 +256,17 @@ def _transposed(rank: int) -> Tell:
             None if n is None else n * s + (0 if same else max(o, 0))
             for n, s, o in zip(x.shape[1:-1], window["strides"], over, strict=True)
         )
-        made = w.add("conv transposed", facts, [x], (x.shape[0], *lengths, filters), channels=channels, filters=filters,
-                     bias=bool(facts.get("use_bias", True)), over=tuple(over), **window)  # fmt: skip
+        made = w.add(
+            "conv transposed",
+            facts,
+            [x],
+            (x.shape[0], *lengths, filters),
+            channels=channels,
+            filters=filters,
+            bias=bool(facts.get("use_bias", True)),
+            over=tuple(over),
+            **window,
+        )
         return [applied(w, facts, facts.get("activation"), made)]
 
     return tell
@@ -250,8 +281,19 @@ def _pooling(operation: str, rank: int) -> Tell:
         facts.need("padding", "valid", "same")
         padding = facts.get("padding", "valid")
         lengths = _lengths(x, kernel, strides, (1,) * rank, padding)
-        return [w.add("pool", facts, [x], (x.shape[0], *lengths, channels), operation=operation, rank=rank, kernel=kernel, strides=strides,
-                      padding=padding)]  # fmt: skip
+        return [
+            w.add(
+                "pool",
+                facts,
+                [x],
+                (x.shape[0], *lengths, channels),
+                operation=operation,
+                rank=rank,
+                kernel=kernel,
+                strides=strides,
+                padding=padding,
+            )
+        ]
 
     return tell
 
@@ -293,9 +335,7 @@ def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
     def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, pairs = _spatial(facts, x, rank), _pairs(facts, key, rank)
-        lengths = (
-            None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True)
-        )
+        lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
         return [w.add(kind, facts, [x], (x.shape[0], *lengths, channels), pairs=pairs)]
 
     return tell
@@ -320,11 +360,7 @@ def _axes(facts: Facts, x: Value) -> list[int]:
     stated, rank = facts.get("axis", -1), len(x.shape)
     axes = [int(n) % rank for n in (stated if isinstance(stated, (list, tuple)) else [stated])]
     if not axes or 0 in axes or axes != sorted(set(axes)) or any(x.shape[n] is None for n in axes):
-        raise refuse(
-            facts.name,
-            f"axis = {stated!r}",
-            "only axes of known sizes behind the batch, in their order, are known here",
-        )
+        raise refuse(facts.name, f"axis = {stated!r}", "only axes of known sizes behind the batch, in their order, are known here")
     return axes
 
 
@@ -337,9 +373,20 @@ def _batch_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]
     mask_on(w, facts, x)  # type: ignore[arg-type]  # it is read in training alone
     for key in ("synchronized", "renorm_clipping", "renorm_momentum", "virtual_batch_size", "adjustment"):
         facts.get(key)
-    return [w.add("batch_norm", facts, [x], x.shape, axis=axes[0], size=x.shape[axes[0]], epsilon=float(facts.get("epsilon", 1e-3)),
-                  momentum=float(facts.get("momentum", 0.99)), scale=bool(facts.get("scale", True)),
-                  shift=bool(facts.get("center", True)))]  # fmt: skip
+    return [
+        w.add(
+            "batch_norm",
+            facts,
+            [x],
+            x.shape,
+            axis=axes[0],
+            size=x.shape[axes[0]],
+            epsilon=float(facts.get("epsilon", 1e-3)),
+            momentum=float(facts.get("momentum", 0.99)),
+            scale=bool(facts.get("scale", True)),
+            shift=bool(facts.get("center", True)),
+        )
+    ]
 
 
 def _norm(kind: str, epsilon: float) -> Tell:
@@ -349,8 +396,18 @@ def _norm(kind: str, epsilon: float) -> Tell:
         facts.need("rms_scaling", False)
         if axes != list(range(axes[0], rank)):
             raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only the last axes are known here")
-        return [w.add(kind, facts, [x], x.shape, sizes=tuple(x.shape[n] for n in axes), epsilon=float(facts.get("epsilon", epsilon)),
-                      scale=bool(facts.get("scale", True)), shift=bool(facts.get("center", True)))]  # fmt: skip
+        return [
+            w.add(
+                kind,
+                facts,
+                [x],
+                x.shape,
+                sizes=tuple(x.shape[n] for n in axes),
+                epsilon=float(facts.get("epsilon", epsilon)),
+                scale=bool(facts.get("scale", True)),
+                shift=bool(facts.get("center", True)),
+            )
+        ]
 
     return tell
 
@@ -363,8 +420,19 @@ def _group_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]
     groups = width if groups == -1 else groups
     if groups < 1 or width % groups:
         raise refuse(facts.name, f"{groups} groups of {width} channels", "the channels must go into the groups")
-    return [w.add("group_norm", facts, [x], x.shape, groups=groups, size=width, epsilon=float(facts.get("epsilon", 1e-3)),
-                  scale=bool(facts.get("scale", True)), shift=bool(facts.get("center", True)))]  # fmt: skip
+    return [
+        w.add(
+            "group_norm",
+            facts,
+            [x],
+            x.shape,
+            groups=groups,
+            size=width,
+            epsilon=float(facts.get("epsilon", 1e-3)),
+            scale=bool(facts.get("scale", True)),
+            shift=bool(facts.get("center", True)),
+        )
+    ]
 
 
 def _unit_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -376,9 +444,7 @@ def _rescaling(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     scale, shift = facts.get("scale", 1.0), facts.get("offset", 0.0)
     if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
-        raise refuse(
-            facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here"
-        )
+        raise refuse(facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here")
     return [w.add("rescale", facts, [x], x.shape, scale=float(scale), shift=float(shift))]
 
 
@@ -392,10 +458,7 @@ def _training_only(*keys: str) -> Tell:
         x, kind = _single(w, facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
-        if (
-            kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
-            and x.dtype == "float32"
-        ):
+        if kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D") and x.dtype == "float32":
             return [w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))]
         if kind != "Identity":
             w.notes.append(f"{w.called(facts.name)}: {kind} acts in training alone, and is left out")
@@ -446,9 +509,7 @@ def _merge(operation: str) -> Tell:
             alike = len({value.shape for value in values}) == 1
             if not alike or any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
                 raise refuse(
-                    w.called(facts.name),
-                    f"a {facts.old.kind} of tensors with masks and of several shapes",
-                    "Keras spreads the masks",
+                    w.called(facts.name), f"a {facts.old.kind} of tensors with masks and of several shapes", "Keras spreads the masks"
                 )
             return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
         return [w.add("arithmetic", facts, values, shape, operation=operation)]
@@ -466,9 +527,7 @@ def _where(w: Writer, facts: Facts, mask: Value, x: Value, other: Value | float)
 
 def _product(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
-    factors = [
-        value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)
-    ]
+    factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
     made = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
     counts: Any = either(w, facts, masks)  # type: ignore[arg-type]
     return made if counts is None else _where(w, facts, counts, made, 0.0)
@@ -497,29 +556,13 @@ def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value
 def _dot(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     stated = facts.get("axes", -1)
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
-        raise refuse(
-            facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown"
-        )
+        raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
     both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
     axes = tuple(int(n) % len(value.shape) for n, value in zip(both, values, strict=True))
     if 0 in axes:
         raise refuse(facts.name, f"axes = {stated!r}", "only axes behind the batch are known here")
-    rest = [
-        size
-        for axis, value in zip(axes, values, strict=True)
-        for n, size in enumerate(value.shape)
-        if n not in (0, axis)
-    ]
-    return [
-        w.add(
-            "dot",
-            facts,
-            values,
-            (values[0].shape[0], *(rest or [1])),
-            axes=axes,
-            normalize=bool(facts.get("normalize", False)),
-        )
-    ]
+    rest = [size for axis, value in zip(axes, values, strict=True) for n, size in enumerate(value.shape) if n not in (0, axis)]
+    return [w.add("dot", facts, values, (values[0].shape[0], *(rest or [1])), axes=axes, normalize=bool(facts.get("normalize", False)))]
 
 
 def _attention(mode: str) -> Tell:
@@ -527,11 +570,7 @@ def _attention(mode: str) -> Tell:
 
     def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
-            raise refuse(
-                facts.name,
-                "attention to other than two or three sequences",
-                "only (batch, time, features) is known here",
-            )
+            raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
         query, value, key = (*values, values[1])[:3]
         facts.need("use_scale", False)
         facts.need("score_mode", "dot")

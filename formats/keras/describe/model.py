@@ -59,19 +59,30 @@ class Writer(Walk[Value]):
         return value
 
     def add(
-        self, kind: str, facts: Facts, inputs: Sequence[Value], shape: Sequence[int | None],
+        self,
+        kind: str,
+        facts: Facts,
+        inputs: Sequence[Value],
+        shape: Sequence[int | None],
         named: Mapping[str, Sequence[Value]] | None = None,
-        dtype: str = "float32", **settings: Any,
-    ) -> Value:  # fmt: skip
+        dtype: str = "float32",
+        **settings: Any,
+    ) -> Value:
         """Add a node of one output, and return that."""
         made = self.value(facts.name, shape, dtype)
         self.node(kind, facts, facts.name, inputs, [made], named, **settings)
         return made
 
     def node(
-        self, kind: str, facts: Facts, layer: str, inputs: Sequence[Value], outputs: Sequence[Value],
-        named: Mapping[str, Sequence[Value]] | None = None, **settings: Any,
-    ) -> None:  # fmt: skip
+        self,
+        kind: str,
+        facts: Facts,
+        layer: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        named: Mapping[str, Sequence[Value]] | None = None,
+        **settings: Any,
+    ) -> None:
         """Add a node of a layer, and note what a file may call it."""
         inner = layer.replace(facts.name, facts.old.name, 1)
         self.names[self.called(layer)] = tuple(dict.fromkeys((layer, inner, self.called(layer), self.called(inner))))
@@ -94,12 +105,7 @@ class Writer(Walk[Value]):
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
         dtype = config.get("dtype", "float32")
-        if (
-            not is_shape(shape)
-            or dtype not in ("float32", "int32", "int64", "bool")
-            or config.get("sparse")
-            or config.get("ragged")
-        ):
+        if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
             raise refuse(
                 old.name,
                 f"an input of shape {shape!r} and type {dtype!r}",
@@ -116,19 +122,13 @@ class Writer(Walk[Value]):
 
         old = facts.old
         if not old.entry.own:
-            raise refuse(
-                self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here"
-            )
+            raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
         if old.is_model:
             return self._inner(facts, values)
         if old.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:
-                raise refuse(
-                    old.name,
-                    f"an operation of class {old.kind!r}",
-                    f"the known ones are {', '.join(sorted(OPERATIONS))}",
-                )
+                raise refuse(old.name, f"an operation of class {old.kind!r}", f"the known ones are {', '.join(sorted(OPERATIONS))}")
             result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
             facts.finish()
             return result
@@ -137,16 +137,10 @@ class Writer(Walk[Value]):
         else:
             tell = LAYERS.get(old.kind)
             if tell is None:
-                raise refuse(
-                    self.called(old.name),
-                    f"a layer of class {old.kind!r}",
-                    f"the known ones are {', '.join(sorted(LAYERS))}",
-                )
+                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
             whole = [value for value in values if value.dtype != "float32"]
             if whole and old.kind not in MOVING:
-                raise refuse(
-                    old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
-                )
+                raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
             made = tell(self, facts, values)
         facts.finish()
         hand_on(self, facts, values, made, _joined)
@@ -169,17 +163,11 @@ class Writer(Walk[Value]):
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
         if mask is not None:
             if len(mask.shape) > 2:
-                raise refuse(
-                    facts.name,
-                    "a mask within the steps of a TimeDistributed",
-                    "only a mask over the steps is known here",
-                )
+                raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
             self.masks[x.name] = mask  # type: ignore[assignment]
         made = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
         if len(made) != 1:
-            raise refuse(
-                facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
-            )
+            raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *made[0].shape[1:]), made[0].dtype)
         self.scope.add("batch to steps", "", [made[0], x], [out])
         return [out]
@@ -189,16 +177,16 @@ class Writer(Walk[Value]):
         masks = masks_on(self, facts, values)  # type: ignore[arg-type]
         facts.finish_call()
         path = (*self.path, facts.name)
-        kind = tuple(
-            (value.shape, value.dtype, mask is not None and mask.shape)
-            for value, mask in zip(values, masks, strict=True)
-        )
+        kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
         inner = self._models.get(path)
         if inner is None:
             inner = self._models[path] = self._described(facts.old, path, values, masks, kind)
         elif inner.kind != kind:
-            raise refuse(self.called(facts.name), "a model called on tensors of several shapes, or with a mask and without",
-                         "it is written once, for one kind of input")  # fmt: skip
+            raise refuse(
+                self.called(facts.name),
+                "a model called on tensors of several shapes, or with a mask and without",
+                "it is written once, for one kind of input",
+            )
         given = [*values, *(mask for mask in masks if mask is not None)]
         made = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
         self.scope.add("model", facts.name, given, made, scope=inner.scope)  # type: ignore[arg-type]
@@ -207,9 +195,7 @@ class Writer(Walk[Value]):
                 self.masks[value.name] = made[inner.scope.outputs.index(mask)]
         return made[: inner.count]
 
-    def _described(
-        self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
-    ) -> _Inner:
+    def _described(self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]) -> _Inner:
         outer, before = self.scope, self.path
         self.scope, self.path = Scope(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -257,9 +243,7 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     rank = len(values[0].shape)
     axis = int(facts.get("axis", -1)) % rank
     if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-        raise refuse(
-            facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones"
-        )
+        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
     if axis == rank - 1:
         return either(w, facts, masks)  # type: ignore[arg-type,return-value]
     parts = []
@@ -269,11 +253,7 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
             w.scope.add("mask", "", [value], [mask], operation="all true")
         parts.append(mask)
     lengths = [mask.shape[axis] for mask in parts]
-    shape: Shape = (
-        *parts[0].shape[:axis],
-        None if None in lengths else sum(n or 0 for n in lengths),
-        *parts[0].shape[axis + 1 :],
-    )
+    shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
     made = w.value("mask", shape, "bool")
     w.scope.add("concatenate", "", parts, [made], axis=axis)
     return made

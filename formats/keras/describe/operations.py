@@ -14,8 +14,14 @@ from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, Facts, Sequence[Any]], Value]
 """Returns what an operation gives for its arguments: tensors and numbers, in its order."""
-_COMPARING = {"NotEqual": "not_equal", "Equal": "equal", "Greater": "greater", "GreaterEqual": "greater_equal", "Less": "less",
-              "LessEqual": "less_equal"}  # fmt: skip
+_COMPARING = {
+    "NotEqual": "not_equal",
+    "Equal": "equal",
+    "Greater": "greater",
+    "GreaterEqual": "greater_equal",
+    "Less": "less",
+    "LessEqual": "less_equal",
+}
 _JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
 
 
@@ -46,9 +52,7 @@ def _joined(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
         raise _unfit(facts, arguments)
     first, second = arguments
     if len(first.shape) != len(second.shape):
-        raise refuse(
-            facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does"
-        )
+        raise refuse(facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
     shape = [m if n == 1 else n for n, m in zip(first.shape, second.shape, strict=True)]
     return _made(w, _JOINING[facts.old.kind], arguments, shape)
 
@@ -111,7 +115,15 @@ def _concatenated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    **dict.fromkeys(_COMPARING, _compared), **dict.fromkeys(_JOINING, _joined), "LogicalNot": _negated, "Any": _reduced, "All": _reduced,
-    "ExpandDims": _widened, "ConvertToTensor": _itself, "ZerosLike": _alike, "OnesLike": _alike, "Concatenate": _concatenated,
-}  # fmt: skip
+    **dict.fromkeys(_COMPARING, _compared),
+    **dict.fromkeys(_JOINING, _joined),
+    "LogicalNot": _negated,
+    "Any": _reduced,
+    "All": _reduced,
+    "ExpandDims": _widened,
+    "ConvertToTensor": _itself,
+    "ZerosLike": _alike,
+    "OnesLike": _alike,
+    "Concatenate": _concatenated,
+}
 """The operations that are known. They are not layers: masks beside tensors change nothing in them."""

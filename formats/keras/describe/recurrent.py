@@ -43,38 +43,34 @@ def _run(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     """Return what a recurrent layer gives."""
     x, states, mask = _inputs(w, facts, values)
     cell, units = _cell(facts), int(facts.get("units"))
-    sequences, zero = (
-        bool(facts.get("return_sequences", False)),
-        bool(facts.get("zero_output_for_mask", False)) and bool(mask),
-    )
+    sequences, zero = (bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False)) and bool(mask))
     if zero and not sequences:
-        raise refuse(
-            facts.name,
-            "zero_output_for_mask without return_sequences",
-            "the last output depends on the last step's mask",
-        )
+        raise refuse(facts.name, "zero_output_for_mask without return_sequences", "the last output depends on the last step's mask")
     backwards, stateful = bool(facts.get("go_backwards", False)), bool(facts.get("stateful", False))
     count = 2 if cell.kind == "lstm" else 1
     if states and (len(states) != count or any(state.shape[1:] != (units,) for state in states)):
-        raise refuse(
-            facts.name, f"{len(states)} initial states", f"its cell has {count} of {units} numbers for each sequence"
-        )
+        raise refuse(facts.name, f"{len(states)} initial states", f"its cell has {count} of {units} numbers for each sequence")
     if backwards and zero:
-        raise refuse(
-            facts.name,
-            "a masked sequence read from the end, with zeros at masked steps",
-            "Keras's backends differ there",
-        )
+        raise refuse(facts.name, "a masked sequence read from the end, with zeros at masked steps", "Keras's backends differ there")
     out = w.value(facts.name, (*x.shape[:2], units) if sequences else (x.shape[0], units))
     with_states = bool(facts.get("return_state", False))
-    finals = (
-        [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
-    )
+    finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
     w.node(
-        "recurrent", facts, facts.name, [x], [out, *finals], {"mask": mask, "states": states}, cells=(cell,), units=units,
-        biases=bool(facts.config.get("use_bias", True)), sequences=sequences, zero=zero, backwards=backwards, merge="concat",
+        "recurrent",
+        facts,
+        facts.name,
+        [x],
+        [out, *finals],
+        {"mask": mask, "states": states},
+        cells=(cell,),
+        units=units,
+        biases=bool(facts.config.get("use_bias", True)),
+        sequences=sequences,
+        zero=zero,
+        backwards=backwards,
+        merge="concat",
         stateful=stateful,
-    )  # fmt: skip
+    )
     return [out, *finals]
 
 
@@ -88,9 +84,7 @@ def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     kinds = {layer.kind for layer in facts.old.inside}
     if len(kinds) != 1 or not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
         raise refuse(
-            facts.name,
-            f"a Bidirectional around {' and '.join(sorted(kinds))}",
-            "only plain LSTM, GRU and SimpleRNN are known here",
+            facts.name, f"a Bidirectional around {' and '.join(sorted(kinds))}", "only plain LSTM, GRU and SimpleRNN are known here"
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
@@ -110,11 +104,7 @@ def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     (size, *_), sequences = units, settings["return_sequences"]
     count = 2 if cells[0].kind == "lstm" else 1
     if states and (len(states) != 2 * count or any(state.shape[1:] != (size,) for state in states)):
-        raise refuse(
-            facts.name,
-            f"{len(states)} initial states",
-            f"its cells have {2 * count} of {size} numbers for each sequence",
-        )
+        raise refuse(facts.name, f"{len(states)} initial states", f"its cells have {2 * count} of {size} numbers for each sequence")
     lead = x.shape[:2] if sequences else x.shape[:1]
     width = 2 * size if merge == "concat" else size
     outs = [w.value(facts.name, (*lead, width)) for _ in range(2 if merge is None else 1)]

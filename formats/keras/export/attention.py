@@ -22,9 +22,7 @@ def _number(b: Builder, name: str, value: float) -> str:
 def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
     """Return query, value and key. Raises RefusedError for a mask, or other tensors than sequences."""
     if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
-        raise refuse(
-            facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here"
-        )
+        raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
     query, value, key = (*values, values[1])[:3]
     return query, value, key
 
@@ -96,9 +94,7 @@ def _pairs(b: Builder, name: str, query: Value, key: Value) -> str:
     return b.add("Add", [rows, columns], f"{name}/pairs")
 
 
-def _results(
-    facts: Facts, made: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]
-) -> list[Value]:
+def _results(facts: Facts, made: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]) -> list[Value]:
     """Return the output, and the weights where the call asks for them."""
     found = [Value(made[0], tuple(out))]
     return [*found, Value(made[1], tuple(scores))] if facts.flag("return_attention_scores") else found
@@ -137,9 +133,7 @@ def _heads(b: Builder, facts: Facts, x: Value, word: str, order: Sequence[int]) 
     """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
     kernel, bias = facts.weight(f"{word}_kernel"), facts.array(f"{word}_bias")
     name, (width, heads, size) = f"{facts.name}/{word}", kernel.shape
-    made = b.add(
-        "MatMul", [x.name, b.constant(f"{name}/kernel", kernel.reshape(width, heads * size))], f"{name}/product"
-    )
+    made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel.reshape(width, heads * size))], f"{name}/product")
     made = _plus(b, name, made, None if bias is None else bias.reshape(heads * size))
     made = b.add("Reshape", [made, b.integers(0, 0, heads, size)], f"{name}/heads")
     return b.transposed(made, order, name)
@@ -215,15 +209,9 @@ def _multi_head(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value
     if (mask := b.masks.get(query.name)) is not None:
         b.masks[results[0].name] = mask
     for one in given:
-        b.masks.pop(
-            one.name, None
-        )  # Keras takes the masks off the tensors themselves: what reads them later finds none
+        b.masks.pop(one.name, None)  # Keras takes the masks off the tensors themselves: what reads them later finds none
     return results
 
 
-ATTENTION: Mapping[str, EmitAll] = {
-    "Attention": _attention,
-    "AdditiveAttention": _additive,
-    "MultiHeadAttention": _multi_head,
-}
+ATTENTION: Mapping[str, EmitAll] = {"Attention": _attention, "AdditiveAttention": _additive, "MultiHeadAttention": _multi_head}
 """Attention, by its classes."""

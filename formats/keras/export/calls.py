@@ -54,17 +54,13 @@ def _call(old: Old, arguments: Arguments) -> Call:
         elif old.is_operation and isinstance(value, (int, float)):
             call.numbers[number] = value
         else:
-            raise refuse(
-                old.name, f"a call with {str(value)[:60]}", "it changes what the layer computes, or is not known"
-            )
+            raise refuse(old.name, f"a call with {str(value)[:60]}", "it changes what the layer computes, or is not known")
     for key, value in arguments.named.items():
         several = flat(value)
         if all(inside is None for inside in several) or (key == "training" and value is False):
             continue
         known = [isinstance(inside, Ref) for inside in several]
-        if any(known) and not all(
-            ok or (inside is None and key == "mask") for ok, inside in zip(known, several, strict=True)
-        ):
+        if any(known) and not all(ok or (inside is None and key == "mask") for ok, inside in zip(known, several, strict=True)):
             raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
         if any(known):
             call.named[key] = several

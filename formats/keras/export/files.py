@@ -24,17 +24,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
-from rnnconvert.formats.keras.export.layers import (
-    OPSET,
-    WEIGHTS,
-    Builder,
-    Emit,
-    EmitAll,
-    Facts,
-    Value,
-    one_input,
-    refuse,
-)
+from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Builder, Emit, EmitAll, Facts, Value, one_input, refuse
 from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
 from rnnconvert.formats.keras.export.norms import NORMS
 from rnnconvert.formats.keras.export.operations import OPERATIONS
@@ -49,18 +39,13 @@ from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels, compared
 
-_ASIDE = (
-    "optimizer",
-    "optimizer_weights",
-    "_optimizer",
-    "metrics",
-    "_metrics",
-    "compile_metrics",
-    "loss",
-    "loss_metrics",
-)
-_TYPES = {"float32": onnx.TensorProto.FLOAT, "int32": onnx.TensorProto.INT32, "int64": onnx.TensorProto.INT64,
-          "bool": onnx.TensorProto.BOOL}  # fmt: skip
+_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics", "compile_metrics", "loss", "loss_metrics")
+_TYPES = {
+    "float32": onnx.TensorProto.FLOAT,
+    "int32": onnx.TensorProto.INT32,
+    "int64": onnx.TensorProto.INT64,
+    "bool": onnx.TensorProto.BOOL,
+}
 
 
 @dataclass(frozen=True)
@@ -93,18 +78,19 @@ class Exported:
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         return [
-            f"inputs: {', '.join(self.inputs)}", f"outputs: {', '.join(self.outputs)}",
+            f"inputs: {', '.join(self.inputs)}",
+            f"outputs: {', '.join(self.outputs)}",
             f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
             *self.proof.splitlines(),
-        ]  # fmt: skip
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
 
 def export_model(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False, verify: bool = False,
-) -> Exported:  # fmt: skip
+    source: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False, verify: bool = False
+) -> Exported:
     """Write a whole Keras model as one ONNX graph.
 
     source   a .keras file, or HDF5 with a model configuration, of Keras 1, 2 or 3
@@ -131,9 +117,7 @@ def export_model(
     if not verify:
         onnx_write.write(out, proto, model.b.arrays)
         return done
-    _, proof = kept_if_equal(
-        out, force, lambda made: onnx_write.write(made, proto, model.b.arrays), lambda made: _compared(path, made)
-    )
+    _, proof = kept_if_equal(out, force, lambda made: onnx_write.write(made, proto, model.b.arrays), lambda made: _compared(path, made))
     return replace(done, proof=str(proof))
 
 
@@ -186,10 +170,13 @@ _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
 _KNOWN = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
 
 _NEW = {
-    "DepthwiseConv1D": "depthwise_kernel bias?use_bias", "GroupNormalization": "gamma?scale beta?center", "RMSNormalization": "scale",
-    "Identity": "", "Normalization": "mean?adapted variance?adapted count?adapted",
+    "DepthwiseConv1D": "depthwise_kernel bias?use_bias",
+    "GroupNormalization": "gamma?scale beta?center",
+    "RMSNormalization": "scale",
+    "Identity": "",
+    "Normalization": "mean?adapted variance?adapted count?adapted",
     "Attention": "scale?use_scale concat_score_weight?concat",
-}  # fmt: skip
+}
 """The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
 
 
@@ -204,12 +191,7 @@ def _places(old: Old) -> dict[str, str] | None:
         return {f"{one}_{word}": f"{one}_dense/vars/{n}" for one in dense for word, n in numbers.items()}
     if old.kind not in _NEW:
         return None
-    facts = {
-        "use_scale": False,
-        **config,
-        "adapted": config.get("mean") is None,
-        "concat": config.get("score_mode") == "concat",
-    }
+    facts = {"use_scale": False, **config, "adapted": config.get("mean") is None, "concat": config.get("score_mode") == "concat"}
     stated = [word.split("?") for word in _NEW[old.kind].split()]
     words = [one[0] for one in stated if len(one) == 1 or facts.get(one[1], True)]
     return {word: f"vars/{number}" for number, word in enumerate(words)}
@@ -228,9 +210,7 @@ class _Model(Walk[Value]):
         outputs = []
         for number, value in enumerate(self.outputs):
             if value.name in self.b.dtypes:
-                raise refuse(
-                    self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here"
-                )
+                raise refuse(self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here")
             name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
             self.b.node("Identity", [value.name], [name], name)
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
@@ -272,15 +252,10 @@ class _Model(Walk[Value]):
             made = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
             facts.finish()
             return made
-        every = [
-            *values,
-            *(one for key, ones in facts.named.items() if not key.endswith("mask") for one in ones if one),
-        ]
+        every = [*values, *(one for key, ones in facts.named.items() if not key.endswith("mask") for one in ones if one)]
         whole = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
         if whole and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
-            raise refuse(
-                old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here"
-            )
+            raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
         if old.kind == "TimeDistributed":
             made = [self._each_step(old, facts, values)]
         elif old.kind in _SEVERAL:
@@ -308,9 +283,7 @@ class _Model(Walk[Value]):
             b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
         made = self.layer(Facts(inner, inner.entry.config), [flat], Call())
         if len(made) != 1:
-            raise refuse(
-                old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here"
-            )
+            raise refuse(old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
         inside = b.add("Slice", [b.add("Shape", [made[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
         whole = b.add("Concat", [start, inside], f"{name}/size", axis=0)

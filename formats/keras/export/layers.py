@@ -74,9 +74,7 @@ class Builder(Nodes):
         self._taken.add(wanted)
         return super().shared(wanted, array)
 
-    def truth(
-        self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any
-    ) -> Value:
+    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any) -> Value:
         """Add a node that gives truths."""
         name = self.add(operator, inputs, wanted, **attributes)
         self.dtypes[name] = "bool"
@@ -180,10 +178,7 @@ def function(b: Builder, layer: str, spec: Any, value: Value) -> Value:
     """Add an activation function."""
     config: Mapping[str, Any] = {}
     if isinstance(spec, Mapping):
-        config, spec = (
-            spec.get("config") or {},
-            spec.get("class_name") if not isinstance(spec.get("config"), str) else spec["config"],
-        )
+        config, spec = (spec.get("config") or {}, spec.get("class_name") if not isinstance(spec.get("config"), str) else spec["config"])
     if config and not isinstance(config, str):
         raise refuse(layer, f"the activation {spec!r} with settings of its own", "only those by name are known here")
     if spec in (None, "linear"):
@@ -195,33 +190,33 @@ def function(b: Builder, layer: str, spec: Any, value: Value) -> Value:
         opened = b.add("Sigmoid", [value.name], f"{layer}/sigmoid")
         return replace(value, name=b.add("Mul", [value.name, opened], f"{layer}/silu"))
     if spec == "gelu":
-        scaled = b.add(
-            "Div", [value.name, b.constant(f"{layer}/root", np.array(math.sqrt(2), np.float32))], f"{layer}/scaled"
-        )
+        scaled = b.add("Div", [value.name, b.constant(f"{layer}/root", np.array(math.sqrt(2), np.float32))], f"{layer}/scaled")
         error = b.add("Erf", [scaled], f"{layer}/erf")
         half = b.constant(f"{layer}/half", np.array(0.5, np.float32))
         share = b.add(
-            "Mul",
-            [b.add("Add", [error, b.constant(f"{layer}/one", np.array(1, np.float32))], f"{layer}/sum"), half],
-            f"{layer}/share",
+            "Mul", [b.add("Add", [error, b.constant(f"{layer}/one", np.array(1, np.float32))], f"{layer}/sum"), half], f"{layer}/share"
         )
         return replace(value, name=b.add("Mul", [value.name, share], f"{layer}/gelu"))
     if spec == "relu6":
-        bounds = [
-            b.constant(f"{layer}/{word}", np.array(bound, np.float32)) for word, bound in (("low", 0), ("high", 6))
-        ]
+        bounds = [b.constant(f"{layer}/{word}", np.array(bound, np.float32)) for word, bound in (("low", 0), ("high", 6))]
         return replace(value, name=b.add("Clip", [value.name, *bounds], f"{layer}/relu6"))
-    raise refuse(
-        layer, f"the activation {spec!r}", f"the known ones are {', '.join(sorted([*_PLAIN, 'silu', 'gelu', 'relu6']))}"
-    )
+    raise refuse(layer, f"the activation {spec!r}", f"the known ones are {', '.join(sorted([*_PLAIN, 'silu', 'gelu', 'relu6']))}")
 
 
 _PLAIN: Mapping[str, tuple[str, dict[str, Any]]] = {
-    "relu": ("Relu", {}), "sigmoid": ("Sigmoid", {}), "tanh": ("Tanh", {}), "softmax": ("Softmax", {"axis": -1}),
-    "elu": ("Elu", {"alpha": 1.0}), "selu": ("Selu", {}), "softplus": ("Softplus", {}), "softsign": ("Softsign", {}),
-    "exponential": ("Exp", {}), "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
-    "leaky_relu": ("LeakyRelu", {"alpha": 0.2}), "log_softmax": ("LogSoftmax", {"axis": -1}),
-}  # fmt: skip
+    "relu": ("Relu", {}),
+    "sigmoid": ("Sigmoid", {}),
+    "tanh": ("Tanh", {}),
+    "softmax": ("Softmax", {"axis": -1}),
+    "elu": ("Elu", {"alpha": 1.0}),
+    "selu": ("Selu", {}),
+    "softplus": ("Softplus", {}),
+    "softsign": ("Softsign", {}),
+    "exponential": ("Exp", {}),
+    "hard_sigmoid": ("HardSigmoid", {"alpha": 1 / 6, "beta": 0.5}),
+    "leaky_relu": ("LeakyRelu", {"alpha": 0.2}),
+    "log_softmax": ("LogSoftmax", {"axis": -1}),
+}
 
 
 def one_input(facts: Facts, values: Sequence[Value]) -> Value:
@@ -290,9 +285,7 @@ def _activation(operator: str, **keys: str) -> Emit:
         stated = {key: facts.get(old) for key, old in keys.items()}
         if isinstance(stated.get("axis"), (list, tuple)):
             raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")
-        given = {
-            key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None
-        }
+        given = {key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None}
         return replace(x, name=b.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **given))
 
     return emit
@@ -306,8 +299,12 @@ def _prelu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 WEIGHTS: Mapping[str, Emit] = {
-    "Dense": _dense, "Embedding": _embedding, "ReLU": _relu, "PReLU": _prelu,
-    "LeakyReLU": _activation("LeakyRelu", alpha="negative_slope"), "ELU": _activation("Elu", alpha="alpha"),
+    "Dense": _dense,
+    "Embedding": _embedding,
+    "ReLU": _relu,
+    "PReLU": _prelu,
+    "LeakyReLU": _activation("LeakyRelu", alpha="negative_slope"),
+    "ELU": _activation("Elu", alpha="alpha"),
     "Softmax": _activation("Softmax", axis="axis"),
-}  # fmt: skip
+}
 """Dense layers, embeddings and functions, by their classes."""

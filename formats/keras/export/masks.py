@@ -50,18 +50,17 @@ def mask_on(b: Builder, facts: Facts, x: Value, axes: int | None = None) -> Valu
     mask = masks_on(b, facts, [x])[0]
     axes = len(x.shape) - 1 if axes is None else axes
     if mask is not None and len(mask.shape) != axes:
-        raise refuse(
-            facts.name,
-            f"a mask of {len(mask.shape)} axes on a tensor of {len(x.shape)}",
-            "the layer spreads it over other axes",
-        )
+        raise refuse(facts.name, f"a mask of {len(mask.shape)} axes on a tensor of {len(x.shape)}", "the layer spreads it over other axes")
     return mask
 
 
 def hand_on(
-    b: Any, facts: Facts, values: Sequence[Any], made: Sequence[Any],
+    b: Any,
+    facts: Facts,
+    values: Sequence[Any],
+    made: Sequence[Any],
     joined: Callable[[Any, Facts, Sequence[Any], Sequence[Any]], Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not.
 
     joined  makes the mask on a Concatenate, where that is not what is made here
@@ -107,18 +106,14 @@ def _joined(b: Builder, facts: Facts, values: Sequence[Value], masks: Sequence[V
         return None
     rank = len(values[0].shape)
     if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-        raise refuse(
-            facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones"
-        )
+        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
     axis = int(facts.get("axis", -1)) % rank
     if axis == rank - 1:
         return either(b, facts, masks)  # an input without a mask makes every step count
     names, name = [], f"{facts.name}/mask"
     for value, mask in zip(values, masks, strict=True):
         if mask is None:
-            size = b.add(
-                "Slice", [b.add("Shape", [value.name], f"{name}/size"), b.integers(0), b.integers(-1)], f"{name}/steps"
-            )
+            size = b.add("Slice", [b.add("Shape", [value.name], f"{name}/size"), b.integers(0), b.integers(-1)], f"{name}/steps")
             yes = b.constant(f"{name}/yes", np.array(True))
             mask = b.truth("Expand", [yes, size], f"{name}/all", value.shape[:-1])
         names.append(mask.name)
@@ -147,9 +142,7 @@ def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, name, number = one_input(facts, values), facts.name, facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
-        raise refuse(
-            name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here"
-        )
+        raise refuse(name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
     kept = differs(b, name, x, b.constant(f"{name}/value", np.array(number, np.float32)))
     wide = some(b, name, kept, -1, True)
     made = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")

@@ -21,9 +21,7 @@ def scaled(b: Builder, facts: Facts, x: Value, scale: Array | None, shift: Array
     """Add a product and a sum with stored numbers, where there are such."""
     for operator, word, array in (("Mul", "scale", scale), ("Add", "shift", shift)):
         if array is not None:
-            x = replace(
-                x, name=b.add(operator, [x.name, b.constant(f"{facts.name}/{word}", array)], f"{facts.name}/{word}d")
-            )
+            x = replace(x, name=b.add(operator, [x.name, b.constant(f"{facts.name}/{word}", array)], f"{facts.name}/{word}d"))
     return x
 
 
@@ -92,9 +90,7 @@ def _rms_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, name = one_input(facts, values), facts.name
     axes = _axes(facts, x)
     if axes != list(range(axes[0], len(x.shape))):
-        raise refuse(
-            name, f"axis = {facts.get('axis')!r}", "Keras spreads its scale over the last axes, whichever it names"
-        )
+        raise refuse(name, f"axis = {facts.get('axis')!r}", "Keras spreads its scale over the last axes, whichever it names")
     square = b.add("Mul", [x.name, x.name], f"{name}/square")
     mean = b.add("ReduceMean", [square], f"{name}/mean", axes=axes, keepdims=1)
     inverse = _inverse_root(b, name, mean, float(facts.get("epsilon", 1e-6)))
@@ -156,14 +152,17 @@ def _normalization(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 def _rescaling(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
-    scale, shift = (
-        np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0))
-    )
+    scale, shift = (np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0)))
     return scaled(b, facts, one_input(facts, values), scale, shift)
 
 
 NORMS: Mapping[str, Emit] = {
-    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm, "RMSNormalization": _rms_norm,
-    "GroupNormalization": _group_norm, "UnitNormalization": _unit_norm, "Normalization": _normalization, "Rescaling": _rescaling,
-}  # fmt: skip
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm,
+    "RMSNormalization": _rms_norm,
+    "GroupNormalization": _group_norm,
+    "UnitNormalization": _unit_norm,
+    "Normalization": _normalization,
+    "Rescaling": _rescaling,
+}
 """The normalising layers, by their classes."""

@@ -16,9 +16,13 @@ from rnnconvert.formats.keras.export.layers import Builder, Facts, Value, refuse
 from rnnconvert.formats.keras.export.masks import some
 
 _COMPARING = {
-    "NotEqual": "Equal", "Equal": "Equal", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual",
-    "Less": "Less", "LessEqual": "LessOrEqual",
-}  # fmt: skip
+    "NotEqual": "Equal",
+    "Equal": "Equal",
+    "Greater": "Greater",
+    "GreaterEqual": "GreaterOrEqual",
+    "Less": "Less",
+    "LessEqual": "LessOrEqual",
+}
 _JOINING = {"LogicalAnd": "And", "LogicalOr": "Or"}
 _COUNTING = {"Multiply": "Mul", "Maximum": "Max", "Minimum": "Min", "Add": "Add", "Subtract": "Sub"}
 
@@ -45,9 +49,7 @@ def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     for one in arguments:
         if isinstance(one, Value):
             shape = tuple(m if n == 1 else n for n, m in zip(shape, one.shape, strict=True))
-        elif (
-            isinstance(one, bool) or dtype == "bool" or not isinstance(one, (int, float) if dtype == "float32" else int)
-        ):
+        elif isinstance(one, bool) or dtype == "bool" or not isinstance(one, (int, float) if dtype == "float32" else int):
             raise _unfit(facts, arguments, {dtype})
         names.append(one.name if isinstance(one, Value) else b.constant(f"{name}/number", np.array(one, dtype)))
     if kind in _COUNTING:
@@ -121,7 +123,14 @@ def _unfit(facts: Facts, arguments: Sequence[Any], dtypes: set[str]) -> Exceptio
 
 
 OPERATIONS: Mapping[str, Operation] = {
-    **dict.fromkeys((*_COMPARING, *_JOINING, *_COUNTING), _two), "LogicalNot": _negated, "Any": _reduced, "All": _reduced,
-    "ExpandDims": _widened, "ConvertToTensor": _itself, "ZerosLike": _alike, "OnesLike": _alike, "Concatenate": _joined,
-}  # fmt: skip
+    **dict.fromkeys((*_COMPARING, *_JOINING, *_COUNTING), _two),
+    "LogicalNot": _negated,
+    "Any": _reduced,
+    "All": _reduced,
+    "ExpandDims": _widened,
+    "ConvertToTensor": _itself,
+    "ZerosLike": _alike,
+    "OnesLike": _alike,
+    "Concatenate": _joined,
+}
 """The operations that are known. They are not layers: masks beside tensors change nothing in them."""

@@ -76,9 +76,12 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
         facts.get(key)
     if facts.get("stateful", False):
-        raise refuse(facts.name, "stateful = True", "its states last from one call to the next, and the graph keeps none",
-                     f"Convert the layer alone, with its states as inputs and outputs ({Flag('stateful')}), or build it "
-                     "without.")  # fmt: skip
+        raise refuse(
+            facts.name,
+            "stateful = True",
+            "its states last from one call to the next, and the graph keeps none",
+            f"Convert the layer alone, with its states as inputs and outputs ({Flag('stateful')}), or build it without.",
+        )
     facts.need("time_major", False)
     facts.need("num_constants", None)
     old, name = facts.old, facts.name
@@ -86,10 +89,11 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     mirrored = backwards and wish.zero and wish.sequences and start.steps is not None
     if bool(facts.get("unroll", False)) and mirrored:
         raise refuse(
-            name, "unroll = True on a masked sequence read from the end, with zeros at masked steps",
+            name,
+            "unroll = True on a masked sequence read from the end, with zeros at masked steps",
             "Keras zeroes the mirrored steps on TensorFlow, none on JAX, and stops on PyTorch (keras/src/backend/*/rnn.py)",
             "Build the layer with unroll=False, which zeroes the masked steps everywhere, and check what the model gives then.",
-        )  # fmt: skip
+        )
     direction, _ = Layers(Translator(Era("3"), "float32", Notes()), "").direction(old, New(name, old.kind, {}))
     direction = Direction(direction.cell, direction.arrays, backwards)
     fitted = fit_to_layout(Recurrent(name, (Layer((direction,)),)), registry.layouts_of("onnx"))
@@ -103,9 +107,7 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
         wanted = 2 if kind == "lstm" else 1
         if len(states) != wanted or any(len(one.shape) != 2 or one.shape[1] != size for one in states):
             shapes = ", ".join(str(one.shape) for one in states)
-            raise refuse(
-                name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence"
-            )
+            raise refuse(name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence")
     if states or counting is not None:
         inputs.append("" if counting is None else counting.lengths(b, name))
         inputs += [b.add("Unsqueeze", [one.name, b.integers(0)], f"{name}/initial") for one in states]
@@ -146,9 +148,7 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     for one, own in zip(old.inside, given, strict=True):
         inner = Facts(one, one.entry.config)
         if one.kind not in _PLAIN:
-            raise refuse(
-                name, f"a Bidirectional around {one.kind}", "only plain LSTM, GRU and SimpleRNN are known here"
-            )
+            raise refuse(name, f"a Bidirectional around {one.kind}", "only plain LSTM, GRU and SimpleRNN are known here")
         if bool(inner.get("go_backwards", False)) != (one is not old.inside[0]):
             raise refuse(name, "a forward layer that reads from the end", "the order of its outputs is unknown")
         if states and not own:

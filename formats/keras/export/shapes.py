@@ -7,15 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.keras.export.layers import (
-    Builder,
-    Emit,
-    Facts,
-    Value,
-    function,
-    one_input,
-    refuse,
-)
+from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, function, one_input, refuse
 from rnnconvert.formats.keras.export.norms import unit
 
 
@@ -97,9 +89,7 @@ def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: s
         mask = b.masks.get(value.name)
         if mask is not None and len(mask.shape) != len(value.shape) - 1:
             raise refuse(
-                name,
-                f"a mask of {len(mask.shape)} axes on a tensor of {len(value.shape)}",
-                "Keras spreads it over the wrong ones",
+                name, f"a mask of {len(mask.shape)} axes on a tensor of {len(value.shape)}", "Keras spreads it over the wrong ones"
             )
         if mask is not None:
             behind = b.integers(len(mask.shape))
@@ -124,9 +114,7 @@ def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: s
             made = b.add(operator, [made, x], f"{name}/merged")
         if number:
             known = mask is not None and counting is not None
-            counting = (
-                b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if known and mask and counting else None
-            )
+            counting = b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if known and mask and counting else None
     if operator == "Mul" and everywhere and counting is not None:
         made = b.add("Where", [counting.name, made, b.zero()], f"{name}/zeroed")
     return Value(made, shape)

@@ -13,15 +13,7 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import (
-    Builder,
-    Emit,
-    Facts,
-    Value,
-    function,
-    one_input,
-    refuse,
-)
+from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, function, one_input, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 
 
@@ -55,9 +47,7 @@ def _window(
     if padding not in ("valid", "causal"):
         raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
     extra = [r - 1 if padding == "causal" else 0 for r in reach]
-    out = tuple(
-        None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True)
-    )
+    out = tuple(None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True))
     return {"pads": [*extra, *[0] * len(extra)]}, out
 
 
@@ -90,8 +80,16 @@ def _convolution(axes: int) -> Emit:
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        made = b.add("Conv", inputs, f"{name}/convolved", strides=strides, dilations=dilations,
-                     group=int(facts.get("groups", 1) or 1), kernel_shape=list(kernel.shape[:axes]), **pads)  # fmt: skip
+        made = b.add(
+            "Conv",
+            inputs,
+            f"{name}/convolved",
+            strides=strides,
+            dilations=dilations,
+            group=int(facts.get("groups", 1) or 1),
+            kernel_shape=list(kernel.shape[:axes]),
+            **pads,
+        )
         made = b.transposed(made, _trail(axes), f"{name}/out")
         return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-1])))
 
@@ -114,8 +112,16 @@ def _by_channel(axes: int, separable: bool) -> Emit:
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in")]
         inputs.append(b.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
         bias = _bias(b, facts)
-        made = b.add("Conv", [*inputs, *([] if separable else bias)], f"{name}/convolved", strides=strides, dilations=dilations,
-                     group=channels, kernel_shape=list(kernel.shape[:axes]), **pads)  # fmt: skip
+        made = b.add(
+            "Conv",
+            [*inputs, *([] if separable else bias)],
+            f"{name}/convolved",
+            strides=strides,
+            dilations=dilations,
+            group=channels,
+            kernel_shape=list(kernel.shape[:axes]),
+            **pads,
+        )
         width = channels * many
         if separable:
             point = facts.weight("pointwise_kernel")
@@ -143,13 +149,20 @@ def _transposed(axes: int) -> Emit:
         low = [max(o, 0) // 2 if same else 0 for o in over]
         high = [max(o, 0) - a if same else 0 for o, a in zip(over, low, strict=True)]
         lengths = tuple(
-            None if n is None else n * s + (0 if same else max(o, 0))
-            for n, s, o in zip(x.shape[1:-1], strides, over, strict=True)
+            None if n is None else n * s + (0 if same else max(o, 0)) for n, s, o in zip(x.shape[1:-1], strides, over, strict=True)
         )
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        made = b.add("ConvTranspose", inputs, f"{name}/spread", strides=strides, dilations=dilations, pads=[*low, *high],
-                     output_padding=[max(-o, 0) for o in over], kernel_shape=list(kernel.shape[:axes]))  # fmt: skip
+        made = b.add(
+            "ConvTranspose",
+            inputs,
+            f"{name}/spread",
+            strides=strides,
+            dilations=dilations,
+            pads=[*low, *high],
+            output_padding=[max(-o, 0) for o in over],
+            kernel_shape=list(kernel.shape[:axes]),
+        )
         made = b.transposed(made, _trail(axes), f"{name}/out")
         return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-2])))
 
@@ -166,9 +179,7 @@ def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int]
     shape = b.add("Shape", [before], f"{name}/size")
     long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
     starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
-    windows = b.add(
-        "Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows"
-    )
+    windows = b.add("Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows")
     others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
     wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
     return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
@@ -232,9 +243,7 @@ def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:
 
 
 def _grown(x: Value, pairs: Sequence[tuple[int, int]], sign: int) -> tuple[int | None, ...]:
-    sizes = (
-        None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True)
-    )
+    sizes = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
     return (x.shape[0], *sizes, x.shape[-1])
 
 
@@ -283,12 +292,16 @@ def _each(word: str, make: Callable[[int], Emit], dimensions: Sequence[int] = (1
 
 
 SPACE: Mapping[str, Emit] = {
-    **_each("Conv{}D", _convolution), **_each("Conv{}DTranspose", _transposed),
+    **_each("Conv{}D", _convolution),
+    **_each("Conv{}DTranspose", _transposed),
     **_each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
     **_each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
-    **_each("MaxPooling{}D", lambda n: _pooling("MaxPool", n)), **_each("AveragePooling{}D", lambda n: _pooling("AveragePool", n)),
+    **_each("MaxPooling{}D", lambda n: _pooling("MaxPool", n)),
+    **_each("AveragePooling{}D", lambda n: _pooling("AveragePool", n)),
     **_each("GlobalMaxPooling{}D", lambda n: _global("ReduceMax", n)),
     **_each("GlobalAveragePooling{}D", lambda n: _global("ReduceMean", n)),
-    **_each("ZeroPadding{}D", _padding), **_each("Cropping{}D", _cropping), **_each("UpSampling{}D", _upsampling),
-}  # fmt: skip
+    **_each("ZeroPadding{}D", _padding),
+    **_each("Cropping{}D", _cropping),
+    **_each("UpSampling{}D", _upsampling),
+}
 """The layers over space and time, by their classes."""

@@ -40,9 +40,7 @@ def _function(m: Any, node: Node) -> str:
 
 def _by_name(node: Node) -> bool:
     """Return whether Keras has a function under its name alone."""
-    alone = node["name"] not in ("leaky_relu", "bounded_relu", *_OPS) and not (
-        node["name"] == "elu" and node["alpha"] != 1
-    )
+    alone = node["name"] not in ("leaky_relu", "bounded_relu", *_OPS) and not (node["name"] == "elu" and node["alpha"] != 1)
     return alone and (node["axis"] in (-1, len(node.x.shape) - 1) or "softmax" not in node["name"])
 
 
@@ -54,9 +52,7 @@ def _activation(m: Any, node: Node) -> str:
         made = f"layers.LeakyReLU({number(node['alpha'])})"
     elif name == "bounded_relu":
         high = "" if node["highest"] is None else f"max_value={number(node['highest'])}"
-        slope, threshold = (
-            f"{key}={number(node[word])}" for key, word in (("negative_slope", "alpha"), ("threshold", "threshold"))
-        )
+        slope, threshold = (f"{key}={number(node[word])}" for key, word in (("negative_slope", "alpha"), ("threshold", "threshold")))
         made = f"layers.ReLU({words(high, slope, threshold)})"
     elif name == "elu" and node["alpha"] != 1:
         made = f"layers.ELU({number(node['alpha'])})"
@@ -80,9 +76,10 @@ def _embedding(m: Any, node: Node) -> str:
 def _window(node: Node) -> list[str]:
     strides, dilation, padding = node["strides"], node.settings.get("dilation", (1,)), node["padding"]
     return [
-        f"strides={sizes(strides)}" if max(strides) > 1 else "", f'padding="{padding}"' if padding != "valid" else "",
+        f"strides={sizes(strides)}" if max(strides) > 1 else "",
+        f'padding="{padding}"' if padding != "valid" else "",
         f"dilation_rate={sizes(dilation)}" if max(dilation) > 1 else "",
-    ]  # fmt: skip
+    ]
 
 
 def _conv(m: Any, node: Node) -> str:
@@ -220,18 +217,28 @@ def _dot(m: Any, node: Node) -> str:
 
 
 _MASKS = {
-    "any differs": "ops.any(ops.not_equal({0}, {value}), axis=-1)", "any": "ops.any({0}, axis={axis}{keep})",
-    "all": "ops.all({0}, axis={axis}{keep})", "widened": "ops.expand_dims({0}, -1)", "ones": 'ops.ones_like({0}, dtype="bool")',
-    "zeros": 'ops.zeros_like({0}, dtype="bool")', "or": "ops.logical_or({0}, {1})", "and": "ops.logical_and({0}, {1})",
-    "not": "ops.logical_not({0})", "all true": 'ops.ones_like({0}[..., 0], dtype="bool")',
+    "any differs": "ops.any(ops.not_equal({0}, {value}), axis=-1)",
+    "any": "ops.any({0}, axis={axis}{keep})",
+    "all": "ops.all({0}, axis={axis}{keep})",
+    "widened": "ops.expand_dims({0}, -1)",
+    "ones": 'ops.ones_like({0}, dtype="bool")',
+    "zeros": 'ops.zeros_like({0}, dtype="bool")',
+    "or": "ops.logical_or({0}, {1})",
+    "and": "ops.logical_and({0}, {1})",
+    "not": "ops.logical_not({0})",
+    "all true": 'ops.ones_like({0}[..., 0], dtype="bool")',
     **{name: f"ops.{name}({{0}}, {{value}})" for name in ("not_equal", "equal", "greater", "greater_equal", "less", "less_equal")},
-}  # fmt: skip
+}
 
 
 def _mask(m: Any, node: Node) -> str:
     values = [m(value) for value in node.inputs]
-    settings = {"axis": -1, **node.settings, "value": number(node.settings.get("value", 0)),
-                "keep": ", keepdims=True" if node.settings.get("keep") else ""}  # fmt: skip
+    settings = {
+        "axis": -1,
+        **node.settings,
+        "value": number(node.settings.get("value", 0)),
+        "keep": ", keepdims=True" if node.settings.get("keep") else "",
+    }
     return _MASKS[node["operation"]].format(*values, **settings)
 
 
@@ -247,9 +254,11 @@ def _attention(m: Any, node: Node) -> str:
     inputs = [query, value] if key is value else [query, value, key]
     masks = [asked, seen] if key is value else [asked, seen, "None"]
     call = words(
-        f"[{', '.join(map(m, inputs))}]", f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
-        "use_causal_mask=True" if node["causal"] else "", "return_attention_scores=True" if len(node.outputs) > 1 else "",
-    )  # fmt: skip
+        f"[{', '.join(map(m, inputs))}]",
+        f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
+        "use_causal_mask=True" if node["causal"] else "",
+        "return_attention_scores=True" if len(node.outputs) > 1 else "",
+    )
     text = f"layers.{kind}{'' if '(' in kind else '('})({call})"
     if len(node.outputs) == 1:
         return text
@@ -278,9 +287,7 @@ def _each_step(m: Any, node: Node) -> str:
     """Write a layer for each step as TimeDistributed, or lay the steps side by side where their number is known."""
     nodes: list[Node] = m.scope.nodes
     inside, after = (*nodes[m.number + 1 : m.number + 3], node, node)[:2]
-    alone = (
-        after.kind == "batch to steps" and after.x is inside.y and inside.inputs == node.outputs and not inside.named
-    )
+    alone = after.kind == "batch to steps" and after.x is inside.y and inside.inputs == node.outputs and not inside.named
     made = LAYERS.get(inside.kind) if alone else None
     if alone and (made is not None or inside.kind == "model"):
         m.join(node, inside)
@@ -298,13 +305,24 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
 
 
 LAYERS: dict[str, Made] = {
-    "dense": _dense, "embedding": _embedding, "conv": _conv, "conv transposed": _conv_transposed, "pool": _pool, "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm, "rms_norm": _rms_norm, "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu,
-    "rescale": _rescale, "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
+    "dense": _dense,
+    "embedding": _embedding,
+    "conv": _conv,
+    "conv transposed": _conv_transposed,
+    "pool": _pool,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "unit_norm": _unit_norm,
+    "prelu": _prelu,
+    "rescale": _rescale,
+    "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
     "flatten": lambda m, node: "layers.Flatten()",
-    "reshape": lambda m, node: f"layers.Reshape({node['sizes']})", "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
+    "reshape": lambda m, node: f"layers.Reshape({node['sizes']})",
+    "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
     "upsample": lambda m, node: f"layers.UpSampling{len(node['by'])}D({sizes(node['by'])})",
-}  # fmt: skip
+}
 """The kinds that are a layer called on one tensor."""
 
 

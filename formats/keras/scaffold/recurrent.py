@@ -29,11 +29,7 @@ def _made(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
         words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))
     if cell.kind == "lstm" and cell.output_activation != cell.activation:
         raise m.refused(node, "an LSTM with another function for its output", "Keras has one for both")
-    words += [
-        "" if node["biases"] else "use_bias=False",
-        "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "",
-        *more,
-    ]
+    words += ["" if node["biases"] else "use_bias=False", "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "", *more]
     return f"layers.{_CLASSES[cell.kind]}({', '.join(word for word in words if word)})"
 
 
@@ -45,13 +41,13 @@ def recurrent(m: Any, node: Node) -> str:
     wants = any(m.used_by(node.layer, place) for place in range(count, len(node.outputs)))
     zero = node["zero"] and bool(mask)
     if both and mask and node["sequences"] and not zero:
-        raise m.refused(
-            node, "two directions that keep their outputs at masked steps", "Keras's Bidirectional gives zeros there"
-        )
+        raise m.refused(node, "two directions that keep their outputs at masked steps", "Keras's Bidirectional gives zeros there")
     more = [
-        "return_sequences=True" if node["sequences"] else "", "return_state=True" if wants else "",
-        "stateful=True" if node["stateful"] else "", "zero_output_for_mask=True" if zero and not both else "",
-    ]  # fmt: skip
+        "return_sequences=True" if node["sequences"] else "",
+        "return_state=True" if wants else "",
+        "stateful=True" if node["stateful"] else "",
+        "zero_output_for_mask=True" if zero and not both else "",
+    ]
     made = _made(m, node, cells[0], [*more, "go_backwards=True" if node["backwards"] else ""])
     if both:
         back = _made(m, node, cells[1], [*more, "go_backwards=True"]) if cells[1] != cells[0] else ""
@@ -65,9 +61,7 @@ def recurrent(m: Any, node: Node) -> str:
         return text
     m.release(node)
     names = (
-        [m.new(outs[0])]
-        if len(outs) == 1
-        else [m.rename(value, word) for value, word in zip(outs, ("forward", "backward"), strict=True)]
+        [m.new(outs[0])] if len(outs) == 1 else [m.rename(value, word) for value, word in zip(outs, ("forward", "backward"), strict=True)]
     )
     per = 2 if cells[0].kind == "lstm" else 1
     for number, value in enumerate(finals if wants else ()):

@@ -79,9 +79,7 @@ class KerasModule(Module):
 
     def used_by(self, layer: str, place: int) -> bool:
         """Return whether an output of a layer is read in one of its calls."""
-        return any(
-            self.used(node.outputs[place]) or self.read_later(node.outputs[place]) for node in self._calls[layer]
-        )
+        return any(self.used(node.outputs[place]) or self.read_later(node.outputs[place]) for node in self._calls[layer])
 
     def read_later(self, value: Value) -> bool:
         """Return whether a node or the model's outputs read a tensor."""
@@ -92,14 +90,10 @@ class KerasModule(Module):
         default = "None" if first else f'"{identifier(self.scope.name)}"'
         lines = [f"def {name}(name={default}):", f'    """{self.title(first)}"""']
         starts = [
-            f"{word} = {_input(value, identifier(value.name, 'x'))}"
-            for word, value in zip(self.arguments, self.scope.inputs, strict=True)
+            f"{word} = {_input(value, identifier(value.name, 'x'))}" for word, value in zip(self.arguments, self.scope.inputs, strict=True)
         ]
         outputs = [self(value) for value in self.scope.outputs]
-        if (
-            len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined)
-            and len(outputs) == len(starts) == 1
-        ):
+        if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and len(outputs) == len(starts) == 1:
             shapes = [line.partition("  # ")[2] for line in self.lines]
             rows = [f"        {_input(self.scope.inputs[0], '')},"]
             rows += [f"        {made},  # {shape}" for made, shape in zip(self._line, shapes, strict=True)]
@@ -146,7 +140,15 @@ if __name__ == "__main__":
 '''
 
 STYLE = Style(
-    KerasModule, RULES, {}, frozenset({"keras", "layers", "ops"}), _build, _imports, lambda *_: "", _LOAD, _MAIN,
+    KerasModule,
+    RULES,
+    {},
+    frozenset({"keras", "layers", "ops"}),
+    _build,
+    _imports,
+    lambda *_: "",
+    _LOAD,
+    _MAIN,
     lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),
     "with weights that Keras saved, it needs Keras alone.",
-)  # fmt: skip
+)

@@ -8,14 +8,7 @@ from typing import Any
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import Notes, serialised, shown
 
-_OTHERS = (
-    "sample_weight_mode",
-    "weighted_metrics",
-    "run_eagerly",
-    "steps_per_execution",
-    "jit_compile",
-    "target_tensors",
-)
+_OTHERS = ("sample_weight_mode", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile", "target_tensors")
 
 
 def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:

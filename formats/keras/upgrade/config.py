@@ -82,13 +82,22 @@ class Translator:
         self._layer = ""
         self._renamed: list[str] = []
         self._kinds: dict[str, Callable[[str, Any], Any]] = {
-            **{kind: partial(self._typed, kind) for kind in TYPES}, "flag": self._flag, "": self._value,
-            "number": self._number, "dtype": self._dtype,
-            "activation": self.function, "function": lambda _, value: value, "initializer": self._initializer,
-            "regularizer": self._regularizer, "constraint": self._constraint, "padding": self._padding,
-            "ordering": self._ordering, "axis": self._axis, "interpolation": self._interpolation,
+            **{kind: partial(self._typed, kind) for kind in TYPES},
+            "flag": self._flag,
+            "": self._value,
+            "number": self._number,
+            "dtype": self._dtype,
+            "activation": self.function,
+            "function": lambda _, value: value,
+            "initializer": self._initializer,
+            "regularizer": self._regularizer,
+            "constraint": self._constraint,
+            "padding": self._padding,
+            "ordering": self._ordering,
+            "axis": self._axis,
+            "interpolation": self._interpolation,
             "forget": lambda _, value: value in ("one", "ones", True),
-        }  # fmt: skip
+        }
 
     def translate(self, name: str, rule: tables.Rule, config: Mapping[str, Any]) -> Translated:
         """Return what becomes of a layer's configuration.
@@ -164,9 +173,7 @@ class Translator:
         found = re.match(r"2\.(\d+)", self.era.text)
         if value == "bilinear" and found is not None and int(found[1]) >= 4:
             return value
-        raise refuse(
-            self._layer, f"{key} = {shown(value)}", "Kerases of that version and Keras 3 take values at other places"
-        )
+        raise refuse(self._layer, f"{key} = {shown(value)}", "Kerases of that version and Keras 3 take values at other places")
 
     def _number(self, key: str, value: Any) -> Any:
         """Return a number, which some versions wrote as an array of one."""
@@ -201,9 +208,11 @@ class Translator:
         if name in tables.FUNCTIONS and found in (Activation(found.name), activation(found.name, self.era)):
             return name
         raise refuse(
-            self._layer, f"{key} = {shown(value)}", "no function of that name computes the same there",
+            self._layer,
+            f"{key} = {shown(value)}",
+            "no function of that name computes the same there",
             "A function of your own has to be registered and loaded as a custom object.",
-        )  # fmt: skip
+        )
 
     def _padding(self, key: str, value: Any) -> Any:
         if isinstance(value, str) and value not in ("valid", "same", "causal"):
@@ -227,9 +236,7 @@ class Translator:
         made = self._object(key, value, tables.INITIALIZERS, tables.INITIALIZER_NAMES, "initializers")
         if isinstance(made, dict) and made["class_name"] == "VarianceScaling":
             config = made["config"]
-            config["distribution"] = {"normal": "truncated_normal"}.get(
-                config.get("distribution"), config.get("distribution")
-            )
+            config["distribution"] = {"normal": "truncated_normal"}.get(config.get("distribution"), config.get("distribution"))
         usual = "Zeros" if "bias" in key or key.startswith(("b_", "beta")) else "GlorotUniform"
         return made or serialised(usual, {}, "keras.initializers")
 
@@ -239,9 +246,7 @@ class Translator:
     def _constraint(self, key: str, value: Any) -> Any:
         return self._object(key, value, tables.CONSTRAINTS, tables.CONSTRAINT_NAMES, "constraints")
 
-    def _object(
-        self, key: str, value: Any, known: Mapping[str, str], names: Mapping[str, str], module: str
-    ) -> dict[str, Any] | None:
+    def _object(self, key: str, value: Any, known: Mapping[str, str], names: Mapping[str, str], module: str) -> dict[str, Any] | None:
         """Return an object that only training uses; one that is not known is left out with a note."""
         if value is None:
             return None
@@ -295,8 +300,13 @@ def rule_of(name: str, class_name: str, own: bool = True) -> tables.Rule:
     """Return what becomes of a class. Raises RefusedError for one that is not known."""
     rule = tables.LAYERS.get(class_name) if own else None
     if rule is None:
-        reason = tables.CODE.get(class_name, "it is not one of the layers whose meaning in both is known" if own else
-                                 "it is a user's own class")  # fmt: skip
-        raise refuse(name, f"a layer of class {class_name!r}", reason, "Replace it by built-in layers in the old model, or "
-                     "convert the recurrent layers alone: rnnconvert convert.")  # fmt: skip
+        reason = tables.CODE.get(
+            class_name, "it is not one of the layers whose meaning in both is known" if own else "it is a user's own class"
+        )
+        raise refuse(
+            name,
+            f"a layer of class {class_name!r}",
+            reason,
+            "Replace it by built-in layers in the old model, or convert the recurrent layers alone: rnnconvert convert.",
+        )
     return rule

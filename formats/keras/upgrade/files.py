@@ -72,9 +72,14 @@ class Upgraded:
 
 
 def upgrade(
-    old: str | os.PathLike[str], new: str | os.PathLike[str], *, config: str | os.PathLike[str] | None = None,
-    force: bool = False, dry_run: bool = False, verify: bool = False,
-) -> Upgraded:  # fmt: skip
+    old: str | os.PathLike[str],
+    new: str | os.PathLike[str],
+    *,
+    config: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    verify: bool = False,
+) -> Upgraded:
     """Write an old model, with its weights, as a .keras file that Keras 3 opens in safe mode without custom objects.
 
     old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file of Keras 2
@@ -126,9 +131,7 @@ def made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str
     version, backend = _written(stored, attributes, config)
     era = Era(version)
     if era.major >= 3 and version:
-        raise UsageError(
-            f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)"
-        )
+        raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
     top = tree(config)
     if not top.is_model or not top.entry.own:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
@@ -155,8 +158,10 @@ def made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str
 def read(source: Path) -> Stored:
     """Return what a file holds."""
     if source.is_dir():
-        raise UsageError(f"{source}: a SavedModel holds its layers as code. Load it in its own Keras and save it as .h5, or convert "
-                         "its recurrent layers: rnnconvert convert")  # fmt: skip
+        raise UsageError(
+            f"{source}: a SavedModel holds its layers as code. Load it in its own Keras and save it as .h5, or convert "
+            "its recurrent layers: rnnconvert convert"
+        )
     if source.is_file() and zipfile.is_zipfile(source):
         return keras_zip.read(source)
     return hdf5.read(source)
@@ -200,9 +205,7 @@ def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
         raise UnreadableError(source, f"{what} is not JSON") from None
 
 
-def _config(
-    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], beside: Path | None
-) -> Mapping[str, Any]:
+def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], beside: Path | None) -> Mapping[str, Any]:
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
     if config is not None and beside is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
@@ -221,9 +224,7 @@ def _config(
     return config
 
 
-def _give_arrays(
-    source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], top: Old, notes: Notes
-) -> None:
+def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], top: Old, notes: Notes) -> None:
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     arrays = dict(stored.arrays)
@@ -243,9 +244,7 @@ def _give_arrays(
                 raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
             if name in children:
                 used |= assign(children[name], full, arrays)
-        if missing := [
-            one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())
-        ]:
+        if missing := [one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
     if rest := sorted(set(arrays) - used - aside):
@@ -256,10 +255,6 @@ def _give_arrays(
 
 def _usual_dtype(stored: Stored) -> str:
     """Return the type of numbers of a model whose layers state none: that of its weights."""
-    found = {
-        str(array.dtype.newbyteorder("="))
-        for name, array in stored.arrays.items()
-        if name.partition("/")[0] not in _ASIDE
-    }
+    found = {str(array.dtype.newbyteorder("=")) for name, array in stored.arrays.items() if name.partition("/")[0] not in _ASIDE}
     found &= set(FLOATS)
     return found.pop() if len(found) == 1 else "float32"

@@ -52,16 +52,8 @@ class Operation:
     def serialised(self, dtype: str) -> dict[str, Any]:
         """Return it as a configuration holds it; what it compares with is an argument of its call."""
         config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
-        args = [
-            *(serialised(ref, dtype) for ref in self.reads),
-            *([self.config["value"]] if "value" in self.config else []),
-        ]
-        made = {
-            "module": "keras.src.ops.numpy",
-            "class_name": self.class_name,
-            "config": config,
-            "registered_name": self.class_name,
-        }
+        args = [*(serialised(ref, dtype) for ref in self.reads), *([self.config["value"]] if "value" in self.config else [])]
+        made = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
         return {**made, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
@@ -77,9 +69,7 @@ def calls_of(layer: Entry, takes: str) -> list[Call]:
 def _call(name: str, arguments: Arguments, takes: str) -> Call:
     call = Call(list(refs(arguments.places)))
     if any(not isinstance(value, Ref) for place in arguments.places for value in flat(place)):
-        raise refuse(
-            name, f"a call with {str(arguments.places)[:80]}", "it changes what the layer computes, or is not known"
-        )
+        raise refuse(name, f"a call with {str(arguments.places)[:80]}", "it changes what the layer computes, or is not known")
     for key, value in arguments.named.items():
         _argument(name, call, key, value, takes)
     if takes == "states" and len(call.reads) > 1:

@@ -23,9 +23,7 @@ from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
 from rnnconvert.rewrites.sum_biases import SUM_BIASES
 
-_SCALED = (
-    "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
-)
+_SCALED = "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
 _PER_GATE_WORDS = "WUb"
 
 
@@ -87,28 +85,24 @@ class Layers:
             if inner.softens:
                 raise refuse(old.name, "the old hard_sigmoid in a TimeDistributed", "it takes two layers there")
             made.config["layer"] = inner.serialised()
-            made.variables = [
-                ("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables
-            ]
+            made.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
         else:
             self._plain(old, made, rule, found.softened)
         if made.config.get("stateful") and batch is None:
-            raise refuse(old.name, "a stateful layer without a fixed batch", "Keras 3 makes its states when it is built", "Give "
-                         "the old model a batch_input_shape with a batch size.")  # fmt: skip
+            raise refuse(
+                old.name,
+                "a stateful layer without a fixed batch",
+                "Keras 3 makes its states when it is built",
+                "Give the old model a batch_input_shape with a batch size.",
+            )
         return made
 
     def _plain(self, old: Old, made: New, rule: tables.Rule, softened: bool) -> None:
         """Give a layer without time its weights."""
         if softened and not rule.scaled:
             made.softens = True
-        if (
-            ("Conv" in rule.new or "Pooling" in rule.new)
-            and self.backend == "theano"
-            and made.config.get("padding") == "same"
-        ):
-            raise refuse(
-                old.name, f"a {old.kind} of Theano with padding 'same'", "Theano pads on other sides than TensorFlow"
-            )
+        if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "theano" and made.config.get("padding") == "same":
+            raise refuse(old.name, f"a {old.kind} of Theano with padding 'same'", "Theano pads on other sides than TensorFlow")
         if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "cntk":
             raise refuse(old.name, f"a {old.kind} of CNTK", "where CNTK pads is unknown")
         arrays = {word: self._turned(old, made, word, array) for word, array in old.arrays.items()}
@@ -149,9 +143,7 @@ class Layers:
                 array = array.transpose(2, 3, 1, 0)
             return array[:, 0]
         if made.config.get("data_format") == "channels_first":
-            self.notes.change(
-                made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3"
-            )
+            self.notes.change(made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3")
             return array.transpose(2, 3, 1, 0)
         return array
 
@@ -166,12 +158,8 @@ class Layers:
             spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
             stated_here = [old.entry.config[spelling] for spelling in spellings if spelling in old.entry.config]
             if not stated_here:
-                self.notes.change(
-                    made.name, f"{key} is {function.name}, the default of the version that wrote the file"
-                )
-            config[key] = self.translator.function(
-                key, function.name if not stated_here or stated_here[0] is None else stated_here[0]
-            )
+                self.notes.change(made.name, f"{key} is {function.name}, the default of the version that wrote the file")
+            config[key] = self.translator.function(key, function.name if not stated_here or stated_here[0] is None else stated_here[0])
 
     def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
@@ -191,9 +179,7 @@ class Layers:
             if getattr(direction.cell, role) == HARD_SIGMOID_KERAS_2:
                 obstacle = SCALE_HARD_SIGMOID.applies(direction, HARD_SIGMOID_KERAS_3, role)
                 if obstacle is not None or (role == "activation" and direction.cell.kind == "lstm"):
-                    reason = (
-                        obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
-                    )
+                    reason = obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
                     raise refuse(old.name, "the old hard_sigmoid as a candidate", reason)
                 direction = SCALE_HARD_SIGMOID.apply(direction, HARD_SIGMOID_KERAS_3, role)
                 self.notes.change(made.name, _SCALED)
@@ -216,16 +202,17 @@ class Layers:
         arrays = {names.get(word, word): array for word, array in old.arrays.items()}
         shapes = {word: tuple(array.shape) for word, array in arrays.items()}
         cudnn = old.kind.startswith("CuDNN")
-        tried = [one for one in registry.layouts_of("keras") if one.kind == kind and "peephole" not in one.name
-                 and ("cudnn" in one.name or not cudnn)]  # fmt: skip
+        tried = [
+            one
+            for one in registry.layouts_of("keras")
+            if one.kind == kind and "peephole" not in one.name and ("cudnn" in one.name or not cudnn)
+        ]
         fitting = [(one, sizes) for one in tried if (sizes := fit(one, shapes)) is not None]
         if not fitting:
             raise refuse(old.name, "these weights", misfit(tried, shapes))
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
-            raise refuse(
-                old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers"
-            )
+            raise refuse(old.name, f"weights of {', '.join(sorted(dtypes))}", "a cell computes in one type of real numbers")
         after = bool(old.entry.config.get("reset_after", False)) or cudnn
         chosen = [pair for pair in fitting if kind != "gru" or pair[0].reset_after == after] or fitting
         layout, sizes = chosen[0]
@@ -284,16 +271,11 @@ def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays
         stated = config.get(key)
         stated = [stated] * len(shape[:-2]) if axis == "space" and isinstance(stated, int) else stated
         if stated != found:
-            raise refuse(
-                name, f"{key} = {config.get(key)}", f"its weights show {found}: {weight} has the shape {shape}"
-            )
+            raise refuse(name, f"{key} = {config.get(key)}", f"its weights show {found}: {weight} has the shape {shape}")
 
 
 def rewritten(config: Mapping[str, Any], name: str) -> list[New]:
     """Return the two layers that compute the old hard_sigmoid: 0.2 x + 0.5, clipped to 0 and 1."""
     common = {key: config[key] for key in ("trainable", "dtype") if key in config}
     first = New(f"{name}_line", "Rescaling", {"name": f"{name}_line", **common, "scale": 0.2, "offset": 0.5})
-    return [
-        first,
-        New(name, "ReLU", {"name": name, **common, "max_value": 1.0, "negative_slope": 0.0, "threshold": 0.0}),
-    ]
+    return [first, New(name, "ReLU", {"name": name, **common, "max_value": 1.0, "negative_slope": 0.0, "threshold": 0.0})]

@@ -73,9 +73,7 @@ class Masks:
                 given = self.after(one, [given], None)
         return given
 
-    def graph(
-        self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], taken: set[str]
-    ) -> Masked:
+    def graph(self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], taken: set[str]) -> Masked:
         """Return what masks change in a graph."""
         found: dict[tuple[str, int], Mask | None] = {}
         masked = Masked()
@@ -177,9 +175,7 @@ class Masks:
         tensors = 2 if old.kind == "Bidirectional" and old.entry.config.get("merge_mode", "concat") is None else 1
         zeroed = old.name if old.kind == "Bidirectional" and self.repeats else ""
         if zeroed:
-            self.notes.change(
-                old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before"
-            )
+            self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
         return Mask(mask.where, "", zeroed, tensors)
 
     def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
@@ -190,9 +186,7 @@ class Masks:
             return Mask(None, unknown)
         if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
             axis = old.entry.config.get("axis")
-            return Mask(
-                None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs"
-            )
+            return Mask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
         assert graph is not None, "a Sequential merges nothing"
         wheres = list(dict.fromkeys(one.where for one in masks if one is not None and one.where is not None))
         joined = wheres[0]

@@ -74,8 +74,12 @@ class Models:
         config = old.entry.config
         name = spelled(old.name or old.kind.lower())
         if old.kind == "Sequential" and old.inside and old.inside[0].kind == "Merge":
-            raise refuse(name, "a Sequential that begins with a Merge", "it joins several models", "Build it as a Model in the old "
-                         "Keras, and save that.")  # fmt: skip
+            raise refuse(
+                name,
+                "a Sequential that begins with a Merge",
+                "it joins several models",
+                "Build it as a Model in the old Keras, and save that.",
+            )
         known = {"name", "trainable", "layers", "input_layers", "output_layers", "build_input_shape", "dtype"}
         for key in sorted(set(config) - known):
             raise refuse(name, f"{key!r} of the model's configuration", "what it changes is not known")
@@ -98,8 +102,12 @@ class Models:
             start = New(label, "InputLayer", config)
             taken.add(start.name)
         if outermost and start is None and not inside[0].is_model:
-            raise refuse(name, "a Sequential model without the shape of its input", "Keras 3 builds its weights from that shape", "Give "
-                         "its first layer an input_shape in the old Keras, and save it again.")  # fmt: skip
+            raise refuse(
+                name,
+                "a Sequential model without the shape of its input",
+                "Keras 3 builds its weights from that shape",
+                "Give its first layer an input_shape in the old Keras, and save it again.",
+            )
         for child in inside:
             made.layers += self._inner(child, taken, shape[0] if shape else None)
         self.masks.leaving[id(old)] = self.masks.line(old)
@@ -108,9 +116,7 @@ class Models:
             made.config["build_input_shape"] = list(shape)
         return made
 
-    def _inner(
-        self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None
-    ) -> list[New | NewModel]:
+    def _inner(self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), taken)
         taken.add(name)
@@ -143,17 +149,7 @@ class Models:
         for key in ("sparse", "ragged", "optional"):
             if config.get(key):
                 raise refuse(name, f"an input with {key} = true", "its layers would get other tensors there")
-        known = {
-            "batch_input_shape",
-            "batch_shape",
-            "dtype",
-            "input_dtype",
-            "name",
-            "sparse",
-            "ragged",
-            "optional",
-            "trainable",
-        }
+        known = {"batch_input_shape", "batch_shape", "dtype", "input_dtype", "name", "sparse", "ragged", "optional", "trainable"}
         for key in sorted(set(config) - known):
             raise refuse(name, f"{key!r} of an input", "what it changes is not known")
         made = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
@@ -171,10 +167,7 @@ class Models:
 
     def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:
         """Return the result of a merge as operations, which read no masks."""
-        self.notes.change(
-            old.name,
-            f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps",
-        )
+        self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
         self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
         result = call.reads[0]
         for other in call.reads[1:]:
@@ -240,14 +233,13 @@ class Models:
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
         model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed if one in made])
-        steps = {
-            one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations
-        }
+        steps = {one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations}
         model.config["layers"] = [
-            steps[one] if one in steps
+            steps[one]
+            if one in steps
             else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
             for one in listed
-        ]  # fmt: skip
+        ]
         from_one = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
         model.config["input_layers"] = _ends(starts, from_one)
         model.config["output_layers"] = _ends(ends, from_one)

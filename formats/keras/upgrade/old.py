@@ -135,9 +135,7 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
         cell = where.config.get("cell")
         cells = listed(cell) if isinstance(cell, list) else []
         if cells and isinstance(cell, list):
-            made.inside = [
-                Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(one), depth + 1) for one in cell])
-            ]
+            made.inside = [Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(one), depth + 1) for one in cell])]
         else:
             made.inside = [tree(_mapping(cell), depth + 1)]
     elif where.class_name == "StackedRNNCells":
@@ -194,9 +192,7 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     per_gate = any(re.search(r"_[WU]_[icfozrh](:0)?$", name) for name in names)
     owners = _trainable(top, per_gate) + _others(top, per_gate)
     if len(owners) != len(names):
-        raise refuse(
-            top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}"
-        )
+        raise refuse(top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}")
     around = dict(_labels(top))
     labels = {one.name for one in top.walk() if not one.is_model and one is not top}
     rest: dict[int, list[str]] = {}
@@ -205,11 +201,7 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
         rest.setdefault(id(owner), []).append(name)
         components = set(name.split("/")[:-1]) & labels
         if top.is_model and components and not components & around[id(owner)]:
-            raise refuse(
-                top.name,
-                f"the weight {name!r}",
-                f"by its place it belongs to {owner.name!r}, by its name to another layer",
-            )
+            raise refuse(top.name, f"the weight {name!r}", f"by its place it belongs to {owner.name!r}, by its name to another layer")
     for identity, own in rest.items():
         owner = by_id[identity]
         for full in own:
@@ -235,18 +227,13 @@ def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]
         for alternatives, _ in owner.words(per_gate):
             for full, leaf in leaves.items():
                 fits = any(
-                    leaf == one if exact else _OLD_STYLE.fullmatch(one) is not None and leaf.endswith(f"_{one}")
-                    for one in alternatives
+                    leaf == one if exact else _OLD_STYLE.fullmatch(one) is not None and leaf.endswith(f"_{one}") for one in alternatives
                 )
                 if fits and alternatives[0] not in found and full not in found.values():
                     found[alternatives[0]] = full
     missing = [alternatives[0] for alternatives, _ in owner.words(per_gate) if alternatives[0] not in found]
     if missing or len(found) != len(names):
-        raise refuse(
-            owner.name,
-            f"weights named {', '.join(leaves.values())}",
-            f"a {owner.kind} has {', '.join(missing) or 'fewer'}",
-        )
+        raise refuse(owner.name, f"weights named {', '.join(leaves.values())}", f"a {owner.kind} has {', '.join(missing) or 'fewer'}")
     return found
 
 
@@ -274,9 +261,7 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
             counts[kind] = number + 1
             below = f"{path}/{listed_}/{kind}_{number}" if number else f"{path}/{listed_}/{kind}"
         else:
-            words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(
-                top.kind, ("cell" if top.kind == "RNN" else "layer",)
-            )
+            words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(top.kind, ("cell" if top.kind == "RNN" else "layer",))
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
     found = places(top)
@@ -296,11 +281,7 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
 
 def is_shape(shape: object) -> bool:
     """Return whether a value is a list of sizes, some of them open."""
-    return (
-        isinstance(shape, list)
-        and bool(shape)
-        and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
-    )
+    return isinstance(shape, list) and bool(shape) and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
 
 
 def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:

@@ -122,6 +122,4 @@ def _run(framework: str, model: Path, folder: Path) -> None:
     if "absent" in answer:
         raise MissingPackageError(framework, "prove an upgrade by running both files")
     if answer.get("failed") or done.returncode:
-        raise ExecutorError(
-            framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:]
-        )
+        raise ExecutorError(framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:])

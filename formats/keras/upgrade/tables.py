@@ -91,19 +91,29 @@ def _separable(space: str) -> Rule:
     words = "depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
     words += words.replace("depthwise", "pointwise")
     return Rule(
-        f"SeparableConv{space}", _CONV.replace("groups:size", "groups=1") + words + "depth_multiplier:size "
+        f"SeparableConv{space}",
+        _CONV.replace("groups:size", "groups=1") + words + "depth_multiplier:size "
         "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
-        "depthwise_kernel pointwise_kernel bias|b?use_bias", "pointwise_kernel bias", mask="drop", fixed=_LAST,
+        "depthwise_kernel pointwise_kernel bias|b?use_bias",
+        "pointwise_kernel bias",
+        mask="drop",
+        fixed=_LAST,
         sizes="filters:pointwise_kernel.-1 filters:bias.0 depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
-    )  # fmt: skip
+    )
 
 
 def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
     keys = _CONV.replace("groups:size", "groups=1") if one_group else _CONV
     return Rule(
-        new, f"{keys}{_kernel()} {more}", "kernel|W bias|b?use_bias", "kernel bias", mask="drop", fixed=_LAST, turned="kernel",
+        new,
+        f"{keys}{_kernel()} {more}",
+        "kernel|W bias|b?use_bias",
+        "kernel bias",
+        mask="drop",
+        fixed=_LAST,
+        turned="kernel",
         sizes=f"filters:kernel.{-2 if 'Transpose' in new else -1} filters:bias.0 kernel_size:kernel.space",
-    )  # fmt: skip
+    )
 
 
 _CONV1D = _conv("Conv1D", "filter_length>kernel_size:sizes subsample_length>strides:sizes")
@@ -130,9 +140,12 @@ _DEPTHWISE = Rule(
     _CONV.replace("groups:size", "groups=1").replace("filters:size nb_filter>filters:size", "")
     + "depth_multiplier:size depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
     "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
-    "depthwise_kernel bias?use_bias", "depthwise_kernel bias", mask="drop", fixed=_LAST,
+    "depthwise_kernel bias?use_bias",
+    "depthwise_kernel bias",
+    mask="drop",
+    fixed=_LAST,
     sizes="depth_multiplier:depthwise_kernel.-1 kernel_size:depthwise_kernel.space",
-)  # fmt: skip
+)
 _EMBEDDINGS = _kernel("embeddings").replace("input_dim!", "")
 
 LAYERS: dict[str, Rule] = {
@@ -235,15 +248,7 @@ READING_MERGES = ("Multiply", "Maximum", "Minimum")
 """Layers that take masked values for ones or leave them out in Keras 3, and did not before; its operations do not."""
 MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "concat": "Concatenate"}
 """The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
-MERGE_ASIDE = (
-    "mode",
-    "mode_type",
-    "dot_axes",
-    "output_shape_type",
-    "output_mask_type",
-    "node_indices",
-    "tensor_indices",
-)
+MERGE_ASIDE = ("mode", "mode_type", "dot_axes", "output_shape_type", "output_mask_type", "node_indices", "tensor_indices")
 """Keys of a Merge that change nothing in these modes."""
 
 FUNCTIONS = (
@@ -254,11 +259,22 @@ FUNCTIONS = (
 RENAMED_FUNCTIONS = {"swish": "silu"}
 
 INITIALIZERS = {
-    "Zeros": "", "Ones": "", "Constant": "value", "RandomNormal": "mean stddev seed", "RandomUniform": "minval maxval seed",
-    "TruncatedNormal": "mean stddev seed", "VarianceScaling": "scale mode distribution seed", "Orthogonal": "gain seed",
-    "Identity": "gain", "GlorotNormal": "seed", "GlorotUniform": "seed", "HeNormal": "seed", "HeUniform": "seed",
-    "LecunNormal": "seed", "LecunUniform": "seed",
-}  # fmt: skip
+    "Zeros": "",
+    "Ones": "",
+    "Constant": "value",
+    "RandomNormal": "mean stddev seed",
+    "RandomUniform": "minval maxval seed",
+    "TruncatedNormal": "mean stddev seed",
+    "VarianceScaling": "scale mode distribution seed",
+    "Orthogonal": "gain seed",
+    "Identity": "gain",
+    "GlorotNormal": "seed",
+    "GlorotUniform": "seed",
+    "HeNormal": "seed",
+    "HeUniform": "seed",
+    "LecunNormal": "seed",
+    "LecunUniform": "seed",
+}
 """Initializers of Keras 3 with their keys."""
 INITIALIZER_NAMES = {
     "zero": "Zeros", "zeros": "Zeros", "one": "Ones", "ones": "Ones", "normal": "RandomNormal", "uniform": "RandomUniform",
@@ -267,27 +283,51 @@ INITIALIZER_NAMES = {
     "random_normal": "RandomNormal", "random_uniform": "RandomUniform", "truncated_normal": "TruncatedNormal",
 }  # fmt: skip
 REGULARIZERS = {"L1": "l1", "L2": "l2", "L1L2": "l1 l2"}
-REGULARIZER_NAMES = {"l1": "L1", "l2": "L2", "l1_l2": "L1L2", "WeightRegularizer": "L1L2", "ActivityRegularizer": "L1L2",
-                     "L1L2Regularizer": "L1L2"}  # fmt: skip
+REGULARIZER_NAMES = {
+    "l1": "L1",
+    "l2": "L2",
+    "l1_l2": "L1L2",
+    "WeightRegularizer": "L1L2",
+    "ActivityRegularizer": "L1L2",
+    "L1L2Regularizer": "L1L2",
+}
 CONSTRAINTS = {
-    "MaxNorm": "max_value axis m>max_value", "NonNeg": "", "UnitNorm": "axis",
+    "MaxNorm": "max_value axis m>max_value",
+    "NonNeg": "",
+    "UnitNorm": "axis",
     "MinMaxNorm": "min_value max_value rate axis low>min_value high>max_value m>max_value",
-}  # fmt: skip
-CONSTRAINT_NAMES = {"maxnorm": "MaxNorm", "max_norm": "MaxNorm", "nonneg": "NonNeg", "non_neg": "NonNeg", "unitnorm": "UnitNorm",
-                    "unit_norm": "UnitNorm", "min_max_norm": "MinMaxNorm"}  # fmt: skip
+}
+CONSTRAINT_NAMES = {
+    "maxnorm": "MaxNorm",
+    "max_norm": "MaxNorm",
+    "nonneg": "NonNeg",
+    "non_neg": "NonNeg",
+    "unitnorm": "UnitNorm",
+    "unit_norm": "UnitNorm",
+    "min_max_norm": "MinMaxNorm",
+}
 
 OPTIMIZERS = {
-    "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad", "RMSprop": "learning_rate rho momentum epsilon centered",
-    "SGD": "learning_rate momentum nesterov", "Adagrad": "learning_rate initial_accumulator_value epsilon",
-    "Adadelta": "learning_rate rho epsilon", "Adamax": "learning_rate beta_1 beta_2 epsilon",
+    "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad",
+    "RMSprop": "learning_rate rho momentum epsilon centered",
+    "SGD": "learning_rate momentum nesterov",
+    "Adagrad": "learning_rate initial_accumulator_value epsilon",
+    "Adadelta": "learning_rate rho epsilon",
+    "Adamax": "learning_rate beta_1 beta_2 epsilon",
     "Nadam": "learning_rate beta_1 beta_2 epsilon",
     "Ftrl": "learning_rate learning_rate_power initial_accumulator_value l1_regularization_strength l2_regularization_strength beta",
-}  # fmt: skip
+}
 """Optimizers of Keras 3 with the keys that are carried."""
 OPTIMIZER_NEUTRAL = {
-    "decay": 0.0, "clipnorm": None, "clipvalue": None, "global_clipnorm": None, "weight_decay": None, "use_ema": False,
-    "schedule_decay": 0.004, "initial_decay": 0.0,
-}  # fmt: skip
+    "decay": 0.0,
+    "clipnorm": None,
+    "clipvalue": None,
+    "global_clipnorm": None,
+    "weight_decay": None,
+    "use_ema": False,
+    "schedule_decay": 0.004,
+    "initial_decay": 0.0,
+}
 """What else an optimizer may be set to; anything but these values leaves it out."""
 OPTIMIZER_ASIDE = ("name", "ema_momentum", "ema_overwrite_frequency", "jit_compile", "is_legacy_optimizer")
 LOSSES = {
@@ -299,6 +339,11 @@ LOSSES = {
 } | {"mse": "mean_squared_error", "mae": "mean_absolute_error", "mape": "mean_absolute_percentage_error",
      "msle": "mean_squared_logarithmic_error"}  # fmt: skip
 """Losses by name that are the same function in Keras 3 (cosine_proximity and kullback_leibler_divergence differ or moved)."""
-METRICS = {"acc": "accuracy", "accuracy": "accuracy", "categorical_accuracy": "categorical_accuracy",
-           "binary_accuracy": "binary_accuracy", "sparse_categorical_accuracy": "sparse_categorical_accuracy",
-           **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")}}  # fmt: skip
+METRICS = {
+    "acc": "accuracy",
+    "accuracy": "accuracy",
+    "categorical_accuracy": "categorical_accuracy",
+    "binary_accuracy": "binary_accuracy",
+    "sparse_categorical_accuracy": "sparse_categorical_accuracy",
+    **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")},
+}

@@ -34,9 +34,7 @@ def _plain(operation: str, dtype: str = "") -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
         tensors = [op[number] for number in range(len(op.inputs))]
         if op.opset < _SPREADING and (op.values.get("broadcast") or op.values.get("axis")):
-            raise r.build.refuse(
-                f"{op.kind} that spreads along a stated axis", "operator sets before 7 do that in their own way"
-            )
+            raise r.build.refuse(f"{op.kind} that spreads along a stated axis", "operator sets before 7 do that in their own way")
         word = operation
         if operation == "divide" and tensors[0].dtype not in FLOATS:
             word = "divide towards zero"
@@ -97,9 +95,7 @@ def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function:
 
 def _of_one(operation: str, dtype: str = "") -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
-        return r.build.add(
-            "elementwise", [op[0]], op[0].dims, dtype, operation=operation, operands=(("input", 0),), name=operation
-        )
+        return r.build.add("elementwise", [op[0]], op[0].dims, dtype, operation=operation, operands=(("input", 0),), name=operation)
 
     return rule
 
@@ -149,9 +145,7 @@ def _softmax(word: str) -> Rule:
         x, axis = op[0], axis_of(op, op[0], 1 if old else -1)
         if not old or axis == x.rank - 1:
             return _activation(r, x, word, axis=-1 if axis == x.rank - 1 else axis)
-        flat = r.build.reshape(
-            x, (*x.dims[:axis], product(x.dims[axis:]))
-        )  # over all axes from there on, before opset 13
+        flat = r.build.reshape(x, (*x.dims[:axis], product(x.dims[axis:])))  # over all axes from there on, before opset 13
         return r.build.reshape(_activation(r, flat, word), x.dims)
 
     return rule
@@ -184,8 +178,7 @@ def _cast(r: Reading, op: Op) -> Tensor:
     kind = op.values["to"] if op.kind == "Cast" else np.dtype(op[1].dtype)
     if kind is None or kind.name not in (*FLOATS, "int32", "int64", "bool", "uint8", "int8"):
         raise r.build.refuse(
-            f"a Cast to {'text' if kind is None else kind.name}",
-            "numbers of single precision and whole ones are known here",
+            f"a Cast to {'text' if kind is None else kind.name}", "numbers of single precision and whole ones are known here"
         )
     if kind.name == x.dtype:
         return x

@@ -41,9 +41,7 @@ def _dense(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
 
 def _embedding(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     rows, width = _shape(found, "data")
-    return r.build.add(
-        "embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width
-    )
+    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
 
 
 # Windows
@@ -73,9 +71,7 @@ def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[
     pairs = []
     for length, window, step in zip(space, reach, strides, strict=True):
         if step > 1 and not isinstance(length, int):
-            raise r.build.refuse(
-                f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run"
-            )
+            raise r.build.refuse(f"auto_pad {auto!r} with strides over an open length", "how many places it adds is decided by a run")
         total = max((-(-length // step) - 1) * step + window - length, 0) if isinstance(length, int) else window - 1
         less, more = total // 2, total - total // 2
         pairs.append((less, more) if auto == "SAME_UPPER" else (more, less))
@@ -98,8 +94,15 @@ def _window(r: Reading, found: GraphLayer, x: Tensor) -> dict[str, Any]:
         raise r.build.refuse(f"a convolution over {x.rank - 2} axes", "one, two and three are known here")
     if tuple(values.get("kernel_shape") or kernel) != kernel:
         raise ValueError("kernel_shape is not the weight's")
-    return {"rank": rank, "kernel": kernel, "strides": listed(values, "strides", rank), "dilation": listed(values, "dilations", rank),
-            "groups": int(values.get("group", 1)), "bias": "B" in found.values, "values": values}  # fmt: skip
+    return {
+        "rank": rank,
+        "kernel": kernel,
+        "strides": listed(values, "strides", rank),
+        "dilation": listed(values, "dilations", rank),
+        "groups": int(values.get("group", 1)),
+        "bias": "B" in found.values,
+        "values": values,
+    }
 
 
 def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
@@ -114,30 +117,43 @@ def _conv(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
         raise ValueError(f"{x.dims[1]} channels for a weight of {channels} in {settings['groups']} groups")
     pads = padding(r, values, x.dims[2:], reach, settings["strides"])
     space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
-    return r.build.add("conv first", [x], (x.dims[0], filters, *space), layer=unit.name, channels=channels * settings["groups"],
-                       filters=filters, pads=pads, **settings)  # fmt: skip
+    return r.build.add(
+        "conv first",
+        [x],
+        (x.dims[0], filters, *space),
+        layer=unit.name,
+        channels=channels * settings["groups"],
+        filters=filters,
+        pads=pads,
+        **settings,
+    )
 
 
 def _conv_transposed(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     settings, (channels, per_group, *_) = _window(r, found, x), _shape(found, "W")
     values, rank = settings.pop("values"), settings["rank"]
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
-        raise r.build.refuse(
-            "a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input"
-        )
+        raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
     reach, more = reached(settings["kernel"], settings["dilation"]), listed(values, "output_padding", rank, 0)
     pads = padding(r, values, x.dims[2:], reach, settings["strides"])
     if x.dims[1] != channels:
         raise ValueError(f"{x.dims[1]} channels for a weight of {channels}")
     space = tuple(
         (length - 1) * step + over + window - low - high
-        for length, step, over, window, (low, high) in zip(
-            x.dims[2:], settings["strides"], more, reach, pads, strict=True
-        )
+        for length, step, over, window, (low, high) in zip(x.dims[2:], settings["strides"], more, reach, pads, strict=True)
     )
     filters = per_group * settings["groups"]
-    return r.build.add("conv transposed first", [x], (x.dims[0], filters, *space), layer=unit.name, channels=channels, filters=filters,
-                       pads=pads, output_padding=more, **settings)  # fmt: skip
+    return r.build.add(
+        "conv transposed first",
+        [x],
+        (x.dims[0], filters, *space),
+        layer=unit.name,
+        channels=channels,
+        filters=filters,
+        pads=pads,
+        output_padding=more,
+        **settings,
+    )
 
 
 # Norms
@@ -151,26 +167,25 @@ def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     node, attributes = found.nodes[0], found.scope.attributes(found.nodes[0])
     if number(attributes, "training_mode", 0) or any(node.outputs[1:]) or not number(attributes, "spatial", 1):
         raise r.build.refuse(
-            "a BatchNormalization in training, or of every place by itself",
-            "it is written as it runs on what it has learned",
+            "a BatchNormalization in training, or of every place by itself", "it is written as it runs on what it has learned"
         )
     (size,) = _shape(found, "scale")
     if x.rank < 2 or x.dims[1] != size:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     momentum = single(number(attributes, "momentum", 0.9))
-    return r.build.add("batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, found), momentum=momentum,
-                       scale=True, shift=True)  # fmt: skip
+    return r.build.add(
+        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, found), momentum=momentum, scale=True, shift=True
+    )
 
 
 def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
     def rule(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
         sizes = _shape(found, "scale")
         if any(found.nodes[0].outputs[1:]) or x.dims[-len(sizes) :] != sizes:
-            raise r.build.refuse(
-                f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it"
-            )
-        return r.build.add(kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, found), scale=True,
-                           shift="B" in found.values)  # fmt: skip
+            raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
+        return r.build.add(
+            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, found), scale=True, shift="B" in found.values
+        )
 
     return rule
 
@@ -185,12 +200,8 @@ def _instance_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tens
 def _group_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     size, groups = max(_shape(found, "scale")), int(found.facts["num_groups"])
     if x.rank < 2 or x.dims[1] != size or size % groups:
-        raise r.build.refuse(
-            f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel"
-        )
-    return r.build.add(
-        "group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found)
-    )
+        raise r.build.refuse(f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel")
+    return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found))
 
 
 def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
@@ -198,14 +209,21 @@ def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     long = [axis for axis, size in enumerate(slopes) if size > 1]
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
-        raise r.build.refuse(
-            f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all"
-        )
+        raise r.build.refuse(f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all")
     return r.build.add("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
 
 
 _LAYERS = {
-    "Gemm": _dense, "Gemm(transB=1)": _dense, "MatMul": _dense, "Gather": _embedding, "Conv": _conv, "ConvTranspose": _conv_transposed,
-    "BatchNormalization": _batch_norm, "LayerNormalization": _layer_norm("layer_norm"), "RMSNormalization": _layer_norm("rms_norm"),
-    "InstanceNormalization": _instance_norm, "GroupNormalization": _group_norm, "PRelu": _prelu,
-}  # fmt: skip
+    "Gemm": _dense,
+    "Gemm(transB=1)": _dense,
+    "MatMul": _dense,
+    "Gather": _embedding,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transposed,
+    "BatchNormalization": _batch_norm,
+    "LayerNormalization": _layer_norm("layer_norm"),
+    "RMSNormalization": _layer_norm("rms_norm"),
+    "InstanceNormalization": _instance_norm,
+    "GroupNormalization": _group_norm,
+    "PRelu": _prelu,
+}

@@ -28,48 +28,30 @@ from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.sizes import Dim, Size, open_size
 
 FLOATS, _WHOLE = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
-_COUNTED = (
-    "Add",
-    "Sub",
-    "Mul",
-    "Concat",
-    "Gather",
-    "Identity",
-    "Neg",
-    "Reshape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Unsqueeze",
-)
+_COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
 _INLINE, _MOST = 16, 64
 """The most numbers of a constant that are written out, and those with which lengths are computed."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """What a file may call an axis that it leaves open."""
-_MADE_UP = re.compile(
-    r"StatefulPartitionedCall|.*_Inline_.*|F\d+::.*|.*::.*|while|body|model_\d+|sequential(_\d+)?|functional(_\d+)?"
-)
+_MADE_UP = re.compile(r"StatefulPartitionedCall|.*_Inline_.*|F\d+::.*|.*::.*|while|body|model_\d+|sequential(_\d+)?|functional(_\d+)?")
 """Parts of names that tell how a graph was made, and not what it is."""
 _OPERATOR = re.compile(
     r"(LSTM|GRU|RNN|MatMul|Gemm|Conv|ConvTranspose|BiasAdd|Tensordot|Add|Gather|GatherV2|embedding_lookup|ReadVariableOp(:0)?|Y|Mul|Conv2D"
     r"|Conv1D|LayerNormalization|BatchNormalization|FusedBatchNormV3|ExpandDims|resource:0|weight)(_\d+|__\d+)*"
 )
 """Ends of names that repeat what a layer is."""
-_BY_EXPORTERS = (
-    "main_graph",
-    "main",
-    "tf2onnx",
-    "torch_jit",
-    "torch-jit-export",
-    "torch-jit-exporter",
-    "graph",
-    "onnx_graph",
-    "onnx",
-)
+_BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
 """What exporters call the graph of any model."""
-_FUNCTIONS = {"Sqrt": np.sqrt, "Div": np.divide, "Mul": np.multiply, "Add": np.add, "Sub": np.subtract, "Pow": np.power,
-              "Reciprocal": np.reciprocal}  # fmt: skip
+_FUNCTIONS = {
+    "Sqrt": np.sqrt,
+    "Div": np.divide,
+    "Mul": np.multiply,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Pow": np.power,
+    "Reciprocal": np.reciprocal,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,13 +145,9 @@ class Reading:
         self.build.place = f"the input {value.name!r}"
         dtype = value.dtype
         if dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
-            raise self.build.refuse(
-                "an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here"
-            )
+            raise self.build.refuse("an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here")
         if value.dims is None:
-            raise self.build.refuse(
-                "an input without a stated number of axes", "its operators mean nothing without one"
-            )
+            raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
         dims: list[Dim] = []
         for number, axis in enumerate(value.dims):
             if isinstance(axis, int) and axis > 0:
@@ -201,9 +179,7 @@ class Reading:
         except RnnConvertError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            raise self.build.refuse(
-                f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}"
-            ) from None
+            raise self.build.refuse(f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}") from None
         for name, tensor in zip(node.outputs, made, strict=False):
             if name and tensor is not None:
                 self._values[scope, name] = tensor
@@ -227,18 +203,12 @@ class Reading:
             op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
             return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
-        if (
-            node.kind in (*_COUNTED, *_FUNCTIONS)
-            and not node.domain
-            and (counted := self._count(op)) is not None
-        ):
+        if node.kind in (*_COUNTED, *_FUNCTIONS) and not node.domain and (counted := self._count(op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            raise self.build.refuse(
-                f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}"
-            )
+            raise self.build.refuse(f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}")
         made = rule(self, op)
         return made if isinstance(made, list) else [made]
 
@@ -250,18 +220,13 @@ class Reading:
     def _read_by(self, scope: Scope, node: Operation) -> tuple[Tensor | None, ...]:
         # A recurrent node's weights are its layer's: what they are made of is nobody else's.
         weights = (1, 2, 3, 7) if node in self._homes else ()
-        return tuple(
-            self.tensor(scope, name) if name and number not in weights else None
-            for number, name in enumerate(node.inputs)
-        )
+        return tuple(self.tensor(scope, name) if name and number not in weights else None for number, name in enumerate(node.inputs))
 
     def _branch(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         """Return what the branch of an If gives that is always taken."""
         condition = self.tensor(scope, node.inputs[0]).numbers
         if condition is None:
-            raise self.build.refuse(
-                "a condition that a run decides", "both branches of an If would be a model of their own"
-            )
+            raise self.build.refuse("a condition that a run decides", "both branches of an If would be a model of their own")
         word = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
         inner = next(one for one in scope.inner(node, 0) if one.path.endswith(f".{word}"))
         self.walk(inner)
@@ -303,12 +268,7 @@ class Reading:
                 layer = self._layer_names[stored]
                 self.names[layer] = (stored,)
                 return self.build.parameter(numbers.shape, dtype, layer)
-        if (
-            numbers.size > _INLINE
-            and produced is not None
-            and produced[0].kind != "Constant"
-            and len(set(numbers.flat)) > 1
-        ):
+        if numbers.size > _INLINE and produced is not None and produced[0].kind != "Constant" and len(set(numbers.flat)) > 1:
             self._node(scope, produced[0])
             if (scope, name) in self._values:
                 return self._values[scope, name]
@@ -322,9 +282,7 @@ class Reading:
         """Return a node's attributes. Raises RefusedError for graphs among them."""
         values = scope.values(node)
         if values is None:
-            raise self.build.refuse(
-                f"a node {node.kind} with a graph or a list of tensors in it", "no line is known for it"
-            )
+            raise self.build.refuse(f"a node {node.kind} with a graph or a list of tensors in it", "no line is known for it")
         return values
 
     def integers(self, op: Op, name: str, index: int) -> list[int] | None:
@@ -349,11 +307,7 @@ class Reading:
         """Return what an operator makes of lengths; None where it reads anything else."""
         held = [None if x is None else x.numbers for x in op.inputs]
         numbers = [one for one in held if one is not None]
-        if (
-            not numbers
-            or len(numbers) != sum(x is not None for x in op.inputs)
-            or max(one.size for one in numbers) > _MOST
-        ):
+        if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(one.size for one in numbers) > _MOST:
             return None
         first = next(x for x in op.inputs if x is not None)
         if all(one.dtype.kind == "f" for one in numbers) and op.kind in _FUNCTIONS:
@@ -374,10 +328,7 @@ class Reading:
 
 def layer_names(units: Sequence[Unit]) -> dict[str, str]:
     """Return what a person would call each layer: its module or its node, without what exporters put around it."""
-    paths = {
-        unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)]
-        for unit in units
-    }
+    paths = {unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)] for unit in units}
     while (
         len(paths) > 1
         and len({path[0] if len(path) > 1 else "" for path in paths.values()}) == 1

@@ -25,9 +25,7 @@ def _reshape(r: Reading, op: Op) -> Tensor:
     x = op[0]
     shape = r.lengths(op[1]) if len(op.inputs) > 1 else [int(n) for n in op.values["shape"]]
     if not op.values.get("allowzero"):
-        shape = [
-            x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)
-        ]
+        shape = [x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)]
     return r.build.reshape(x, _filled(x, shape))
 
 
@@ -56,9 +54,7 @@ def _squeeze(r: Reading, op: Op) -> Tensor:
     axes = axes_of(r, op, x)
     if axes is None:
         if any(isinstance(dim, Size) for dim in x.dims):
-            raise r.build.refuse(
-                "a Squeeze of every axis of length 1, over open axes", "how many there are is decided by a run"
-            )
+            raise r.build.refuse("a Squeeze of every axis of length 1, over open axes", "how many there are is decided by a run")
         axes = [axis for axis, dim in enumerate(x.dims) if dim == 1]
     return r.build.squeeze(x, axes)
 
@@ -112,9 +108,7 @@ def _split(r: Reading, op: Op) -> list[Tensor | None]:
     if len(sizes) != count or min(sizes) < 0 or (isinstance(whole, int) and sum(sizes) != whole):
         raise ValueError(f"parts of {sizes} of {whole}")
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return [
-        *r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
-    ]
+    return [*r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))]
 
 
 def _slice(r: Reading, op: Op) -> Tensor:
@@ -162,9 +156,7 @@ def _tile(r: Reading, op: Op) -> Tensor:
     x, by = op[0], r.integers(op, "repeats", 1)
     if by is None or len(by) != x.rank:
         raise ValueError("repeats of other axes")
-    return r.build.add(
-        "tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name
-    )
+    return r.build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
 
 
 def _pad(r: Reading, op: Op) -> Tensor:
@@ -187,9 +179,7 @@ def _pad(r: Reading, op: Op) -> Tensor:
         return x
     behind = x.rank - next(n for n, pair in enumerate(pairs) if any(pair))
     if mode != "constant" and (min(map(min, pairs)) < 0 or behind > 3 or x.rank > behind + 2):
-        raise r.build.refuse(
-            f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so"
-        )
+        raise r.build.refuse(f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so")
     dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
     return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
 
@@ -214,23 +204,20 @@ def _range(r: Reading, op: Op) -> Tensor:
         raise r.build.refuse(f"a Range in steps of {step}", "only upwards is known here")
     extra: list[Any] = []
     ends = r.build.lengths([start, stop], extra)
-    return r.build.add("range", [], ((stop - start + (step - 1)) // step,), op[0].dtype, extra=extra, start=ends[0], stop=ends[1],
-                       step=step, name="steps")  # fmt: skip
+    return r.build.add(
+        "range", [], ((stop - start + (step - 1)) // step,), op[0].dtype, extra=extra, start=ends[0], stop=ends[1], step=step, name="steps"
+    )
 
 
 def _triangle(r: Reading, op: Op) -> Tensor:
     by = int(r.known(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
-    return r.build.add(
-        "triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle"
-    )
+    return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
 
 
 def _one_hot(r: Reading, op: Op) -> Tensor:
     depth, values = int(r.known(op[1], "a depth").reshape(())), r.known(op[2], "values")
     if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
-        raise r.build.refuse(
-            "OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it"
-        )
+        raise r.build.refuse("OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it")
     return r.build.add("one hot", [op[0]], (*op[0].dims, depth), op[2].dtype, count=depth, name="one_hot")
 
 

@@ -12,8 +12,16 @@ from rnnconvert.formats.onnx.describe.moves import MOVES
 from rnnconvert.scaffolding.building import Tensor, written
 from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
 
-_REDUCED = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
-            "ReduceL1": "sum", "ReduceL2": "sum", "ReduceSumSquare": "sum"}  # fmt: skip
+_REDUCED = {
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "ReduceMax": "max",
+    "ReduceMin": "min",
+    "ReduceProd": "prod",
+    "ReduceL1": "sum",
+    "ReduceL2": "sum",
+    "ReduceSumSquare": "sum",
+}
 
 
 def _reduce(r: Reading, op: Op) -> Tensor:
@@ -31,9 +39,7 @@ def _reduce(r: Reading, op: Op) -> Tensor:
     elif op.kind == "ReduceL1":
         x = r.build.add("elementwise", [x], x.dims, operation="abs", operands=(("input", 0),), name="abs")
     dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.dims) if keep or axis not in axes)
-    made = r.build.add(
-        "reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind]
-    )
+    made = r.build.add("reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind])
     if op.kind == "ReduceL2":
         return r.build.add("elementwise", [made], dims, operation="sqrt", operands=(("input", 0),), name="norm")
     return made
@@ -56,8 +62,15 @@ def _top(r: Reading, op: Op) -> list[Tensor | None]:
     if not count or len(count) != 1 or not op.values.get("sorted", 1):
         raise r.build.refuse("TopK in no order", "which comes first is then nobody's")
     dims = tuple(count[0] if n == axis else dim for n, dim in enumerate(x.dims))
-    made = r.build.several("top", "", [x], [(dims, x.dtype, "values"), (dims, "int64", "indices")], count=count[0], axis=axis,
-                           largest=bool(op.values.get("largest", 1)))  # fmt: skip
+    made = r.build.several(
+        "top",
+        "",
+        [x],
+        [(dims, x.dtype, "values"), (dims, "int64", "indices")],
+        count=count[0],
+        axis=axis,
+        largest=bool(op.values.get("largest", 1)),
+    )
     return [*made]
 
 
@@ -108,9 +121,7 @@ def _einsum(r: Reading, op: Op) -> Tensor:
         or [len(word) for word in words] != [x.rank for x in tensors]
     ):
         raise r.build.refuse(f"the equation {equation!r}", "only letters for every axis, with an arrow, are known here")
-    lengths = {
-        letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)
-    }
+    lengths = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
     return r.build.add("einsum", tensors, tuple(lengths[letter] for letter in out), equation=equation, name="product")
 
 
@@ -120,10 +131,7 @@ def _pool(operation: str) -> Rule:
         kernel = listed(op.values, "kernel_shape", rank)
         strides, dilation = listed(op.values, "strides", rank), listed(op.values, "dilations", rank)
         if op.has(1) or rank not in (1, 2, 3) or "kernel_shape" not in op.values:
-            raise r.build.refuse(
-                f"a {op.kind} over {rank} axes, or with indices",
-                "one to three axes are known here, and the values alone",
-            )
+            raise r.build.refuse(f"a {op.kind} over {rank} axes, or with indices", "one to three axes are known here, and the values alone")
         if operation == "average" and max(dilation) > 1:
             raise r.build.refuse("an average over places apart from one another", "torch has no such pool")
         reach, ceil = reached(kernel, dilation), bool(op.values.get("ceil_mode", 0))
@@ -151,16 +159,25 @@ def _global(operation: str) -> Rule:
     def rule(r: Reading, op: Op) -> Tensor:
         x = op[0]
         axes = tuple(range(2, x.rank))
-        return r.build.add(
-            "reduce", [x], (*x.dims[:2], *(1 for _ in axes)), operation=operation, axes=axes, keep=True, name="pooled"
-        )
+        return r.build.add("reduce", [x], (*x.dims[:2], *(1 for _ in axes)), operation=operation, axes=axes, keep=True, name="pooled")
 
     return rule
 
 
 RULES: dict[str, Rule] = {
-    **FUNCTIONS, **MOVES, **dict.fromkeys(_REDUCED, _reduce), "ArgMax": _arg("argmax"), "ArgMin": _arg("argmin"), "TopK": _top,
-    "CumSum": _cumulative, "MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum, "MaxPool": _pool("max"), "AveragePool": _pool("average"),
-    "GlobalMaxPool": _global("max"), "GlobalAveragePool": _global("mean"),
-}  # fmt: skip
+    **FUNCTIONS,
+    **MOVES,
+    **dict.fromkeys(_REDUCED, _reduce),
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "TopK": _top,
+    "CumSum": _cumulative,
+    "MatMul": _matmul,
+    "Gemm": _gemm,
+    "Einsum": _einsum,
+    "MaxPool": _pool("max"),
+    "AveragePool": _pool("average"),
+    "GlobalMaxPool": _global("max"),
+    "GlobalAveragePool": _global("mean"),
+}
 """The operators that are known."""

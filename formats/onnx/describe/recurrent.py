@@ -71,9 +71,7 @@ def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
     if state.dims[0] == batch:
         return state
     if state.dims[0] != 1 and isinstance(state.dims[0], int) and isinstance(batch, int):
-        raise r.build.refuse(
-            f"initial states of {state.dims[0]} sequences for a batch of {batch}", "the node has no such use"
-        )
+        raise r.build.refuse(f"initial states of {state.dims[0]} sequences for a batch of {batch}", "the node has no such use")
     return r.build.expand(state, (batch, state.dims[1]))
 
 
@@ -87,9 +85,16 @@ def _mask(r: Reading, lengths: Tensor | None, x: Tensor) -> Tensor | None:
 
 
 def _called(
-    r: Reading, unit: Unit, stack: Recurrent, x: Tensor, states: Sequence[Tensor], mask: Tensor | None, sequences: bool, backwards: bool,
+    r: Reading,
+    unit: Unit,
+    stack: Recurrent,
+    x: Tensor,
+    states: Sequence[Tensor],
+    mask: Tensor | None,
+    sequences: bool,
+    backwards: bool,
     zero: bool = True,
-) -> tuple[Tensor | None, list[Tensor]]:  # fmt: skip
+) -> tuple[Tensor | None, list[Tensor]]:
     """Add a call of a layer on (batch, time, features); return its outputs, and for each direction its final states.
 
     backwards  whether it reads from the end; its outputs then stand in the order in which they are computed
@@ -97,13 +102,8 @@ def _called(
     directions = stack.layers[0].directions
     ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
     if x.dtype != "float32" or x.dims[-1] != stack.input_size:
-        raise r.build.refuse(
-            f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32"
-        )
-    if (
-        len({direction.cell for direction in directions}) > 1
-        or len({direction.hidden_size for direction in directions}) > 1
-    ):
+        raise r.build.refuse(f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32")
+    if len({direction.cell for direction in directions}) > 1 or len({direction.hidden_size for direction in directions}) > 1:
         raise r.build.refuse("two directions of different cells", "they are written as one layer")
     batch = x.dims[0]
     r.build.call(batch, "batch")
@@ -112,10 +112,20 @@ def _called(
     ends = [f"{unit.name}_{word}" for word in ("h", "c")[: 1 + lstm]] * ways
     named: dict[str, Any] = {"mask": [mask] if mask is not None else [], "states": list(states)}
     made = r.build.several(
-        "recurrent", unit.name, [x], [(whole, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)], named,
-        cells=tuple(direction.cell for direction in directions), units=units, biases=stack.first.biases != "none", sequences=sequences,
-        zero=sequences and mask is not None and zero, backwards=backwards, merge="concat", stateful=False,
-    )  # fmt: skip
+        "recurrent",
+        unit.name,
+        [x],
+        [(whole, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)],
+        named,
+        cells=tuple(direction.cell for direction in directions),
+        units=units,
+        biases=stack.first.biases != "none",
+        sequences=sequences,
+        zero=sequences and mask is not None and zero,
+        backwards=backwards,
+        merge="concat",
+        stateful=False,
+    )
     out, *finals = made
     if not sequences:
         return None, finals

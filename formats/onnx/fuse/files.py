@@ -99,9 +99,13 @@ class Fused:
 
 
 def fuse(
-    model: str | os.PathLike[str], target: str | os.PathLike[str], *, force: bool = False, dry_run: bool = False,
+    model: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    dry_run: bool = False,
     watch: Callable[[str], None] | None = None,
-) -> Fused:  # fmt: skip
+) -> Fused:
     """Write an ONNX model in which each recurrent layer is one node RNN, GRU or LSTM.
 
     model    a model with layers as Loop, Scan or written-out steps
@@ -144,15 +148,14 @@ def fuse(
 def _nothing(source: Path, done: Fused) -> RefusedError:
     unread = () if done.left else load(source).unread
     if unread:
-        return RefusedError(
-            f"the model {source}", "ONNX's RNN, GRU and LSTM", unread[0].rstrip("."), "Nothing was written."
-        )
+        return RefusedError(f"the model {source}", "ONNX's RNN, GRU and LSTM", unread[0].rstrip("."), "Nothing was written.")
     if not done.left:
         return RefusedError(
-            f"the model {source}", "ONNX's RNN, GRU and LSTM",
+            f"the model {source}",
+            "ONNX's RNN, GRU and LSTM",
             "it has no recurrent layer in a Loop, in a Scan or in written-out steps, apart from nodes RNN, GRU and LSTM",
             "Leave it as it is.",
-        )  # fmt: skip
+        )
     reasons = "; ".join(f"{name}: {reason}" for name, reason in done.left)
     return RefusedError(f"every layer of {source}", "ONNX's RNN, GRU and LSTM", reasons, "Nothing was written.")
 
@@ -170,9 +173,11 @@ class _Work:
         self.left: list[tuple[str, str]] = []
         if self.opset < _OPSETS:
             raise RefusedError(
-                f"the operator set {self.opset}", "fuse", "the operators RNN, GRU and LSTM are of today's form from 7 on",
+                f"the operator set {self.opset}",
+                "fuse",
+                "the operators RNN, GRU and LSTM are of today's form from 7 on",
                 "Convert the model with onnx.version_converter first.",
-            )  # fmt: skip
+            )
         self.shapes = Shapes(program)
 
     def candidates(self) -> list[list[Found]]:
@@ -220,9 +225,7 @@ class _Work:
         counts = (_count(self.old.model.graph), _count(graph.model.graph))
         return graph, Fused(str(self.source), target, layers, tuple(self.left), counts, error)
 
-    def _whole(
-        self, proved: list[tuple[Found, float]], folder: Path
-    ) -> tuple[Graph, list[tuple[Found, float]], float | None]:
+    def _whole(self, proved: list[tuple[Found, float]], folder: Path) -> tuple[Graph, list[tuple[Found, float]], float | None]:
         """Return the new model, once it gives what the old one gave; without the layers that prevent it."""
         try:
             inputs = whole_inputs(self.old.model.graph, self.scope)

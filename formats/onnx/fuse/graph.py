@@ -280,6 +280,5 @@ def _ordered(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
                 raise UnmatchedError("what it reads depends on what it gives")
             open_.add(index)
             waiting.append((index, True))
-            waiting += [(places[name], False) for name in sorted(reads(nodes[index]))
-                        if name in places and places[name] not in done]  # fmt: skip
+            waiting += [(places[name], False) for name in sorted(reads(nodes[index])) if name in places and places[name] not in done]
     return found

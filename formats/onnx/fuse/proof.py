@@ -117,13 +117,7 @@ def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:
             write.write(path, graph.model, graph.arrays, check=False)
             runs = [(f"{number}_{trial}_in.npz", f"{number}_{trial}_{kind}.npz") for trial in range(len(pair.inputs))]
             jobs.append(
-                {
-                    "model": str(path),
-                    "names": names,
-                    "outputs": list(pair.outputs),
-                    "runs": runs,
-                    "plain": kind.startswith("shaken"),
-                }
+                {"model": str(path), "names": names, "outputs": list(pair.outputs), "runs": runs, "plain": kind.startswith("shaken")}
             )
     (folder / "jobs.json").write_text(json.dumps(jobs), "utf-8")
     failed = _run(folder)
@@ -141,8 +135,9 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
             return Verdict(problem=f"onnxruntime does not run it: {problem}")
         ran += 1
         truth, found = (_kept(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
-        shaken = [_kept(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES)
-                  if f"{number}_{trial}_shaken{n}.npz" not in failed]  # fmt: skip
+        shaken = [
+            _kept(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
+        ]
         for place, (one, two) in enumerate(zip(found, truth, strict=True)):
             case, name = f"trial {trial}", repr(pair.outputs[place])
             if one.shape != two.shape:

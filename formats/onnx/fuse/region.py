@@ -42,9 +42,7 @@ def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known:
         array = scope.constant(name)
         if array is None:
             raise UnmatchedError(f"{name!r} decides what it computes")
-        found.append(
-            helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array)))
-        )
+        found.append(helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array))))
     return found
 
 
@@ -71,9 +69,12 @@ def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> 
 
 
 def _model(
-    like: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto], arrays: Mapping[str, Array | Pieced],
-) -> Graph:  # fmt: skip
+    like: onnx.ModelProto,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    arrays: Mapping[str, Array | Pieced],
+) -> Graph:
     """Return a model of some nodes, with the numbers that these need."""
     used = {name for node in nodes for name in reads(node)}
     graph = onnx.GraphProto(name="region")
@@ -131,9 +132,10 @@ def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]
 def _bounds(scope: Scope) -> dict[str, int]:
     """Return for each value how many rows the smallest stored table has in which it looks something up."""
     rows = [
-        (node.inputs[1], table.shape[0]) for node in scope.nodes
+        (node.inputs[1], table.shape[0])
+        for node in scope.nodes
         if node.kind == "Gather" and (table := scope.constant(node.inputs[0])) is not None and table.ndim > 1
-    ]  # fmt: skip
+    ]
     found: dict[str, int] = {}
     for name, count in rows:
         for source in _before(scope, name):

@@ -113,14 +113,7 @@ class OnnxFile:
             else:
                 proto.double_data.extend(np.frombuffer(data, "<f8"))
 
-    def _mapped(
-        self,
-        proto: onnx.TensorProto,
-        marks: list[str],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        name: str,
-    ) -> Array:
+    def _mapped(self, proto: onnx.TensorProto, marks: list[str], shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
         number, offset, length = map(int, marks[-1].split(":"))
         whole = {_FLOATS: np.dtype(np.float32), _DOUBLES: np.dtype(np.float64)}.get(number, dtype)
         if whole != dtype or len(marks) > 1 or proto.raw_data or proto.float_data or proto.double_data:
@@ -142,9 +135,7 @@ class OnnxFile:
         array.flags.writeable = False
         return array
 
-    def _external_tensor(
-        self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str
-    ) -> Array:
+    def _external_tensor(self, proto: onnx.TensorProto, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
         entries = {entry.key: entry.value for entry in proto.external_data}
         location = entries.get("location", "")
         offset = _number(entries.get("offset", "0"))
@@ -195,10 +186,7 @@ class OnnxFile:
         for length in shape:
             expected *= length
         if expected != found:
-            raise UnreadableError(
-                self.path,
-                f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {found} are there",
-            )
+            raise UnreadableError(self.path, f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {found} are there")
 
 
 def read(path: str | os.PathLike[str]) -> OnnxFile:

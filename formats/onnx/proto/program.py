@@ -46,13 +46,10 @@ def program(file: OnnxFile) -> Program:
     model = file.model
     reader = _Reader(file)
     functions = {(_domain(one.domain), one.name): reader.function(one) for one in model.functions}
-    beside = sum(
-        math.prod(tensor.dims) * 4 for tensor in model.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    )  # fmt: skip
+    beside = sum(math.prod(tensor.dims) * 4 for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL)
     return Program(
-        file.path, reader.graph(model.graph, "main"), _opsets(model.opset_import), functions, file.data.size, beside, element_type,
-    )  # fmt: skip
+        file.path, reader.graph(model.graph, "main"), _opsets(model.opset_import), functions, file.data.size, beside, element_type
+    )
 
 
 def element_type(stated: Any) -> Any:
@@ -101,9 +98,13 @@ class _Reader:
         path = f"{function.domain}::{function.name}()"
         defaults = {one.name: value for one in function.attribute_proto if (value := self.value(one)) is not None}
         return Body(
-            [self.operation(node, path) for node in function.node], list(function.input), list(function.output),
-            function=name, defaults=defaults, opsets=_opsets(function.opset_import),
-        )  # fmt: skip
+            [self.operation(node, path) for node in function.node],
+            list(function.input),
+            list(function.output),
+            function=name,
+            defaults=defaults,
+            opsets=_opsets(function.opset_import),
+        )
 
     def operation(self, node: onnx.NodeProto, path: str) -> Operation:
         attributes: dict[str, Any] = {}
@@ -112,9 +113,7 @@ class _Reader:
         for one in node.attribute:
             if one.HasField("g") or one.graphs:
                 inner = f"{path}/{node.name}.{one.name}"
-                bodies += [
-                    (one.name, self.graph(graph, inner)) for graph in ([one.g] if one.HasField("g") else one.graphs)
-                ]
+                bodies += [(one.name, self.graph(graph, inner)) for graph in ([one.g] if one.HasField("g") else one.graphs)]
                 continue
             value = Reference(one.ref_attr_name) if one.ref_attr_name else self.value(one)
             odd |= one.name in attributes or value is None
@@ -152,9 +151,7 @@ class _Reader:
         return value if isinstance(value, (int, float)) else list(value)
 
     def stored(self, tensor: onnx.TensorProto) -> Stored:
-        return Stored(
-            tensor.name, tuple(tensor.dims), DTYPES.get(tensor.data_type), partial(self.file.tensor, tensor), tensor
-        )
+        return Stored(tensor.name, tuple(tensor.dims), DTYPES.get(tensor.data_type), partial(self.file.tensor, tensor), tensor)
 
 
 def _declared(value: onnx.ValueInfoProto) -> Declared:

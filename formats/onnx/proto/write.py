@@ -26,18 +26,11 @@ ALIGNMENT = 4096
 SMALL = 1024
 """Arrays below this many bytes stay in the model."""
 
-_INVALID = (
-    onnx.checker.ValidationError,
-    onnx.shape_inference.InferenceError,
-    ValueError,
-    TypeError,
-    RuntimeError,
-)
+_INVALID = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, TypeError, RuntimeError)
 
 # Numbers of fields: onnx.proto
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW = 7, 5, 9
-_NUMBERS = ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "external_data",
-            "data_location")  # fmt: skip
+_NUMBERS = ("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data", "external_data", "data_location")
 
 
 def write(
@@ -171,9 +164,7 @@ def _check_arrays(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arr
 
 
 def _has_numbers(tensor: onnx.TensorProto) -> bool:
-    return any(
-        descriptor.name.endswith("_data") or descriptor.name == "data_location" for descriptor, _ in tensor.ListFields()
-    )
+    return any(descriptor.name.endswith("_data") or descriptor.name == "data_location" for descriptor, _ in tensor.ListFields())
 
 
 def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Array | Pieced]) -> None:

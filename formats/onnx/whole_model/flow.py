@@ -12,9 +12,15 @@ from rnnconvert.models.model import Flat
 
 _PLACELESS = (*SAME, "Cast", *EACH)
 _CHANNELS_SECOND = (
-    "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
-    "InstanceNormalization", "GroupNormalization",
-)  # fmt: skip
+    "MaxPool",
+    "AveragePool",
+    "LpPool",
+    "GlobalAveragePool",
+    "GlobalMaxPool",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+)
 
 
 def flattened(scope: Scope, value: str) -> Flat | None:

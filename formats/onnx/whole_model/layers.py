@@ -41,8 +41,7 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
 
 def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
     attributes = scope.attributes(node)
-    inputs = {name: index for name, index in _WEIGHTS[node.kind].items()
-              if index < len(node.inputs) and node.inputs[index]}  # fmt: skip
+    inputs = {name: index for name, index in _WEIGHTS[node.kind].items() if index < len(node.inputs) and node.inputs[index]}
     values = {name: node.inputs[index] for name, index in inputs.items()}
     if any(not is_weight(scope, value) for value in values.values()):
         return None
@@ -57,9 +56,7 @@ def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
         operator += "(transB=1)" if number(attributes, "transB", 0) else ""
     elif operator == "MatMul":
         added = operand(scope, uses, node, "Add")
-        if added is not None and _columns(scope, node.inputs[1]) == _columns(
-            scope, added[0].inputs[added[1]], vector=True
-        ):
+        if added is not None and _columns(scope, node.inputs[1]) == _columns(scope, added[0].inputs[added[1]], vector=True):
             nodes.append(added[0])
             values["C"] = added[0].inputs[added[1]]
             read.append(added)

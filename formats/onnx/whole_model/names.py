@@ -13,9 +13,7 @@ _SCOPES = "pkg.torch.onnx.name_scopes"
 
 def made_up(name: str) -> bool:
     """Return whether an exporter made up the name of a value, which then is not a parameter of the exported model."""
-    return bool(
-        re.fullmatch(r".*onnx::\w+_\d+|(.*/)?val_\d+|.*_output_\d+|(.*/)?Constant(_\d+)?|(.*/)?\d+|const_.*", name)
-    )
+    return bool(re.fullmatch(r".*onnx::\w+_\d+|(.*/)?val_\d+|.*_output_\d+|(.*/)?Constant(_\d+)?|(.*/)?\d+|const_.*", name))
 
 
 def module_path(node: Operation, values: Sequence[str]) -> str:

@@ -73,21 +73,13 @@ class Work:
                 continue
             recurrent = {home.node: name for name, home in homes.items() if home.scope is scope}
             plain = {found.nodes[0]: found for found in layers(scope) if found.nodes[0] not in inside}
-            last = (
-                {one.nodes[-1]: name for name, one in self.read.computed.items()}
-                if scope is self.read.scopes[0]
-                else {}
-            )
+            last = {one.nodes[-1]: name for name, one in self.read.computed.items()} if scope is self.read.scopes[0] else {}
             for node in scope.nodes:
                 unit: Unit | None = None
                 step: tuple[Scope, Sequence[Operation], str]
                 if node in last:
                     unit = self._computed(last[node])
-                    step = (
-                        scope,
-                        self.read.computed[last[node]].nodes,
-                        self.read.computed[last[node]].reads[0],
-                    )
+                    step = (scope, self.read.computed[last[node]].nodes, self.read.computed[last[node]].reads[0])
                 elif node in recurrent:
                     name = recurrent[node]
                     unit = self._recurrent(name, homes[name], paths.get(name, ""))
@@ -115,33 +107,39 @@ class Work:
         aside = self._others(units, homes)
         units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
         return Model(
-            "onnx", title, tuple(units), self.arrays, flow, False, aside, hinders=self.hinders,
-            notes=self.checkpoint.warnings, questions=self.checkpoint.questions,
-        )  # fmt: skip
+            "onnx",
+            title,
+            tuple(units),
+            self.arrays,
+            flow,
+            False,
+            aside,
+            hinders=self.hinders,
+            notes=self.checkpoint.warnings,
+            questions=self.checkpoint.questions,
+        )
 
     def _paths(self, homes: Mapping[str, Home]) -> dict[str, str]:
         """Return the modules that recurrent nodes were made from; for several layers of one module, with their numbers."""
-        paths = {name: module_path(home.node, [tensor.name for tensor in sources(home.scope, home.values["W"])])
-                 for name, home in homes.items()}  # fmt: skip
+        paths = {
+            name: module_path(home.node, [tensor.name for tensor in sources(home.scope, home.values["W"])]) for name, home in homes.items()
+        }
         of_path: dict[str, list[str]] = {}
         for name, path in paths.items():
             if path:
                 of_path.setdefault(path, []).append(name)
         return {
-            name: path if len(names) == 1 else f"{path}[{number}]"
-            for path, names in of_path.items()
-            for number, name in enumerate(names)
+            name: path if len(names) == 1 else f"{path}[{number}]" for path, names in of_path.items() for number, name in enumerate(names)
         }
 
     def _recurrent(self, name: str, home: Home, path: str) -> Unit:
         stack = self.checkpoint.layers[name]
         places = {"W": 1, "R": 2, "B": 3, "P": 7}
-        names = {local: self._add(home.scope, value, [(home.node, places[local])])
-                 for local, value in home.values.items() if local in places}  # fmt: skip
+        names = {
+            local: self._add(home.scope, value, [(home.node, places[local])]) for local, value in home.values.items() if local in places
+        }
         for local, number in (("initial_h", 5), ("initial_c", 6)):
-            if local in home.values and (
-                state := self._add_state(home, home.values[local], number, stack.num_directions)
-            ):
+            if local in home.values and (state := self._add_state(home, home.values[local], number, stack.num_directions)):
                 names[local] = state
         if stack.unconvertible or not set(home.values) <= set(names):
             self._stuck[names["W"]] = f"the layer {name!r} begins from a state that nodes of the model make"
@@ -226,8 +224,7 @@ class Work:
         inside = {value for node in nodes for value in node.reads}
         within = set(bodies(nodes))
         used |= {tensor for value in inside if main.constant(value) is not None for tensor in sources(main, value)}
-        states = {tensor for home in homes.values() for value in home.node.inputs[4:]
-                  for tensor in sources(home.scope, value) if value}  # fmt: skip
+        states = {tensor for home in homes.values() for value in home.node.inputs[4:] for tensor in sources(home.scope, value) if value}
         aside = {}
         for scope in self.read.scopes:
             for value, tensor in scope.weights() if scope.body not in within else ():
@@ -265,10 +262,7 @@ class Work:
                     "MODEL.onnx -o FAST.onnx"
                 )
             elif where is None:
-                why = (
-                    f"{name!r} cannot be written: nodes of the model compute it from others. Export the model with its "
-                    "constants folded"
-                )
+                why = f"{name!r} cannot be written: nodes of the model compute it from others. Export the model with its constants folded"
             elif name in self._stuck:
                 why = f"{name!r} cannot be written alone: {self._stuck[name]}"
             else:

@@ -105,9 +105,7 @@ def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any
     last = start + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
     if (last + 1) * dtype.itemsize > record.size or any(not s and n > 1 for n, s in zip(shape, strides, strict=True)):
         raise UnreadableError(path, f"{name!r} of shape {shape} does not lie within its {record.size} bytes")
-    return np.ndarray(
-        shape, dtype, record.data, start * dtype.itemsize, tuple(step * dtype.itemsize for step in strides)
-    )
+    return np.ndarray(shape, dtype, record.data, start * dtype.itemsize, tuple(step * dtype.itemsize for step in strides))
 
 
 def _calls(module: Any) -> list[Call]:

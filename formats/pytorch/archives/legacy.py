@@ -128,9 +128,7 @@ def _is_tar(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _places(
-    data: Array, at: int, keys: Any, storages: dict[str, Storage], little: bool, path: object
-) -> dict[str, Array]:
+def _places(data: Array, at: int, keys: Any, storages: dict[str, Storage], little: bool, path: object) -> dict[str, Array]:
     """Return the bytes of each storage: they follow one another, each after its number of elements."""
     places: dict[str, Array] = {}
     if not isinstance(keys, list):

@@ -24,10 +24,7 @@ _STEP = 1 << 24
 
 
 def write(
-    path: str | os.PathLike[str],
-    source: str | os.PathLike[str],
-    arrays: Mapping[str, Array],
-    new: Mapping[str, Array | Pieced],
+    path: str | os.PathLike[str], source: str | os.PathLike[str], arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced]
 ) -> None:
     """Write the file `source` again, as `path`, with new numbers in some of its tensors.
 
@@ -57,16 +54,13 @@ def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array 
     for name, array in new.items():
         old = arrays[name]
         if old.shape != tuple(array.shape) or old.dtype.newbyteorder("=") != array.dtype.newbyteorder("="):
-            raise UsageError(
-                f"{source}: {name!r} is {old.dtype} {old.shape}, but would become {array.dtype} {tuple(array.shape)}"
-            )
+            raise UsageError(f"{source}: {name!r} is {old.dtype} {old.shape}, but would become {array.dtype} {tuple(array.shape)}")
         if not old.size:
             continue
         root = _root(old)
         if root is None:
             raise UsageError(
-                f"{source}: {name!r} is compressed or byte-swapped, so it cannot be replaced in place. Save the file "
-                "again with torch.save"
+                f"{source}: {name!r} is compressed or byte-swapped, so it cannot be replaced in place. Save the file again with torch.save"
             )
         starts.add(root)
     if len(starts) > 1:
@@ -108,9 +102,8 @@ def _fill(place: Array, array: Array | Pieced) -> None:
 
 
 def _check_shared(
-    source: object, data: Array, start: int, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced],
-    changed: list[tuple[int, int]],
-) -> None:  # fmt: skip
+    source: object, data: Array, start: int, arrays: Mapping[str, Array], new: Mapping[str, Array | Pieced], changed: list[tuple[int, int]]
+) -> None:
     """Raise UsageError where a tensor would get wrong numbers because it shares its memory with another."""
     for name, old in arrays.items():
         if not old.size or _root(old) != start:

@@ -19,8 +19,10 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch.archives.values import Tensor
 
 STORAGES: dict[str, np.dtype[Any]] = {
-    "QInt8Storage": np.dtype(np.int8), "QUInt8Storage": np.dtype(np.uint8), "QInt32Storage": np.dtype(np.int32),
-}  # fmt: skip
+    "QInt8Storage": np.dtype(np.int8),
+    "QUInt8Storage": np.dtype(np.uint8),
+    "QInt32Storage": np.dtype(np.int32),
+}
 """Element types of quantized tensors by their storage classes."""
 PLACE = re.compile(r"(?P<module>.*?)_all_weight_values\.(?P<number>\d{1,3})(?:\.param)?")
 """Where a layer keeps its packed weights."""
@@ -39,19 +41,12 @@ def meant(stored: Array, quantizer: tuple[Any, ...], scales: Any, zeros: Any) ->
         return found
     if scheme in _PER_CHANNEL and len(quantizer) >= 4:
         axis = quantizer[3]
-        fits = (
-            type(axis) is int
-            and 0 <= axis < stored.ndim
-            and isinstance(scales, np.ndarray)
-            and isinstance(zeros, np.ndarray)
-        )
+        fits = type(axis) is int and 0 <= axis < stored.ndim and isinstance(scales, np.ndarray) and isinstance(zeros, np.ndarray)
         if not fits or scales.shape != (stored.shape[axis],) or zeros.shape != scales.shape:
             raise ValueError("its scales do not fit its shape")
         spread = [-1 if one == axis else 1 for one in range(stored.ndim)]
         with np.errstate(all="ignore"):
-            found = (
-                (stored - zeros.astype(np.float64).reshape(spread)) * scales.astype(np.float64).reshape(spread)
-            ).astype(np.float32)
+            found = ((stored - zeros.astype(np.float64).reshape(spread)) * scales.astype(np.float64).reshape(spread)).astype(np.float32)
         return found
     raise ValueError(f"its scheme {scheme} is unknown")
 
@@ -69,24 +64,16 @@ def _state(value: Any, ending: str) -> tuple[Any, ...]:
 def cell(value: Foreign) -> tuple[Tensor, ...] | None:
     """Return the tensors of one direction of one layer, as torch.nn has them: W, R and two biases. None for anything else."""
     state = _state(value, "CellParamsBase")
-    if (
-        len(state) != 5
-        or state[0] != "quantized_dynamic"
-        or not all(isinstance(one, list | tuple) for one in state[1:])
-    ):
+    if len(state) != 5 or state[0] != "quantized_dynamic" or not all(isinstance(one, list | tuple) for one in state[1:]):
         return None
     _, biases, _, _, packed = state
     matrices = [_state(one, "LinearPackedParamsBase")[:1] for one in packed]
     found = (*(one[0] for one in matrices if one), *biases)
-    whole = len(found) == 4 and all(
-        isinstance(one, Tensor) and len(one.shape) == 2 - place // 2 for place, one in enumerate(found)
-    )
+    whole = len(found) == 4 and all(isinstance(one, Tensor) and len(one.shape) == 2 - place // 2 for place, one in enumerate(found))
     return found if whole else None
 
 
-def named(
-    packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]
-) -> tuple[dict[str, Tensor], dict[str, str]]:
+def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors of packed layers by the names that torch.nn has for them, and why others are not read."""
     groups: dict[str, dict[int, tuple[Tensor, ...]]] = {}
     for name, tensors in packed.items():

@@ -26,11 +26,7 @@ STORAGES: dict[str, np.dtype[Any]] = {
     "ComplexDoubleStorage": np.dtype(np.complex128),
 }
 """Element types by the storage class that PyTorch names them with."""
-NEWER: dict[str, np.dtype[Any]] = {
-    "uint16": np.dtype(np.uint16),
-    "uint32": np.dtype(np.uint32),
-    "uint64": np.dtype(np.uint64),
-}
+NEWER: dict[str, np.dtype[Any]] = {"uint16": np.dtype(np.uint16), "uint32": np.dtype(np.uint32), "uint64": np.dtype(np.uint64)}
 """Element types without a storage class: they are stored as bytes, with the type next to them."""
 
 
@@ -99,9 +95,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
     return Tensor(storage, first, _integers(shape), _integers(strides), problem=problem)
 
 
-def _tensor_v3(
-    storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, flags: Any = None
-) -> Tensor:
+def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, flags: Any = None) -> Tensor:
     return replace(_tensor(storage, offset, shape, strides, grad, hooks, flags), dtype=str(dtype))
 
 

@@ -42,13 +42,7 @@ class _NotNumbersError(Exception):
     """A tensor that is not an array of numbers; the text gives the reason."""
 
 
-def flatten(
-    root: Any,
-    records: Records,
-    path: object,
-    byte_swapped: bool = False,
-    constants: Constants | None = None,
-) -> Stored:
+def flatten(root: Any, records: Records, path: object, byte_swapped: bool = False, constants: Constants | None = None) -> Stored:
     """Return the tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
 
     A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted
@@ -61,10 +55,14 @@ def flatten(
     walk.visit(root, "", 0, True)
     walk.unpack()
     metadata = {
-        "values": walk.values, "classes": walk.classes, "scripted": walk.scripted, "unreadable": walk.unreadable,
+        "values": walk.values,
+        "classes": walk.classes,
+        "scripted": walk.scripted,
+        "unreadable": walk.unreadable,
         "dequantized": walk.dequantized,
-        "root": _root(root), "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
-    }  # fmt: skip
+        "root": _root(root),
+        "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
+    }
     return Stored(walk.arrays, metadata)
 
 
@@ -141,8 +139,7 @@ class _Walk:
                 self.packed[name] = cell
                 return
             self.unreadable[name] = (
-                f"it is packed ({class_name(value.made_by)}), as quantized layers are; "
-                "quantized weights are not supported"
+                f"it is packed ({class_name(value.made_by)}), as quantized layers are; quantized weights are not supported"
             )
             return
         yield from ((_join(name, key), child, False) for key, child in self._constants(value.made_by).items())
@@ -254,9 +251,7 @@ class _Walk:
         from rnnconvert.formats.pytorch.archives import quantized as torch_quantized
 
         try:
-            scales, zeros = (
-                self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3]
-            )
+            scales, zeros = (self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3])
             return torch_quantized.meant(stored, tensor.quantizer, scales, zeros)
         except ValueError as error:
             raise _NotNumbersError(f"it is quantized, and {error}") from None

@@ -116,11 +116,7 @@ def traced(module: Any, example: Sequence[Any]) -> Graph:
 def of_exported(program: Any, name: str = "Model") -> Graph:
     """Return the graph of a torch.export.ExportedProgram."""
     signature = program.graph_signature
-    held = {
-        **signature.inputs_to_parameters,
-        **signature.inputs_to_buffers,
-        **signature.inputs_to_lifted_tensor_constants,
-    }
+    held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     nodes = list(program.graph.nodes)
     known = {node.name: _tensor(node) for node in nodes if hasattr(node.meta.get("val"), "shape")}
     steps = tuple(_step(node, known) for node in nodes if node.op == "call_function" and _computes(node))

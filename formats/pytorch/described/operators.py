@@ -30,9 +30,7 @@ def _weight(r: Reader, step: Step, key: str = "weight") -> Held | None:
         return None
     value = r(given)
     if not isinstance(value, Held):
-        raise r.refused(
-            step, f"{step.operator} with a {key} that is computed", "only a module's own parameters are known here"
-        )
+        raise r.refused(step, f"{step.operator} with a {key} that is computed", "only a module's own parameters are known here")
     return value
 
 
@@ -49,22 +47,13 @@ def _owner(r: Reader, step: Step) -> tuple[Held, str]:
 
 def _dense(r: Reader, step: Step) -> Value:
     weight, layer = _owner(r, step)
-    return r.add(
-        "dense",
-        layer,
-        [_x(r, step)],
-        _out(step),
-        units=weight.tensor.shape[0],
-        bias=step.arguments.get("bias") is not None,
-    )
+    return r.add("dense", layer, [_x(r, step)], _out(step), units=weight.tensor.shape[0], bias=step.arguments.get("bias") is not None)
 
 
 def _embedding(r: Reader, step: Step) -> Value:
     weight, layer = _owner(r, step)
     rows, width = weight.tensor.shape
-    return r.add(
-        "embedding", layer, [r.plain(step.arguments["indices"], step)], _out(step), input_size=rows, output_size=width
-    )
+    return r.add("embedding", layer, [r.plain(step.arguments["indices"], step)], _out(step), input_size=rows, output_size=width)
 
 
 def _several(value: Any, rank: int) -> tuple[int, ...]:
@@ -94,8 +83,7 @@ def _padded(r: Reader, value: Value, pads: Sequence[int]) -> Value:
         return value
     sizes = r.sizes[id(value)]
     longer = tuple(
-        n + 2 * pad if isinstance(n, int) else f"{n} + {2 * pad}" if pad else n
-        for n, pad in zip(sizes[1:-1], pads, strict=True)
+        n + 2 * pad if isinstance(n, int) else f"{n} + {2 * pad}" if pad else n for n, pad in zip(sizes[1:-1], pads, strict=True)
     )
     tensor = Tensor(f"{value.name}_padded", (sizes[0], *longer, sizes[-1]), value.dtype)
     return r.add("pad", "", [value], tensor, pairs=tuple((pad, pad) for pad in pads))
@@ -114,12 +102,7 @@ def _conv(r: Reader, step: Step) -> Value:
     word = padding if isinstance(padding, str) else "valid"
     pads = (0,) * rank if isinstance(padding, str) else _several(padding, rank)
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
-    if (
-        word == "valid"
-        and any(pads)
-        and max(strides) == 1
-        and all(2 * p == n for p, n in zip(pads, reach, strict=True))
-    ):
+    if word == "valid" and any(pads) and max(strides) == 1 and all(2 * p == n for p, n in zip(pads, reach, strict=True)):
         word, pads = "same", (0,) * rank
     made = r.add("conv", layer, [_padded(r, x, pads)], _ended(_out(step)), rank=rank, channels=int(weight.tensor.shape[1]) * groups,
                  filters=weight.tensor.shape[0], kernel=kernel, strides=strides, dilation=dilation, groups=groups,
@@ -133,16 +116,21 @@ def _pool(r: Reader, step: Step) -> Any:
     kernel = _several(stated["kernel_size"], rank)
     strides = _several(stated.get("stride") or kernel, rank)
     pads, operation = _several(stated.get("padding", 0), rank), "max" if name.startswith("max") else "average"
-    if (
-        any(n != 1 for n in _several(stated.get("dilation", 1), rank))
-        or stated.get("ceil_mode")
-        or stated.get("divisor_override")
-    ):
+    if any(n != 1 for n in _several(stated.get("dilation", 1), rank)) or stated.get("ceil_mode") or stated.get("divisor_override"):
         raise r.refused(step, f"{name} with dilation, ceil_mode or a divisor", "only plain windows are known here")
     if any(pads):
         raise r.refused(step, f"{name} with padding", "what is padded counts otherwise elsewhere")
-    made = r.add("pool", "", [_to_end(r, _x(r, step))], _ended(_out(step)), operation=operation, rank=rank, kernel=kernel, strides=strides,
-                 padding="valid")  # fmt: skip
+    made = r.add(
+        "pool",
+        "",
+        [_to_end(r, _x(r, step))],
+        _ended(_out(step)),
+        operation=operation,
+        rank=rank,
+        kernel=kernel,
+        strides=strides,
+        padding="valid",
+    )
     return _to_front(r, made, _out(step))
 
 
@@ -160,8 +148,18 @@ def _batch_norm(r: Reader, step: Step) -> Value:
     if stated.get("training") or mean is None:
         raise r.refused(step, "a batch norm of the batch's own moments", "only one in evaluation is known here")
     scale, shift = stated.get("weight") is not None, stated.get("bias") is not None
-    return r.add("batch_norm", r.layer(mean.owner), [_x(r, step)], _out(step), axis=1, size=int(mean.tensor.shape[0]),
-                 epsilon=float(stated["eps"]), momentum=1 - float(stated.get("momentum", 0.1)), scale=scale, shift=shift)  # fmt: skip
+    return r.add(
+        "batch_norm",
+        r.layer(mean.owner),
+        [_x(r, step)],
+        _out(step),
+        axis=1,
+        size=int(mean.tensor.shape[0]),
+        epsilon=float(stated["eps"]),
+        momentum=1 - float(stated.get("momentum", 0.1)),
+        scale=scale,
+        shift=shift,
+    )
 
 
 def _layer_norm(r: Reader, step: Step) -> Value:
@@ -171,26 +169,23 @@ def _layer_norm(r: Reader, step: Step) -> Value:
     scale, shift = _weight(r, step), _weight(r, step, "bias")
     owner = scale or shift
     layer = r.layer(owner.owner) if owner else _caller(step)
-    return r.add("rms_norm" if plain else "layer_norm", layer, [_x(r, step)], _out(step), sizes=tuple(stated["normalized_shape"]),
-                 epsilon=epsilon, scale=scale is not None, shift=shift is not None)  # fmt: skip
+    return r.add(
+        "rms_norm" if plain else "layer_norm",
+        layer,
+        [_x(r, step)],
+        _out(step),
+        sizes=tuple(stated["normalized_shape"]),
+        epsilon=epsilon,
+        scale=scale is not None,
+        shift=shift is not None,
+    )
 
 
 def _caller(step: Step) -> str:
     return step.callers[-1].path.replace(".", "/") if step.callers else ""
 
 
-_SAME = (
-    "contiguous",
-    "clone",
-    "detach",
-    "alias",
-    "lift_fresh_copy",
-    "_to_copy",
-    "to",
-    "type_as",
-    "positive",
-    "detach_",
-)
+_SAME = ("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "_to_copy", "to", "type_as", "positive", "detach_")
 
 
 def _same(r: Reader, step: Step) -> Any:
@@ -230,15 +225,11 @@ def _function(r: Reader, step: Step) -> Value:
 
 
 def _sloped(r: Reader, step: Step) -> Value:
-    if step.operator.startswith("elu") and (
-        step.arguments.get("scale", 1) != 1 or step.arguments.get("input_scale", 1) != 1
-    ):
+    if step.operator.startswith("elu") and (step.arguments.get("scale", 1) != 1 or step.arguments.get("input_scale", 1) != 1):
         raise r.refused(step, "elu with scales", "only alpha is known here")
     default, key = (0.01, "negative_slope") if step.operator.startswith("leaky") else (1.0, "alpha")
     name = "leaky_relu" if step.operator.startswith("leaky") else "elu"
-    return r.add(
-        "activation", "", [_x(r, step)], _out(step), name=name, alpha=float(step.arguments.get(key, default)), axis=-1
-    )
+    return r.add("activation", "", [_x(r, step)], _out(step), name=name, alpha=float(step.arguments.get(key, default)), axis=-1)
 
 
 def _clamped(r: Reader, step: Step) -> Value:
@@ -249,9 +240,7 @@ def _clamped(r: Reader, step: Step) -> Value:
 
 def _softmax(r: Reader, step: Step) -> Value:
     name = "log_softmax" if "log" in step.operator else "softmax"
-    return r.add(
-        "activation", "", [_x(r, step)], _out(step), name=name, alpha=None, axis=_axis(step.arguments["dim"], step, r)
-    )
+    return r.add("activation", "", [_x(r, step)], _out(step), name=name, alpha=None, axis=_axis(step.arguments["dim"], step, r))
 
 
 def _axis(axis: int, step: Step, r: Reader) -> int:
@@ -271,14 +260,7 @@ def _prelu(r: Reader, step: Step) -> Value:
     return r.add("prelu", r.layer(weight.owner), [x], _out(step), slopes=tuple(slopes))
 
 
-_OPERATIONS = {
-    "add": "add",
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "divide",
-    "maximum": "maximum",
-    "minimum": "minimum",
-}
+_OPERATIONS = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum", "minimum": "minimum"}
 
 
 def _arithmetic(r: Reader, step: Step) -> Value:
@@ -382,10 +364,7 @@ def _parts(r: Reader, step: Step) -> list[Any]:
 
 def _length(r: Reader, step: Step, x: Value, axis: int, number: int) -> int:
     """Return the length of a part that nothing reads."""
-    size, stated = (
-        x.shape[axis],
-        step.arguments.get("split_sizes", step.arguments.get("split_size", step.arguments.get("chunks"))),
-    )
+    size, stated = (x.shape[axis], step.arguments.get("split_sizes", step.arguments.get("split_size", step.arguments.get("chunks"))))
     if isinstance(stated, list):
         return int(stated[number])
     if size is None or not isinstance(stated, int):
@@ -435,10 +414,7 @@ def _joined(before: Sequence[Size], after: Sequence[Size]) -> bool:
 def _with_lead(r: Reader, lead: Sequence[Size]) -> Value | None:
     """Return a tensor of the scope with some first axes."""
     values = [*r.scope.inputs, *(value for node in r.scope.nodes for value in node.outputs)]
-    return next(
-        (value for value in values if tuple(r.sizes.get(id(value), ())[:2]) == tuple(lead) and value.dtype != "bool"),
-        None,
-    )
+    return next((value for value in values if tuple(r.sizes.get(id(value), ())[:2]) == tuple(lead) and value.dtype != "bool"), None)
 
 
 def _unsqueeze(r: Reader, step: Step) -> Any:
@@ -455,9 +431,7 @@ def _squeeze(r: Reader, step: Step) -> Any:
         return value.parts[0]
     x = _x(r, step)
     sizes = r.sizes[id(x)]
-    asked = (
-        range(len(sizes)) if axis is None else [n % len(sizes) for n in (axis if isinstance(axis, list) else [axis])]
-    )
+    asked = range(len(sizes)) if axis is None else [n % len(sizes) for n in (axis if isinstance(axis, list) else [axis])]
     for n in sorted((n for n in asked if sizes[n] == 1), reverse=True):
         sizes = (*sizes[:n], *sizes[n + 1 :])
         x = r.add("squeeze", "", [x], Tensor(_out(step).name, sizes, x.dtype), axis=n)
@@ -480,13 +454,7 @@ def _reduced(r: Reader, step: Step) -> Any:
         else list(range(len(x.shape)))
     )
     made = r.add(
-        "reduce",
-        "",
-        [x],
-        _out(step),
-        operation=_REDUCED[step.operator],
-        axes=tuple(axes),
-        keep=bool(step.arguments.get("keepdim", False)),
+        "reduce", "", [x], _out(step), operation=_REDUCED[step.operator], axes=tuple(axes), keep=bool(step.arguments.get("keepdim", False))
     )
     if len(step.outputs) > 1 and step.outputs[1] is not None:
         raise r.refused(step, f"the places that {step.operator} gives", "only its numbers are known here")

@@ -10,9 +10,11 @@ from rnnconvert.formats.pytorch.described.scopes import Reader, Stacked, Zeros
 from rnnconvert.scaffolding.description import Value
 
 _CELLS = {
-    "lstm": Cell("lstm", None, TANH, SIGMOID, TANH), "gru": Cell("gru", True, TANH, SIGMOID), "rnn_tanh": Cell("rnn", None, TANH),
+    "lstm": Cell("lstm", None, TANH, SIGMOID, TANH),
+    "gru": Cell("gru", True, TANH, SIGMOID),
+    "rnn_tanh": Cell("rnn", None, TANH),
     "rnn_relu": Cell("rnn", None, RELU),
-}  # fmt: skip
+}
 
 
 def _starts(r: Reader, step: Step, given: Any, count: int) -> list[Value]:
@@ -24,8 +26,7 @@ def _starts(r: Reader, step: Step, given: Any, count: int) -> list[Value]:
         return list(value.parts)
     whole, tensor = r.plain(given, step), given
     return [
-        r.add("select", "", [whole], Tensor(f"{tensor.name}_{n}", tensor.shape[1:], tensor.dtype), axis=0, index=n)
-        for n in range(count)
+        r.add("select", "", [whole], Tensor(f"{tensor.name}_{n}", tensor.shape[1:], tensor.dtype), axis=0, index=n) for n in range(count)
     ]
 
 
@@ -48,9 +49,7 @@ def recurrent(r: Reader, step: Step) -> list[Any]:
     ways = 2 if both else 1
     per = (4 if biases else 2) * ways
     if any(not hasattr(weight, "owner") for weight in weights) or len(weights) != per * layers:
-        raise r.refused(
-            step, f"{kind} with weights that are computed, or projections", "only a layer's own matrices are known here"
-        )
+        raise r.refused(step, f"{kind} with weights that are computed, or projections", "only a layer's own matrices are known here")
     owner = weights[0].owner
     units = int(weights[1].tensor.shape[1])
     count = 2 if kind == "lstm" else 1
@@ -66,35 +65,35 @@ def recurrent(r: Reader, step: Step) -> list[Any]:
         layer = r.layer(path, dotted if layers == 1 else f"{dotted}[{number}]")
         stem = path.replace("/", "_")
         out = r.value(Tensor(stem, (batch, time, units * ways)))
-        finals = [
-            [r.value(Tensor(f"{stem}_{'hc'[word]}", (batch, units))) for word in range(count)] for _ in range(ways)
-        ]
+        finals = [[r.value(Tensor(f"{stem}_{'hc'[word]}", (batch, units))) for word in range(count)] for _ in range(ways)]
         chosen = slice(number * ways, (number + 1) * ways)
         zeros = [not all_starts for all_starts in starts]
         if any(zeros) and not all(zeros):
             raise r.refused(step, "only one of two initial states", "both or none are known here")
-        states = (
-            []
-            if all(zeros)
-            else [start for pair in zip(*(every[chosen] for every in starts), strict=True) for start in pair]
-        )
+        states = [] if all(zeros) else [start for pair in zip(*(every[chosen] for every in starts), strict=True) for start in pair]
         cell = _CELLS[kind]
         r.scope.add(
-            "recurrent", layer, [x], [out, *(value for way in finals for value in way)], {"states": states}, cells=(cell,) * ways,
-            units=units, biases=bool(biases), sequences=True, zero=False, backwards=False, merge="concat", stateful=False,
-        )  # fmt: skip
+            "recurrent",
+            layer,
+            [x],
+            [out, *(value for way in finals for value in way)],
+            {"states": states},
+            cells=(cell,) * ways,
+            units=units,
+            biases=bool(biases),
+            sequences=True,
+            zero=False,
+            backwards=False,
+            merge="concat",
+            stateful=False,
+        )
         for word in range(count):
             ends[word] += [way[word] for way in finals]
         x = out
         rate = stated.get("dropout", 0.0)
         if rate and number + 1 < layers:
             x = r.add(
-                "dropout",
-                f"{layer}/dropout",
-                [x],
-                Tensor(f"{stem}_dropped", (batch, time, units * ways)),
-                name="Dropout",
-                rate=float(rate),
+                "dropout", f"{layer}/dropout", [x], Tensor(f"{stem}_dropped", (batch, time, units * ways)), name="Dropout", rate=float(rate)
             )
     x = x if stated["batch_first"] else _turned(r, x)
     return [x, *(Stacked(f"{owner}_{'hc'[word]}", tuple(states)) for word, states in enumerate(ends))]

@@ -122,9 +122,7 @@ class Reader:
         self.names[path] = tuple(names) or (path.replace("/", "."),)
         return path.removeprefix(f"{self.scope.path}/") if self.scope.path else path
 
-    def add(
-        self, kind: str, layer: str, inputs: Sequence[Value], tensor: Tensor, named: Any = None, **settings: Any
-    ) -> Value:
+    def add(self, kind: str, layer: str, inputs: Sequence[Value], tensor: Tensor, named: Any = None, **settings: Any) -> Value:
         """Add a node of one output, and return that."""
         made = self.value(tensor, layer.replace("/", "_"))
         self.scope.add(kind, layer, inputs, [made], named, **settings)
@@ -177,39 +175,20 @@ class Reader:
         if module is None:
             module = self._modules[caller.path] = self._described(caller, steps, depth, rules, read)
         elif _form(module.steps, module.read) != _form(steps, read):
-            raise RefusedError(
-                "a module that is called in two ways",
-                _SYSTEM,
-                "it is written once, for one kind of input",
-                "",
-                caller.path,
-            )
+            raise RefusedError("a module that is called in two ways", _SYSTEM, "it is written once, for one kind of input", "", caller.path)
         outs: list[Value] = []
         for (number, place), inside in module.given.items():
             tensor = steps[number].outputs[place]
-            parts = [
-                self.value(Tensor(value.name, module.sizes.get(id(value), ()), value.dtype))
-                for value in _values(inside)
-            ]
+            parts = [self.value(Tensor(value.name, module.sizes.get(id(value), ()), value.dtype)) for value in _values(inside)]
             outs += parts
             if tensor is not None:
                 self.sizes.update(dict.fromkeys(map(id, parts), tensor.shape) if isinstance(inside, Value) else {})
-                self.known[tensor.name] = (
-                    Stacked(inside.name, tuple(parts)) if isinstance(inside, Stacked) else parts[0]
-                )
+                self.known[tensor.name] = Stacked(inside.name, tuple(parts)) if isinstance(inside, Stacked) else parts[0]
         ins = [value for name in read for value in _values(self.known[name])]
         layer = caller.path.replace(".", "/")
-        self.scope.add(
-            "model",
-            layer.removeprefix(f"{self.scope.path}/") if self.scope.path else layer,
-            ins,
-            outs,
-            scope=module.scope,
-        )
+        self.scope.add("model", layer.removeprefix(f"{self.scope.path}/") if self.scope.path else layer, ins, outs, scope=module.scope)
 
-    def _described(
-        self, caller: Caller, steps: list[Step], depth: int, rules: Mapping[str, Rule], read: list[str]
-    ) -> _Module:
+    def _described(self, caller: Caller, steps: list[Step], depth: int, rules: Mapping[str, Rule], read: list[str]) -> _Module:
         outer, known = self.scope, self.known
         self.scope, self.known = Scope(caller.kind.rpartition(".")[2], caller.path.replace(".", "/")), {}
         for name in read:

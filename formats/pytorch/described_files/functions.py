@@ -63,10 +63,18 @@ def _ratio(left: Any, right: Any) -> Any:
 
 
 _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
-    "add": numbers.add, "subtract": numbers.sub, "multiply": numbers.mul, "divide": _ratio, "power": numbers.pow,
-    "equal": numbers.eq, "not_equal": numbers.ne, "greater": numbers.gt, "less": numbers.lt, "greater_equal": numbers.ge,
+    "add": numbers.add,
+    "subtract": numbers.sub,
+    "multiply": numbers.mul,
+    "divide": _ratio,
+    "power": numbers.pow,
+    "equal": numbers.eq,
+    "not_equal": numbers.ne,
+    "greater": numbers.gt,
+    "less": numbers.lt,
+    "greater_equal": numbers.ge,
     "less_equal": numbers.le,
-}  # fmt: skip
+}
 
 
 def _compared(operation: str) -> Rule:
@@ -163,9 +171,7 @@ def _cast(r: Reading, call: Call) -> Any:
 
 def _where(r: Reading, call: Call) -> Tensor:
     like = next(x for x in (call("yes"), call("no")) if isinstance(x, Tensor))
-    return r.build.elementwise(
-        "where", [call.tensor(), _operand(call("yes"), like), _operand(call("no"), like)], like.dtype
-    )
+    return r.build.elementwise("where", [call.tensor(), _operand(call("yes"), like), _operand(call("no"), like)], like.dtype)
 
 
 def _masked_fill(r: Reading, call: Call) -> Tensor:

@@ -30,9 +30,7 @@ def _embedding(r: Reading, call: Call) -> Tensor:
     if x.dtype not in ("int32", "int64"):
         raise NeedError(f"type of {x.name}", "int64")
     rows, width = weight.dims
-    return r.build.add(
-        "embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width
-    )
+    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width)
 
 
 def spread(value: Any, rank: int) -> tuple[int, ...]:
@@ -95,14 +93,22 @@ def _transposed(r: Reading, call: Call) -> Tensor:
 def _batch_norm(r: Reading, call: Call) -> Tensor:
     x, arrays = call.tensor(), [call(word) for word in ("weight", "bias", "mean", "variance")]
     if call("training") or arrays[2] is None or (arrays[0] is None) != (arrays[1] is None):
-        raise r.build.refuse(
-            "a batch norm in training, or without statistics", "save the model in evaluation, model.eval()"
-        )
+        raise r.build.refuse("a batch norm in training, or without statistics", "save the model in evaluation, model.eval()")
     (size,) = arrays[2].dims
     _float(x)
     r.need(x.dims[1], size)
-    return r.build.add("batch_norm", [x], x.dims, layer=r.unit(*arrays).name, axis=1, size=size, epsilon=float(call("eps", 1e-5)),
-                       momentum=1 - float(call("momentum", 0.1)), scale=arrays[0] is not None, shift=arrays[1] is not None)  # fmt: skip
+    return r.build.add(
+        "batch_norm",
+        [x],
+        x.dims,
+        layer=r.unit(*arrays).name,
+        axis=1,
+        size=size,
+        epsilon=float(call("eps", 1e-5)),
+        momentum=1 - float(call("momentum", 0.1)),
+        scale=arrays[0] is not None,
+        shift=arrays[1] is not None,
+    )
 
 
 def _layer_norm(r: Reading, call: Call) -> Tensor:
@@ -113,8 +119,9 @@ def _layer_norm(r: Reading, call: Call) -> Tensor:
     layer = r.unit(weight, bias).name if weight is not None else ""
     if not layer:
         raise r.build.refuse("a layer norm without a scale", "no layer of the file is one")
-    return r.build.add("layer_norm", [x], x.dims, layer=layer, sizes=sizes, epsilon=float(call("eps", 1e-5)), scale=True,
-                       shift=bias is not None)  # fmt: skip
+    return r.build.add(
+        "layer_norm", [x], x.dims, layer=layer, sizes=sizes, epsilon=float(call("eps", 1e-5)), scale=True, shift=bias is not None
+    )
 
 
 def _group_norm(r: Reading, call: Call) -> Tensor:
@@ -123,8 +130,15 @@ def _group_norm(r: Reading, call: Call) -> Tensor:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
     (size,) = weight.dims
     r.need(x.dims[1], size)
-    return r.build.add("group_norm first", [x], x.dims, layer=r.unit(weight, bias).name, groups=int(call("groups")), size=size,
-                       epsilon=float(call("eps", 1e-5)))  # fmt: skip
+    return r.build.add(
+        "group_norm first",
+        [x],
+        x.dims,
+        layer=r.unit(weight, bias).name,
+        groups=int(call("groups")),
+        size=size,
+        epsilon=float(call("eps", 1e-5)),
+    )
 
 
 def _prelu(r: Reading, call: Call) -> Tensor:
@@ -147,9 +161,7 @@ def _pool(operation: str, rank: int) -> Rule:
         ceil, pads = bool(call("ceil_mode", False)), tuple((n, n) for n in padding)
         if call("divisor") is not None:
             raise ValueError("an average with a divisor of its own")
-        if ceil and (
-            operation == "average" or any(n + s > k for n, s, k in zip(padding, strides, kernel, strict=True))
-        ):
+        if ceil and (operation == "average" or any(n + s > k for n, s, k in zip(padding, strides, kernel, strict=True))):
             raise r.build.refuse("ceil_mode where a last window may lie behind the input", "frameworks differ there")
         reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
         space = tuple(windows(*one, ceil) for one in zip(x.dims[2:], reach, strides, pads, strict=True))
@@ -180,9 +192,7 @@ def _recurrent(r: Reading, call: Call) -> list[Tensor]:
     """Return what a recurrent operator gives: its output, and the final states of all its layers."""
     given, lstm = call.given, call.name == "lstm"
     if len(given) != 9 or isinstance(given[1 if lstm else 2], bool):
-        raise r.build.refuse(
-            "a recurrent layer over packed sequences", "lengths that a run hands over are not followed here"
-        )
+        raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
     x, states, weights, biased, layers, _, training, both, first = given
     if training and given[5] and layers > 1:
         raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
@@ -210,22 +220,13 @@ def _layer(
     """Add one layer on (batch, time, features); return its output, and the final states of each direction."""
     unit: Unit = r.unit(*weights)
     stack = unit.stack
-    if (
-        stack is None
-        or stack.num_layers != 1
-        or stack.num_directions != ways
-        or len(weights) != ways * (2 + 2 * biased)
-    ):
-        raise r.build.refuse(
-            "a recurrent layer with a projection, or of other weights than its own", "no line is known for it"
-        )
+    if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * (2 + 2 * biased):
+        raise r.build.refuse("a recurrent layer with a projection, or of other weights than its own", "no line is known for it")
     order = [word for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * biased]] * ways
     for number, (word, weight) in enumerate(zip(order, weights, strict=True)):
         name = weight.stored.rpartition(".")[2]
         if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
-            raise r.build.refuse(
-                "a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}"
-            )
+            raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
     r.need(x.dims[2], stack.input_size)
     units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
     if (cell.kind, cell.activation.name) != _CELLS[call.name]:
@@ -236,9 +237,20 @@ def _layer(
     named: dict[str, Any] = {"mask": [], "states": list(states)}
     ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
     out, *finals = r.build.several(
-        "recurrent", unit.name, [x], [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends], named, cells=(cell,) * ways,
-        units=units, biases=biased, sequences=True, zero=False, backwards=False, merge="concat", stateful=False,
-    )  # fmt: skip
+        "recurrent",
+        unit.name,
+        [x],
+        [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends],
+        named,
+        cells=(cell,) * ways,
+        units=units,
+        biases=biased,
+        sequences=True,
+        zero=False,
+        backwards=False,
+        merge="concat",
+        stateful=False,
+    )
     return out, finals
 
 
@@ -248,16 +260,18 @@ def _over(function: Callable[[int], Rule], word: str, names: str) -> dict[str, t
 
 _CONV = "x weight bias stride padding dilation"
 LAYERS: dict[str, tuple[str, Rule]] = {
-    "linear": ("x weight bias", _linear), "embedding": ("weight x padding_idx scale_grad_by_freq sparse", _embedding),
+    "linear": ("x weight bias", _linear),
+    "embedding": ("weight x padding_idx scale_grad_by_freq sparse", _embedding),
     **_over(lambda rank: _conv, "conv{}d", f"{_CONV} groups"),
     **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
     **dict.fromkeys(("convolution", "_convolution"), (f"{_CONV} transposed output_padding groups a b c d", _conv)),
     "batch_norm": ("x weight bias mean variance training momentum eps cudnn", _batch_norm),
-    "layer_norm": ("x shape weight bias eps cudnn", _layer_norm), "group_norm": ("x groups weight bias eps cudnn", _group_norm),
+    "layer_norm": ("x shape weight bias eps cudnn", _layer_norm),
+    "group_norm": ("x groups weight bias eps cudnn", _group_norm),
     "prelu": ("x weight", _prelu),
     **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
     **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
     **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
     **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), ("a b c d e f g h i", _recurrent)),
-}  # fmt: skip
+}
 """The operators that are known, with their parameters in the order in which calls have them."""

@@ -49,9 +49,7 @@ class Call:
     names  its parameters, in the order in which calls have them
     """
 
-    def __init__(
-        self, name: str, operation: Operation, given: Sequence[Any], named: Mapping[str, Any], names: str
-    ) -> None:
+    def __init__(self, name: str, operation: Operation, given: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
         self.name, self.operation, self.given = name, operation, given
         words = names.split()
         if len(given) > len(words):
@@ -132,9 +130,7 @@ class Reading:
         except (RefusedError, NeedError) as error:
             made = error
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            made = self.build.refuse(
-                f"the operator {operation.kind} as it is called", f"no line is known for it: {error}"
-            )
+            made = self.build.refuse(f"the operator {operation.kind} as it is called", f"no line is known for it: {error}")
         if isinstance(made, Exception):
             del self.build.scope.nodes[before:]
         for number, ref in operation.outputs.items():
@@ -152,22 +148,13 @@ class Reading:
             _, given, named = operation.called
         if operation.loop is not None:
             raise self.build.refuse("a loop whose steps a run decides", "it is not a plain layer")
-        kind = (
-            operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
-        )
+        kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         rule = RULES.get(kind)
         if rule is None:
             raise self.build.refuse(f"the operator {operation.kind}", f"the known ones are {', '.join(sorted(RULES))}")
         names, function = rule
         return function(
-            self,
-            Call(
-                kind,
-                operation,
-                [self.value(one) for one in given],
-                {key: self.value(one) for key, one in named.items()},
-                names,
-            ),
+            self, Call(kind, operation, [self.value(one) for one in given], {key: self.value(one) for key, one in named.items()}, names)
         )
 
     def value(self, argument: Any) -> Any:
@@ -196,13 +183,9 @@ class Reading:
 
     def unit(self, *tensors: Tensor | None) -> Unit:
         """Return the layer whose arrays some tensors are. Raises RefusedError if they belong to none, or to several."""
-        found = {
-            id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None
-        }
+        found = {id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None}
         if len(found) != 1 or any(x is not None and x.stored not in next(iter(found.values())).arrays for x in tensors):
-            raise self.build.refuse(
-                "a layer whose weights are computed, or belong to several layers", "no layer of the file has them"
-            )
+            raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
         (unit,) = found.values()
         self.names[unit.name] = (unit.name,)
         return unit
@@ -211,9 +194,7 @@ class Reading:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
         if unit is None or unit.kinds != ("array",):
-            raise self.build.refuse(
-                f"the weights {x.stored!r} outside of their layer", "they would have to be in two places"
-            )
+            raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
         self.names[unit.name] = (unit.name,)
         made = self.build.parameter([int(n) for n in x.dims], x.dtype, unit.name).value  # type: ignore[arg-type]
         assert made is not None
@@ -262,15 +243,7 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
     """Return the description for the first choice of inputs that every operator takes."""
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
-    ranks = (
-        (2, 3, 1)
-        if "embedding" in kinds
-        else (3, 2, 4, 1)
-        if over_time
-        else (4, 3, 2)
-        if "conv2d" in kinds
-        else (2, 3, 4, 1)
-    )
+    ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
     stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
     first: RnnConvertError | None = None
     tries = 0
@@ -288,9 +261,7 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
             except RefusedError as error:
                 first = first or error
                 break
-    raise first or RefusedError(
-        "its inputs", "a model written as code", "no number of axes fits all of its operators", "", ""
-    )
+    raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
 def _given(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:

@@ -31,9 +31,7 @@ def _permute(r: Reading, call: Call) -> Tensor:
 
 def lengths(value: Any) -> list[Dim]:
     """Return a list of lengths."""
-    return [
-        one if isinstance(one, Size) else int(one) for one in (value if isinstance(value, (list, tuple)) else [value])
-    ]
+    return [one if isinstance(one, Size) else int(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
 
 
 def _reshape(r: Reading, call: Call) -> Tensor:
@@ -63,11 +61,7 @@ def _unflatten(r: Reading, call: Call) -> Tensor:
 
 def _squeeze(r: Reading, call: Call) -> Tensor:
     x, stated = call.tensor(), call("dim")
-    axes = (
-        range(x.rank)
-        if stated is None
-        else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-    )
+    axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
     if any(isinstance(x.dims[axis], Size) for axis in axes):
         raise r.build.refuse("a squeeze of an open axis", "whether it has length 1 is decided by a run")
     return r.build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
@@ -156,9 +150,7 @@ def _repeat(r: Reading, call: Call) -> Tensor:
     x, by = call.tensor(), call("repeats")
     if len(by) != x.rank or not all(isinstance(n, int) for n in by):
         raise ValueError("repeats of new axes")
-    return r.build.add(
-        "tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name
-    )
+    return r.build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
 
 
 def _pad(r: Reading, call: Call) -> Tensor:
@@ -168,15 +160,7 @@ def _pad(r: Reading, call: Call) -> Tensor:
     if mode not in ("constant", "reflect", "replicate"):
         raise ValueError(f"a padding {mode!r}")
     dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
-    return r.build.add(
-        "pad axes",
-        [x],
-        dims,
-        pairs=tuple(pairs),
-        mode="edge" if mode == "replicate" else mode,
-        number=value,
-        name=x.name,
-    )
+    return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode="edge" if mode == "replicate" else mode, number=value, name=x.name)
 
 
 def _size(r: Reading, call: Call) -> Any:
@@ -187,12 +171,7 @@ def _size(r: Reading, call: Call) -> Any:
 def _zeros(value: float) -> Rule:
     def rule(r: Reading, call: Call) -> Tensor:
         dtype = call("dtype")
-        return Tensor(
-            tuple(lengths(call("size"))),
-            str(dtype) if isinstance(dtype, np.dtype) else "float32",
-            "zeros",
-            filled=value,
-        )
+        return Tensor(tuple(lengths(call("size"))), str(dtype) if isinstance(dtype, np.dtype) else "float32", "zeros", filled=value)
 
     return rule
 
@@ -208,15 +187,23 @@ def _arange(r: Reading, call: Call) -> Tensor:
         raise ValueError("arange of other than whole numbers")
     extra: list[Any] = []
     bounds = r.build.lengths([start, stop], extra)
-    return r.build.add(
-        "range", [], (stop - start,), "int64", extra=extra, start=bounds[0], stop=bounds[1], step=1, name="steps"
-    )
+    return r.build.add("range", [], (stop - start,), "int64", extra=extra, start=bounds[0], stop=bounds[1], step=1, name="steps")
 
 
 _SAME = (
-    "contiguous", "clone", "detach", "alias", "lift", "lift_fresh", "lift_fresh_copy", "cpu", "same", "requires_grad", "resolve_conj",
+    "contiguous",
+    "clone",
+    "detach",
+    "alias",
+    "lift",
+    "lift_fresh",
+    "lift_fresh_copy",
+    "cpu",
+    "same",
+    "requires_grad",
+    "resolve_conj",
     "positive",
-)  # fmt: skip
+)
 MOVES: dict[str, tuple[str, Rule]] = {
     **dict.fromkeys(_SAME, ("x memory_format", lambda r, call: call("x"))),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x dim0 dim1", _transpose)),
@@ -246,5 +233,5 @@ MOVES: dict[str, tuple[str, Rule]] = {
     "ones_like": ("x dtype", _like(1)),
     "arange": ("x stop step dtype", _arange),
     "size": ("x dim", _size),
-}  # fmt: skip
+}
 """What moves numbers, with its parameters in the order in which calls have them."""

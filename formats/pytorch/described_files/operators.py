@@ -19,15 +19,9 @@ def _reduce(operation: str) -> Rule:
         x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
         if x.dtype not in FLOATS:
             raise TypeError(f"a {operation} of {x.dtype}")
-        axes = (
-            range(x.rank)
-            if stated in (None, [])
-            else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-        )
+        axes = range(x.rank) if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
         dims = tuple(1 if n in axes else dim for n, dim in enumerate(x.dims) if keep or n not in axes)
-        return r.build.add(
-            "reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=operation
-        )
+        return r.build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=operation)
 
     return rule
 
@@ -45,9 +39,7 @@ def _extreme(operation: str) -> Rule:
         if call("dim") is None:
             return made
         x, keep, axis = call.tensor(), bool(call("keepdim", False)), call.axis()
-        places = r.build.add(
-            "arg", [x], made.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places"
-        )
+        places = r.build.add("arg", [x], made.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places")
         return [made, places]
 
     return rule
@@ -70,9 +62,7 @@ def matmul(r: Reading, left: Tensor, right: Tensor) -> Tensor:
     """Add a product of matrices."""
     lead = broadcast([left.dims[:-2], right.dims[:-2]])
     rows = left.dims[-2:-1] if left.rank > 1 else ()
-    return r.build.add(
-        "matmul", [left, right], (*lead, *rows, *(right.dims[-1:] if right.rank > 1 else ())), name="product"
-    )
+    return r.build.add("matmul", [left, right], (*lead, *rows, *(right.dims[-1:] if right.rank > 1 else ())), name="product")
 
 
 def _attention(r: Reading, call: Call) -> Tensor:
@@ -92,16 +82,15 @@ def _attention(r: Reading, call: Call) -> Tensor:
 
 def _index_select(r: Reading, call: Call) -> Tensor:
     x, axis, index = call.tensor(), call.axis(), call.tensor("index")
-    return r.build.add(
-        "gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken"
-    )
+    return r.build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
 
 
 def _top(r: Reading, call: Call) -> list[Tensor]:
     x, axis, count = call.tensor(), call.axis("dim", -1), call("k")
     dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
-    return r.build.several("top", "", [x], [(dims, x.dtype, "values"), (dims, "int64", "indices")], count=count, axis=axis,
-                           largest=bool(call("largest", True)))  # fmt: skip
+    return r.build.several(
+        "top", "", [x], [(dims, x.dtype, "values"), (dims, "int64", "indices")], count=count, axis=axis, largest=bool(call("largest", True))
+    )
 
 
 def _einsum(r: Reading, call: Call) -> Tensor:
@@ -115,9 +104,7 @@ def _einsum(r: Reading, call: Call) -> Tensor:
         or [len(word) for word in words] != [x.rank for x in tensors]
     ):
         raise ValueError(f"the equation {equation!r}")
-    sizes = {
-        letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)
-    }
+    sizes = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
     return r.build.add("einsum", tensors, tuple(sizes[letter] for letter in out), equation=equation, name="product")
 
 
@@ -158,5 +145,5 @@ RULES: dict[str, tuple[str, Rule]] = {
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),
     aten.LIST: ("a b c d e f g h", lambda r, call: [*call.given]),
-}  # fmt: skip
+}
 """The operators that are known, with their parameters in the order in which calls have them."""

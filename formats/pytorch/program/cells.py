@@ -159,9 +159,7 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
         carried = isinstance(state, Ref) and state.operation is not None and state.operation.kind == LOOP
         if not carried or left is None or plain(state.operation.inputs[-1]) is not left:
             others = [state.operation.inputs[-1]] if carried else [state]
-            change = next(
-                (words for one in others if (words := _changed(Step(step.operation, None, one), after))), None
-            )
+            change = next((words for one in others if (words := _changed(Step(step.operation, None, one), after))), None)
             result.reasons.append(change or "its states do not go on from one step of the loop to the next")
             return
         firsts.append(state.operation.inputs[0])
@@ -244,11 +242,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         operation = value.operation if isinstance(value, Ref) else None
         if operation is None or not operation.inputs:
             return value
-        if (
-            aten.DIALECT.get(operation.kind) is SAME
-            or operation.kind in ("unsqueeze", "squeeze")
-            or _is_whole(operation)
-        ):
+        if aten.DIALECT.get(operation.kind) is SAME or operation.kind in ("unsqueeze", "squeeze") or _is_whole(operation):
             value = operation.inputs[0]
         elif operation.kind == aten.BRANCH:
             choices = [plain(one, depth + 1) for one in operation.inputs[1:3]] if depth < _CHOICES else [None, value]

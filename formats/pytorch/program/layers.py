@@ -46,16 +46,18 @@ class Received:
         layers = stack.layers
         if learned:
             layers = tuple(
-                Layer(tuple(
-                    one.with_arrays({(part, ""): array[level * len(layer.directions) + number] for part, array in learned.items()})
-                    for number, one in enumerate(layer.directions)
-                ), layer.merge)
+                Layer(
+                    tuple(
+                        one.with_arrays({(part, ""): array[level * len(layer.directions) + number] for part, array in learned.items()})
+                        for number, one in enumerate(layer.directions)
+                    ),
+                    layer.merge,
+                )
                 for level, layer in enumerate(stack.layers)
-            )  # fmt: skip
+            )
         return stack.replace(
-            layers=layers, calls=self.calls[stack.name],
-            unconvertible=(*stack.unconvertible, *([extra] if extra is not None else [])),
-        )  # fmt: skip
+            layers=layers, calls=self.calls[stack.name], unconvertible=(*stack.unconvertible, *([extra] if extra is not None else []))
+        )
 
 
 def unfollowed(layers: Iterable[str], why: str) -> Received:
@@ -64,10 +66,7 @@ def unfollowed(layers: Iterable[str], why: str) -> Received:
 
 
 def received(
-    program: Program,
-    layers: Mapping[str, Recurrent],
-    weights: Mapping[str, Mapping[str, str]],
-    arrays: Mapping[str, Array],
+    program: Program, layers: Mapping[str, Recurrent], weights: Mapping[str, Mapping[str, str]], arrays: Mapping[str, Array]
 ) -> Received:
     """Return what the layers of a program receive.
 
@@ -77,9 +76,7 @@ def received(
     owners = {full: (name, local) for name, names in weights.items() for local, full in names.items()}
     own = _Calls(program, layers, owners, arrays)
     found = calls(own.graph(), parts=False)
-    result = Received(
-        {name: found.get(name, own.others.get(name, (Call(Unknown(NOT_CALLED, stated=True)),))) for name in layers}
-    )
+    result = Received({name: found.get(name, own.others.get(name, (Call(Unknown(NOT_CALLED, stated=True)),))) for name in layers})
     result.unconvertible = own.unconvertible
     result.warnings += own.warnings
     for name, several in result.calls.items():
@@ -87,9 +84,7 @@ def received(
         if len(several) == 1 and len(learned) == 1 and learned[0]:
             result.learned[name] = learned[0]
         elif any(learned):
-            several = tuple(
-                replace(one, states=one.states or "learned ones, of one call among several") for one in several
-            )
+            several = tuple(replace(one, states=one.states or "learned ones, of one call among several") for one in several)
             result.calls[name] = several
         result.warnings += _warnings(name, several)
     return result
@@ -99,9 +94,7 @@ def _warnings(name: str, several: tuple[Call, ...]) -> Iterator[str]:
     states = dict.fromkeys(call.states for call in several if call.states)
     if states:
         yield LayerNote(
-            name,
-            f"the model gives its initial state ({', '.join(states)}): pass it at every call",
-            unnamed="the module itself",
+            name, f"the model gives its initial state ({', '.join(states)}): pass it at every call", unnamed="the module itself"
         )
     if len(several) > 1:
         yield LayerNote(
@@ -115,11 +108,7 @@ class _Calls:
     """The calls of a program in the making."""
 
     def __init__(
-        self,
-        program: Program,
-        layers: Mapping[str, Recurrent],
-        owners: Mapping[str, tuple[str, str]],
-        arrays: Mapping[str, Array],
+        self, program: Program, layers: Mapping[str, Recurrent], owners: Mapping[str, tuple[str, str]], arrays: Mapping[str, Array]
     ) -> None:
         self._program, self._layers, self._owners, self._arrays = program, layers, owners, arrays
         self._graph = Graph(aten.DIALECT)
@@ -147,13 +136,7 @@ class _Calls:
         for name, count in products.items():
             self._written_out(name, count, runs.get(name))
         # What a run of a cell gives comes from the layer.
-        given = {
-            ref.operation
-            for name, several in steps.items()
-            if not runs[name].reasons
-            for step in several
-            for ref in step.outputs()
-        }
+        given = {ref.operation for name, several in steps.items() if not runs[name].reasons for step in several for ref in step.outputs()}
         for operation in operations:
             for ref in refs(operation.inputs):
                 if ref.kept in self._arrays:
@@ -178,11 +161,7 @@ class _Calls:
 
     def _owner(self, operation: Operation) -> str | None:
         """Return the layer whose weights an operator reads."""
-        weights = (
-            operation.inputs[2:]
-            if operation.kind in CELLS
-            else [one for one in operation.inputs[1:] if isinstance(one, list)]
-        )
+        weights = operation.inputs[2:] if operation.kind in CELLS else [one for one in operation.inputs[1:] if isinstance(one, list)]
         names = {
             self._owners[name][0]
             for name in kept_by(refs(weights[-1:] if operation.kind in RECURRENT else weights))
@@ -195,21 +174,18 @@ class _Calls:
         inputs, stack = operation.inputs, self._layers[name]
         packed = not isinstance(inputs[1 if operation.kind == "lstm" else 2], list)
         constants = inputs[4 if packed else 3 :]
-        if (
-            not isinstance(inputs[0], Ref)
-            or len(constants) < 5
-            or not all(isinstance(one, bool | int | float) for one in constants)
-        ):
+        if not isinstance(inputs[0], Ref) or len(constants) < 5 or not all(isinstance(one, bool | int | float) for one in constants):
             return False
         self._weights(name, next(one for one in reversed(inputs[: 4 if packed else 3]) if isinstance(one, list)))
         states, batch_first = inputs[2 if packed else 1], not packed and bool(constants[-1])
         hidden, directions = stack.first.output_size, stack.num_directions
         dropout, train = constants[2], constants[3]
         given = Call(
-            Unknown(""), self._states.given(stack, states if isinstance(states, list) else [states]),
+            Unknown(""),
+            self._states.given(stack, states if isinstance(states, list) else [states]),
             lengths=self._states.lengths(inputs[1]) if packed else "",
             random="dropout between its layers, which is on" if dropout and train and stack.num_layers > 1 else "",
-        )  # fmt: skip
+        )
         order = "bt" if batch_first else "tb"
         sequence: Any = inputs[0]
         output: Any = operation.outputs.get(0)
@@ -225,10 +201,16 @@ class _Calls:
         else:
             shapes.describe(inputs[0], shapes.lengths(batch_first, stack), self._graph)
         self._graph.call(
-            name, (sequence, f"{order}i"), {} if output is None else {output: f"{order}u"},
-            {ref: _STATES[min(number, 2)] for number, ref in operation.outputs.items() if number}, hidden=hidden,
-            directions=directions, dtype=stack.dtype.newbyteorder("="), width=stack.input_size, given=given,
-        )  # fmt: skip
+            name,
+            (sequence, f"{order}i"),
+            {} if output is None else {output: f"{order}u"},
+            {ref: _STATES[min(number, 2)] for number, ref in operation.outputs.items() if number},
+            hidden=hidden,
+            directions=directions,
+            dtype=stack.dtype.newbyteorder("="),
+            width=stack.input_size,
+            given=given,
+        )
         return True
 
     def _weights(self, name: str, weights: list[Any]) -> None:
@@ -246,9 +228,7 @@ class _Calls:
         if several.reasons:
             reason = "; ".join(dict.fromkeys(several.reasons))
             self.unconvertible[name] = Unconvertible("unaccounted", "the model's loop round the cell", reason)
-            self.others[name] = (
-                Call(Unknown(f"the model's loop round the cell is not a layer's: {reason}", stated=True)),
-            )
+            self.others[name] = (Call(Unknown(f"the model's loop round the cell is not a layer's: {reason}", stated=True)),)
             return
         for run in several.runs:
             first = run.steps[0]
@@ -273,9 +253,15 @@ class _Calls:
                     self._graph.add("select", [output, (*place, "axis"), place], [step.next_h], label="select")
             given = Call(Unknown(""), self._states.given(stack, begins, True))
             self._graph.call(
-                name, sequence, {} if run.first is not None else {output: "tbu"}, states, hidden=stack.first.output_size,
-                dtype=stack.dtype.newbyteorder("="), width=stack.input_size, given=given,
-            )  # fmt: skip
+                name,
+                sequence,
+                {} if run.first is not None else {output: "tbu"},
+                states,
+                hidden=stack.first.output_size,
+                dtype=stack.dtype.newbyteorder("="),
+                width=stack.input_size,
+                given=given,
+            )
 
 
 _STATES = ("", "the final hidden state", "the final cell state")

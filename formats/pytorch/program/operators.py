@@ -19,11 +19,7 @@ def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: 
 
     name  its name in aten, without an overload; an underscore at its end for one in place
     """
-    called = (
-        name,
-        [program.current(one) for one in inputs],
-        {key: program.current(one) for key, one in keywords.items()},
-    )
+    called = (name, [program.current(one) for one in inputs], {key: program.current(one) for key, one in keywords.items()})
     before = len(program.operations)
     result = _noted(program, name, inputs, keywords)
     for operation in program.operations[before:]:
@@ -47,12 +43,7 @@ def _noted(program: Program, name: str, inputs: Sequence[Argument], keywords: Ma
         padded = _one(program, "padded", inputs[:2], {"batch_first": inputs[2]})
         return [padded, _one(program, "the lengths of packed sequences", inputs[1:2])]
     if plain == "size" and len(inputs) > 1:
-        return _one(
-            program,
-            "size" if isinstance(inputs[1], int) else "a size that is computed",
-            inputs[:1],
-            {"axes": inputs[1:2]},
-        )
+        return _one(program, "size" if isinstance(inputs[1], int) else "a size that is computed", inputs[:1], {"axes": inputs[1:2]})
     if plain in aten.CASTS:
         return _cast(program, kind, [*inputs, *keywords.values()])
     if aten.DIALECT.get(plain) is SAME:
@@ -80,9 +71,7 @@ def _one(program: Program, kind: str, inputs: Sequence[Argument], attributes: Ma
 def _cast(program: Program, kind: str, arguments: Sequence[Argument]) -> Ref:
     """Return a value in another element type; only on another device, if none is named."""
     dtype = next((one for one in arguments[1:] if isinstance(one, np.dtype)), None)
-    computed = kind == "type_as" or any(
-        isinstance(one, Ref) or (isinstance(one, str) and "dtype" in one) for one in arguments[1:]
-    )
+    computed = kind == "type_as" or any(isinstance(one, Ref) or (isinstance(one, str) and "dtype" in one) for one in arguments[1:])
     if dtype is None and not computed:
         return _one(program, "same", arguments[:1])
     return _one(program, kind, arguments[:1], {"dtype": dtype})

@@ -132,9 +132,7 @@ class Program:
         """Return whether a value's elements were changed in place since it was made."""
         return ref.storage.version != ref.version
 
-    def apply(
-        self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = ""
-    ) -> Operation:
+    def apply(self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = "") -> Operation:
         """Note an operator; a kind that ends in an underscore works in place."""
         if len(self.operations) >= MAX_OPERATIONS:
             raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
@@ -208,10 +206,7 @@ def lower(graph: Graph, operation: Operation) -> None:
     count = max(operation.outputs, default=-1) + 1
     outputs = [operation.outputs.get(number) for number in range(count)]
     known = operation.kind in graph.dialect  # of others it is enough to know what they read
-    inputs = [
-        _lowered(graph, (operation, number), one)
-        for number, one in enumerate(operation.inputs if known else refs(operation.inputs))
-    ]
+    inputs = [_lowered(graph, (operation, number), one) for number, one in enumerate(operation.inputs if known else refs(operation.inputs))]
     graph.add(operation.kind, inputs, outputs, operation.attributes, operation.label)
     for ref in operation.outputs.values():
         if ref.dims is not None:

@@ -44,12 +44,7 @@ class States:
             array = self._parameter(state)
             if array is not None and cell and array.ndim == 2:
                 array = array[None]
-            if (
-                array is not None
-                and array.shape[::2] == (count, width)
-                and array.shape[1]
-                and (array == array[:, :1]).all()
-            ):
+            if array is not None and array.shape[::2] == (count, width) and array.shape[1] and (array == array[:, :1]).all():
                 if array.any():
                     learned[part] = array[:, 0].astype(stack.dtype, copy=False)
                 continue
@@ -128,9 +123,7 @@ class States:
         return " and ".join(sorted(words)) if words else "not known"
 
 
-_SPREADING = frozenset(
-    {"expand", "repeat", "expand_as", *(name for name, operator in aten.DIALECT.items() if operator is SAME)}
-)
+_SPREADING = frozenset({"expand", "repeat", "expand_as", *(name for name, operator in aten.DIALECT.items() if operator is SAME)})
 
 
 def between(value: Ref) -> Iterator[Operation]:

@@ -36,7 +36,7 @@ class _Uses:
             operation
             for operation in self._of.get(next(iter(wanted)), ())
             if operation.kind in kinds.split() and set(refs(operation.inputs)) == wanted and len(list(refs(operation.inputs))) == len(read)
-        ]  # fmt: skip
+        ]
         return found[0] if len(found) == 1 else None
 
     def gives(self, kinds: str, *read: Ref | None) -> Ref | None:
@@ -75,9 +75,7 @@ def _product(operation: Operation, owners: Mapping[str, tuple[str, str]]) -> tup
     return (weight.kept, x) if isinstance(weight, Ref) and weight.kept in owners else None
 
 
-def written_out(
-    operations: Sequence[Operation], owners: Mapping[str, tuple[str, str]]
-) -> tuple[dict[str, list[Step]], dict[str, int]]:
+def written_out(operations: Sequence[Operation], owners: Mapping[str, tuple[str, str]]) -> tuple[dict[str, list[Step]], dict[str, int]]:
     """Return the steps of cells that are written out as PyTorch writes its own, by layer; and how many products with a layer's
     recurrent weights do not belong to such a step.
     """
@@ -100,9 +98,13 @@ def written_out(
 
 
 def _step(
-    uses: _Uses, recurrent: Operation, h: Any, name: str, products: Mapping[Operation, tuple[str, Any]],
+    uses: _Uses,
+    recurrent: Operation,
+    h: Any,
+    name: str,
+    products: Mapping[Operation, tuple[str, Any]],
     owners: Mapping[str, tuple[str, str]],
-) -> Step | None:  # fmt: skip
+) -> Step | None:
     """Return the step that begins with a product of a state and the recurrent weights."""
     by_h = recurrent.outputs.get(0)
     for add in uses.of(by_h, "add"):
@@ -121,9 +123,7 @@ def _step(
     return None
 
 
-def _input(
-    ref: Ref, name: str, products: Mapping[Operation, tuple[str, Any]], owners: Mapping[str, tuple[str, str]]
-) -> Any:
+def _input(ref: Ref, name: str, products: Mapping[Operation, tuple[str, Any]], owners: Mapping[str, tuple[str, str]]) -> Any:
     """Return what a product with a layer's input weights multiplies."""
     weight, x = products.get(ref.operation, ("", None)) if ref.operation is not None else ("", None)
     return x if weight and owners[weight][0] == name and owners[weight][1].startswith("weight_ih") else None

@@ -21,20 +21,12 @@ def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:
 
 def _words(node: Node, *keys: str) -> list[str]:
     names = {"strides": "stride"}
-    return [
-        f"{names.get(key, key)}={sizes(node[key])}"
-        for key in keys
-        if max(node[key]) > (0 if key == "output_padding" else 1)
-    ]
+    return [f"{names.get(key, key)}={sizes(node[key])}" for key in keys if max(node[key]) > (0 if key == "output_padding" else 1)]
 
 
 def _conv(m: Module, node: Node) -> str:
     x, padding = _pads(m, node, m(node.x))
-    words = [
-        f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}",
-        *_words(node, "strides", "dilation"),
-        padding,
-    ]
+    words = [f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}", *_words(node, "strides", "dilation"), padding]
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
     words += [] if node["bias"] else ["bias=False"]
     made = m.part(node.layer, f"nn.Conv{node['rank']}d({', '.join(filter(None, words))})")
@@ -91,7 +83,11 @@ def _prelu(m: Module, node: Node) -> str:
 
 
 FIRST: dict[str, Rule] = {
-    "conv first": _conv, "conv transposed first": _conv_transposed, "pool first": _pool, "instance_norm": _instance_norm,
-    "group_norm first": _group_norm, "prelu first": _prelu,
-}  # fmt: skip
+    "conv first": _conv,
+    "conv transposed first": _conv_transposed,
+    "pool first": _pool,
+    "instance_norm": _instance_norm,
+    "group_norm first": _group_norm,
+    "prelu first": _prelu,
+}
 """The layers that are known."""

@@ -54,9 +54,7 @@ def _first(m: Module, node: Node) -> str:
 def _conv(m: Module, node: Node) -> str:
     rank, kernel, strides, dilation = node["rank"], node["kernel"], node["strides"], node["dilation"]
     words = [f"{node['channels']}, {node['filters']}, {sizes(kernel)}"]
-    words += [
-        f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1
-    ]
+    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1]
     x = _first(m, node)
     reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
     even = all(size % 2 for size in reach)  # as many places in front as behind
@@ -130,13 +128,7 @@ def _batch_norm(m: Module, node: Node) -> str:
 
 def _layer_norm(m: Module, node: Node) -> str:
     size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    plain = (
-        ", elementwise_affine=False"
-        if not (node["scale"] or node["shift"])
-        else ""
-        if node["shift"]
-        else ", bias=False"
-    )
+    plain = ", elementwise_affine=False" if not (node["scale"] or node["shift"]) else "" if node["shift"] else ", bias=False"
     part = m.part(node.layer, f"nn.LayerNorm({size}, eps={number(node['epsilon'])}{plain})")
     return f"{part}({m(node.x)})"
 
@@ -171,9 +163,7 @@ def _rescale(m: Module, node: Node) -> str:
 
 
 def _dropout(m: Module, node: Node) -> str:
-    kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(
-        node["name"], f"Dropout{node['name'][-2].lower()}d"
-    )
+    kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(node["name"], f"Dropout{node['name'][-2].lower()}d")
     part = m.part(node.layer, f"nn.{kind}({node['rate']:g})")
     return f"{part}({m(node.x)})" if kind[-1] != "d" else f"{part}({m(node.x)}.movedim(-1, 1)).movedim(1, -1)"
 
@@ -188,9 +178,7 @@ def _transpose(m: Module, node: Node) -> str:
     order = node["order"]
     swapped = [n for n, axis in enumerate(order) if n != axis]
     return (
-        f"{m(node.x)}.transpose({swapped[0]}, {swapped[1]})"
-        if len(swapped) == 2
-        else f"{m(node.x)}.permute({', '.join(map(str, order))})"
+        f"{m(node.x)}.transpose({swapped[0]}, {swapped[1]})" if len(swapped) == 2 else f"{m(node.x)}.permute({', '.join(map(str, order))})"
     )
 
 
@@ -211,9 +199,7 @@ def _crop(m: Module, node: Node) -> str:
 
 
 def _upsample(m: Module, node: Node) -> str:
-    return m(node.x) + "".join(
-        f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1
-    )
+    return m(node.x) + "".join(f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
 
 _OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
@@ -265,19 +251,28 @@ def _dot(m: Module, node: Node) -> str:
     if node["normalize"]:
         operands = [f"F.normalize({x}, dim={axis}, eps=1e-07)" for x, axis in zip(operands, node["axes"], strict=True)]
     equation = letters(node)
-    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (
-        ".unsqueeze(-1)" if equation.endswith(">b") else ""
-    )
+    return f'torch.einsum("{equation}", {operands[0]}, {operands[1]})' + (".unsqueeze(-1)" if equation.endswith(">b") else "")
 
 
 _MASKS = {
-    "not_equal": "{0} != {value}", "equal": "{0} == {value}", "greater": "{0} > {value}", "greater_equal": "{0} >= {value}",
-    "less": "{0} < {value}", "less_equal": "{0} <= {value}", "any": "{0}.any({axis}{keep})", "all": "{0}.all({axis}{keep})",
-    "widened": "{0}.unsqueeze(-1)", "ones": "torch.ones_like({0}, dtype=torch.bool)", "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
-    "any differs": "({0} != {value}).any(-1)", "or": "{0} | {1}", "and": "{0} & {1}", "not": "~{0}",
+    "not_equal": "{0} != {value}",
+    "equal": "{0} == {value}",
+    "greater": "{0} > {value}",
+    "greater_equal": "{0} >= {value}",
+    "less": "{0} < {value}",
+    "less_equal": "{0} <= {value}",
+    "any": "{0}.any({axis}{keep})",
+    "all": "{0}.all({axis}{keep})",
+    "widened": "{0}.unsqueeze(-1)",
+    "ones": "torch.ones_like({0}, dtype=torch.bool)",
+    "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
+    "any differs": "({0} != {value}).any(-1)",
+    "or": "{0} | {1}",
+    "and": "{0} & {1}",
+    "not": "~{0}",
     "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
     "lengths": "torch.arange({1}.shape[1], device={1}.device) < {0}.unsqueeze(1)",
-}  # fmt: skip
+}
 
 
 def _mask(m: Module, node: Node) -> str:
@@ -299,11 +294,15 @@ def _where(m: Module, node: Node) -> str:
 
 
 _ATTENTION = {
-    "dot": "{q} @ {k}.transpose(1, 2)", "additive": "torch.tanh({q}.unsqueeze(2) + {k}.unsqueeze(1)).sum(-1)",
-    "hidden": "torch.where({mask}, {s}, {s} - 1e9)", "causal": "torch.ones_like({s}[0], dtype=torch.bool).tril()",
-    "softmax": "torch.softmax({s}, dim=-1)", "wide": "{mask}.unsqueeze(1)", "tall": "{mask}.unsqueeze(2)",
+    "dot": "{q} @ {k}.transpose(1, 2)",
+    "additive": "torch.tanh({q}.unsqueeze(2) + {k}.unsqueeze(1)).sum(-1)",
+    "hidden": "torch.where({mask}, {s}, {s} - 1e9)",
+    "causal": "torch.ones_like({s}[0], dtype=torch.bool).tril()",
+    "softmax": "torch.softmax({s}, dim=-1)",
+    "wide": "{mask}.unsqueeze(1)",
+    "tall": "{mask}.unsqueeze(2)",
     "where": "({x}).masked_fill(~{mask}, 0.0)",
-}  # fmt: skip
+}
 
 
 def _model(m: Module, node: Node) -> str:

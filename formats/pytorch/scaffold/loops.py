@@ -7,10 +7,18 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.steps import GATES, Language, settings, steps
 
 _CALLS = {
-    "tanh": "torch.tanh({})", "sigmoid": "torch.sigmoid({})", "relu": "torch.relu({})", "linear": "{}", "elu": "nn.functional.elu({})",
-    "selu": "nn.functional.selu({})", "softplus": "nn.functional.softplus({})", "softsign": "nn.functional.softsign({})",
-    "exponential": "torch.exp({})", "silu": "nn.functional.silu({})", "gelu": "nn.functional.gelu({})",
-}  # fmt: skip
+    "tanh": "torch.tanh({})",
+    "sigmoid": "torch.sigmoid({})",
+    "relu": "torch.relu({})",
+    "linear": "{}",
+    "elu": "nn.functional.elu({})",
+    "selu": "nn.functional.selu({})",
+    "softplus": "nn.functional.softplus({})",
+    "softsign": "nn.functional.softsign({})",
+    "exponential": "torch.exp({})",
+    "silu": "nn.functional.silu({})",
+    "gelu": "nn.functional.gelu({})",
+}
 
 
 def _call(function: Activation, x: str) -> str:
@@ -32,9 +40,11 @@ def _product(x: str, weight: str, bias: str) -> str:
 
 
 _LANGUAGE = Language(
-    _call, _product, lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
+    _call,
+    _product,
+    lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
     lambda weight, count: f"{weight}.chunk({count})",
-)  # fmt: skip
+)
 _PLAIN = '''class {name}(nn.Module):
     """{title}
 
@@ -115,19 +125,15 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     lstm, whole = cell.kind == "lstm", bool(wishes)
     two = cell.kind == "gru" and bool(cell.reset_after)
     weight = 'weights["{}"]' if whole else "self.{}"
-    title, lines = steps(
-        cell, _LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU"
-    )
+    title, lines = steps(cell, _LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU")
     gates = GATES[cell.kind]
     one = "state[{}][number]" if whole else "state[{}][0]"
-    start = f"h, c = (zeros, zeros) if state is None else ({one.format(0)}, {one.format(1)})" if lstm else (
-        "h = zeros if state is None else state[number]" if whole else "h = zeros if state is None else state[0]"
-    )  # fmt: skip
-    extra = (
-        f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n"
-        if two
-        else ""
+    start = (
+        f"h, c = (zeros, zeros) if state is None else ({one.format(0)}, {one.format(1)})"
+        if lstm
+        else ("h = zeros if state is None else state[number]" if whole else "h = zeros if state is None else state[0]")
     )
+    extra = f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n" if two else ""
     biases = {"bias": f"({gates} * hidden_size,)", **({"recurrent_bias": f"({gates} * hidden_size,)"} if two else {})}
     if not whole:
         start = f"zeros = x.new_zeros(len(x), self.hidden_size)\n        {start}"
@@ -135,10 +141,19 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     if whole:
         finals = "tuple(torch.stack(states) for states in zip(*finals, strict=True))" if lstm else "torch.stack(finals)"
     return (_WHOLE if whole else _PLAIN).format(
-        name=name, title=title, like=cell.kind.upper(), gates=gates, extra=extra, start=start, finals=finals,
+        name=name,
+        title=title,
+        like=cell.kind.upper(),
+        gates=gates,
+        extra=extra,
+        start=start,
+        finals=finals,
         states="(h, c)" if lstm else "h",
-        cell=settings(cell, 8), step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in lines),
-        biases="{" + ", ".join(f'"{key}": {value}' for key, value in biases.items()) + "}", names=", ".join(f'"{key}"' for key in biases),
-        kept="h, c = (torch.where(counts, new, old) for new, old in zip((h, c), before, strict=True))" if lstm
+        cell=settings(cell, 8),
+        step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in lines),
+        biases="{" + ", ".join(f'"{key}": {value}' for key, value in biases.items()) + "}",
+        names=", ".join(f'"{key}"' for key in biases),
+        kept="h, c = (torch.where(counts, new, old) for new, old in zip((h, c), before, strict=True))"
+        if lstm
         else "h = torch.where(counts, h, before)",
-    )  # fmt: skip
+    )

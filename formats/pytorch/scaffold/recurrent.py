@@ -50,9 +50,7 @@ def _initial(m: Module, node: Node, both: bool, lstm: bool) -> str:
     states = [m(value) for value in node.named.get("states", ())]
     if node["stateful"]:
         if states:
-            raise RefusedError(
-                "initial states of a stateful layer", "PyTorch", "it keeps those of the last call", "", node.layer
-            )
+            raise RefusedError("initial states of a stateful layer", "PyTorch", "it keeps those of the last call", "", node.layer)
         return m.state(node.layer)
     if not states:
         return ""
@@ -104,9 +102,7 @@ _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 def _merge(m: Module, node: Node, name: str, halves: str) -> None:
     """Write what comes of both directions."""
     if node["merge"] is None:
-        first, second = (
-            m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True)
-        )
+        first, second = (m.rename(value, word) for value, word in zip(node.outputs[:2], ("forward", "backward"), strict=True))
         m.line(f"{first}, {second} = {halves}", node.y.shape)
         return
     if halves == "h":

@@ -20,11 +20,7 @@ def length(m: Module, node: Node, value: Length | int) -> str:
         factors = [f"{m(node.inputs[n])}.shape[{axis}]" if axis else f"len({m(node.inputs[n])})" for n, axis in axes]
         text = " * ".join([*([str(abs(count))] if abs(count) != 1 or not factors else []), *factors])
         words.append(f"{'-' if count < 0 else '+'} {text}")
-    return (
-        " ".join(words).removeprefix("+ ").replace("- ", "-", 1)
-        if words[0][0] == "-"
-        else " ".join(words).removeprefix("+ ")
-    )
+    return " ".join(words).removeprefix("+ ").replace("- ", "-", 1) if words[0][0] == "-" else " ".join(words).removeprefix("+ ")
 
 
 def _lengths(m: Module, node: Node, key: str = "lengths") -> str:
@@ -36,14 +32,33 @@ def _dtype(name: str) -> str:
 
 
 _INFIX = {
-    "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**", "and": "&", "or": "|", "xor": "^", "equal": "==",
-    "not_equal": "!=", "greater": ">", "greater_equal": ">=", "less": "<", "less_equal": "<=",
-}  # fmt: skip
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "power": "**",
+    "and": "&",
+    "or": "|",
+    "xor": "^",
+    "equal": "==",
+    "not_equal": "!=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "less": "<",
+    "less_equal": "<=",
+}
 _CALLS = {
-    "maximum": "torch.maximum({0}, {1})", "minimum": "torch.minimum({0}, {1})", "remainder": "torch.remainder({0}, {1})",
-    "remainder towards zero": "torch.fmod({0}, {1})", "divide towards zero": 'torch.div({0}, {1}, rounding_mode="trunc")',
-    "where": "torch.where({0}, {1}, {2})", "not": "~{0}", "neg": "-{0}", "reciprocal": "1 / {0}", "square": "{0} ** 2",
-}  # fmt: skip
+    "maximum": "torch.maximum({0}, {1})",
+    "minimum": "torch.minimum({0}, {1})",
+    "remainder": "torch.remainder({0}, {1})",
+    "remainder towards zero": "torch.fmod({0}, {1})",
+    "divide towards zero": 'torch.div({0}, {1}, rounding_mode="trunc")',
+    "where": "torch.where({0}, {1}, {2})",
+    "not": "~{0}",
+    "neg": "-{0}",
+    "reciprocal": "1 / {0}",
+    "square": "{0} ** 2",
+}
 
 
 def _elementwise(m: Module, node: Node) -> str:
@@ -90,11 +105,7 @@ def _sizes(m: Module, node: Node) -> str:
 
 def _range(m: Module, node: Node) -> str:
     start, stop = (length(m, node, node[key]) for key in ("start", "stop"))
-    words = (
-        [stop]
-        if start == "0" and node["step"] == 1
-        else [start, stop, *([str(node["step"])] if node["step"] > 1 else [])]
-    )
+    words = [stop] if start == "0" and node["step"] == 1 else [start, stop, *([str(node["step"])] if node["step"] > 1 else [])]
     more = [] if node.y.dtype == "int64" else [f"dtype={_dtype(node.y.dtype)}"]
     return f"torch.arange({', '.join([*words, *more])})"
 
@@ -127,18 +138,17 @@ def _split(m: Module, node: Node) -> str:
     even = len(set(sizes)) == 1
     text = f"{m(node.x)}.{f'chunk({len(sizes)}' if even else f'split({list(sizes)}'}, dim={dim})"
     m.release(node)
-    m.line(f"{', '.join(m.new(value, 'part') if m.used(value) else '_' for value in node.outputs)}{',' * (len(sizes) == 1)} = {text}",
-           node.y.shape if even else None)  # fmt: skip
+    m.line(
+        f"{', '.join(m.new(value, 'part') if m.used(value) else '_' for value in node.outputs)}{',' * (len(sizes) == 1)} = {text}",
+        node.y.shape if even else None,
+    )
     return ""
 
 
 def _top(m: Module, node: Node) -> str:
     text = f"{m(node.x)}.topk({node['count']}, dim={node['axis']}{'' if node['largest'] else ', largest=False'})"
     m.release(node)
-    names = [
-        m.new(value, word) if m.used(value) else "_"
-        for value, word in zip(node.outputs, ("values", "indices"), strict=True)
-    ]
+    names = [m.new(value, word) if m.used(value) else "_" for value, word in zip(node.outputs, ("values", "indices"), strict=True)]
     m.line(f"{', '.join(names)} = {text}", node.y.shape)
     return ""
 

@@ -26,11 +26,7 @@ class TorchModule(Module):
         lines += ["    def __init__(self):", "        super().__init__()"]
         lines += [f"        self.{part} = {made}" for part, made in self.parts.values()]
         lines += [f"        self.{state} = None  # kept from one call to the next" for state in self.states]
-        lines += [
-            "",
-            f"    def forward(self, {', '.join(self.arguments)}):",
-            *(f"        {line}" for line in self.lines),
-        ]
+        lines += ["", f"    def forward(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
         lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
         return "\n".join(lines) + "\n"
 
@@ -69,6 +65,15 @@ if __name__ == "__main__":
 '''
 
 STYLE = Style(
-    TorchModule, RULES, helpers.TEXTS, frozenset({"torch", "nn", "F"}), lambda word: word, _imports, loop, _LOAD, _MAIN, _zeros,
+    TorchModule,
+    RULES,
+    helpers.TEXTS,
+    frozenset({"torch", "nn", "F"}),
+    lambda word: word,
+    _imports,
+    loop,
+    _LOAD,
+    _MAIN,
+    _zeros,
     "with weights that torch.save kept, it needs torch alone.",
-)  # fmt: skip
+)

@@ -13,18 +13,7 @@ from rnnconvert.formats.pytorch.program.cells import APART, LOOP
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
 from rnnconvert.formats.pytorch.script.text import Class, Expression, Function
-from rnnconvert.formats.pytorch.script.values import (
-    DTYPES,
-    STATIC,
-    Archive,
-    Bound,
-    Frame,
-    Items,
-    Module,
-    Name,
-    RaisedError,
-    static,
-)
+from rnnconvert.formats.pytorch.script.values import DTYPES, STATIC, Archive, Bound, Frame, Items, Module, Name, RaisedError, static
 
 MAX_STATEMENTS = 1 << 16
 """The most statements that are followed."""
@@ -34,20 +23,7 @@ _NUMBERS = frozenset({"size", aten.LIST, "slice_list", "list", "list_add", "list
 
 
 _CHANGES = frozenset(
-    {
-        "append",
-        "insert",
-        "extend",
-        "pop",
-        "popitem",
-        "clear",
-        "reverse",
-        "sort",
-        "remove",
-        "update",
-        "setdefault",
-        "Delete",
-    }
+    {"append", "insert", "extend", "pop", "popitem", "clear", "reverse", "sort", "remove", "update", "setdefault", "Delete"}
 )
 """Operators that change a list or a dictionary."""
 _ON_LISTS = ("len", "slice", "list", "add")
@@ -120,11 +96,7 @@ class Expressions:
                 return Items(of.values[slice(*places)], self.level)
             return self.unknown([of, *places], "a part of a tuple")
         if kind == "dict":
-            return {
-                self.evaluate(key, frame): self.evaluate(value, frame)
-                for key, value in expression[1]
-                if key[0] == "constant"
-            }
+            return {self.evaluate(key, frame): self.evaluate(value, frame) for key, value in expression[1] if key[0] == "constant"}
         return self._called(expression, frame)
 
     def _attribute(self, of: Any, name: str) -> Any:
@@ -149,11 +121,7 @@ class Expressions:
         if isinstance(of, Items) and of.known and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
         if isinstance(of, dict):
-            return (
-                of[index]
-                if isinstance(index, str | int) and index in of
-                else self.unknown([*of.values()], "a dictionary")
-            )
+            return of[index] if isinstance(index, str | int) and index in of else self.unknown([*of.values()], "a dictionary")
         if isinstance(of, Several) and isinstance(index, int):
             count = of.operation.inputs[1] if of.operation.kind.endswith("chunk") else None
             if index < 0 and isinstance(count, int):
@@ -166,11 +134,7 @@ class Expressions:
         if isinstance(of, Ref) and of.operation is not None and isinstance(index, int):
             if of.operation.kind in _NUMBERS:
                 return self.output(aten.ITEM, [of, index])
-            if (
-                0 <= index < 1 << 12
-                and of is of.operation.outputs.get(0)
-                and of.operation.kind not in (aten.BRANCH, LOOP)
-            ):
+            if 0 <= index < 1 << 12 and of is of.operation.outputs.get(0) and of.operation.kind not in (aten.BRANCH, LOOP):
                 return self.program.output(of.operation, index)
         return self.unknown([of, index], "an item of a list")
 
@@ -246,9 +210,12 @@ class Expressions:
             if not loop:
                 arguments = [self.unknown([arguments[0]], self.within[-1][0]), *arguments[1:]]
         given = [self.argument(one) for one in arguments]
-        of_numbers = bool(arguments) and isinstance(arguments[0], Ref) and arguments[0].operation is not None and (
-            arguments[0].operation.kind in _NUMBERS
-        )  # fmt: skip
+        of_numbers = (
+            bool(arguments)
+            and isinstance(arguments[0], Ref)
+            and arguments[0].operation is not None
+            and (arguments[0].operation.kind in _NUMBERS)
+        )
         if plain == "slice" and of_numbers:
             plain = "slice_list"
         if plain in ("add", "mul") and (of_numbers or isinstance(arguments[0], Items)):

@@ -156,17 +156,8 @@ class _Run(Expressions):
         """Return a value that is one of two."""
         if yes is no or (type(yes) is type(no) and not isinstance(yes, Ref | Items | Several) and yes == no):
             return yes
-        if (
-            isinstance(yes, Items)
-            and isinstance(no, Items)
-            and len(yes.values) == len(no.values)
-            and yes.names == no.names
-        ):
-            return Items(
-                [self._either(condition, *pair) for pair in zip(yes.values, no.values, strict=True)],
-                self.level,
-                yes.names,
-            )
+        if isinstance(yes, Items) and isinstance(no, Items) and len(yes.values) == len(no.values) and yes.names == no.names:
+            return Items([self._either(condition, *pair) for pair in zip(yes.values, no.values, strict=True)], self.level, yes.names)
         if all(isinstance(one, Ref | bool | int | float) for one in (yes, no)):
             return self.output(aten.BRANCH, [condition, no, yes])
         return self.unknown([condition, yes, no], "a branch of the code")
@@ -216,9 +207,7 @@ class _Run(Expressions):
         """Return what a step of a loop begins with, in place of a value."""
         self.spend()
         if isinstance(value, Items) and value.known:
-            return (
-                Items([self._handed(one) for one in value.values], self.level, value.names) if value.values else value
-            )
+            return Items([self._handed(one) for one in value.values], self.level, value.names) if value.values else value
         return self.output(LOOP, [self.argument(value)], label="a loop")
 
     def _close(self, handed: Any, left: Any) -> None:

@@ -14,9 +14,17 @@ from rnnconvert.formats.pytorch.program.program import Program, Ref
 from rnnconvert.formats.pytorch.script.text import Class, Function
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
-    0: np.dtype(np.uint8), 1: np.dtype(np.int8), 2: np.dtype(np.int16), 3: np.dtype(np.int32), 4: np.dtype(np.int64),
-    5: np.dtype(np.float16), 6: np.dtype(np.float32), 7: np.dtype(np.float64), 11: np.dtype(np.bool_), 15: BFLOAT16,
-}  # fmt: skip
+    0: np.dtype(np.uint8),
+    1: np.dtype(np.int8),
+    2: np.dtype(np.int16),
+    3: np.dtype(np.int32),
+    4: np.dtype(np.int64),
+    5: np.dtype(np.float16),
+    6: np.dtype(np.float32),
+    7: np.dtype(np.float64),
+    11: np.dtype(np.bool_),
+    15: BFLOAT16,
+}
 """Source: c10/core/ScalarType.h."""
 
 

@@ -56,9 +56,7 @@ def _dropout(applied: Applied) -> Array:
 
 def _pad(applied: Applied) -> list[Array]:
     # The number that fills is left out: what stands there comes from no element.
-    return _folded(
-        applied, [applied.input(0), applied.inputs[1] if len(applied.inputs) > 1 else None, None, *applied.inputs[3:]]
-    )
+    return _folded(applied, [applied.input(0), applied.inputs[1] if len(applied.inputs) > 1 else None, None, *applied.inputs[3:]])
 
 
 def _slice(applied: Applied) -> list[Array]:
@@ -149,14 +147,8 @@ _OPERATORS: Dialect = {
     "Greater": moves.compares(np.greater),
     "Min": moves.compares(np.minimum),
     "Max": moves.compares(np.maximum),
-    "ReduceProd": Computes(
-        lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))
-    ),
+    "ReduceProd": Computes(lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))),
 }
 
-DIALECT: Dialect = {
-    **{("", name): operator for name, operator in _OPERATORS.items()},
-    READ: Moves(_read, None),
-    GIVE: Moves(_give),
-}
+DIALECT: Dialect = {**{("", name): operator for name, operator in _OPERATORS.items()}, READ: Moves(_read, None), GIVE: Moves(_give)}
 """The common operations by ("", name); those of other domains, and a program's own functions, are not here."""

@@ -68,9 +68,7 @@ class Evaluation:
     shaken  where numbers come from that put every stored float about one unit in the last place off, as rounding does
     """
 
-    def __init__(
-        self, scope: Scope, given: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, scope: Scope, given: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None) -> None:
         self.scope, self.budget, self.shaken = scope, budget, shaken
         self._values: dict[tuple[Scope, str], Array] = {(scope, name): _wide(one) for name, one in given.items()}
         self._stored: dict[tuple[Scope, str], Array] = {}
@@ -103,9 +101,7 @@ class Evaluation:
         array = _wide(stored)
         if self.shaken is None or not is_float(stored) or stored.size == 1:  # one number may be what others equal
             return array
-        eps = float(
-            2.0**-7 if stored.dtype.kind == "V" or stored.dtype.name == "bfloat16" else np.finfo(stored.dtype).eps
-        )
+        eps = float(2.0**-7 if stored.dtype.kind == "V" or stored.dtype.name == "bfloat16" else np.finfo(stored.dtype).eps)
         return np.asarray(array * (1 + eps * self.shaken.uniform(-1, 1, array.shape)))
 
     def _compute(self, scope: Scope, node: Operation) -> None:
@@ -132,19 +128,8 @@ class Evaluation:
             size = len(node.outputs)
             call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
             found = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
-        except (
-            ValueError,
-            TypeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            ArithmeticError,
-            AttributeError,
-            MemoryError,
-        ) as error:
-            raise UnmatchedError(
-                f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}"
-            ) from None
+        except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, AttributeError, MemoryError) as error:
+            raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}") from None
         if found is None:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")
         return [_wide(one) for one in found]
@@ -185,8 +170,10 @@ class Evaluation:
             return list(attributes.get(name, [0] * length))
 
         states = [_there(one) for one in inputs[:count]]
-        sequences = [np.moveaxis(_there(one), axis, 0) for one, axis in
-                     zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)]  # fmt: skip
+        sequences = [
+            np.moveaxis(_there(one), axis, 0)
+            for one, axis in zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)
+        ]
         ways = listed("scan_input_directions", len(sequences))
         sequences = [one[::-1] if way else one for one, way in zip(sequences, ways, strict=True)]
         names = inner.body.inputs
@@ -197,12 +184,7 @@ class Evaluation:
             for kept, one in zip(gathered, found[count:], strict=True):
                 kept.append(one)
         made = []
-        given = zip(
-            gathered,
-            listed("scan_output_axes", len(gathered)),
-            listed("scan_output_directions", len(gathered)),
-            strict=True,
-        )
+        given = zip(gathered, listed("scan_output_axes", len(gathered)), listed("scan_output_directions", len(gathered)), strict=True)
         for parts, axis, way in given:
             made.append(np.moveaxis(np.stack(parts[::-1] if way else parts), 0, axis))
         return [*states, *made]

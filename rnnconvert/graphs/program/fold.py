@@ -267,9 +267,7 @@ def _pad(call: Call) -> Array:
     before, after = [0] * data.ndim, [0] * data.ndim
     for number, axis in enumerate(axes):
         before[axis % data.ndim], after[axis % data.ndim] = pads[number], pads[number + len(axes)]
-    kept = tuple(
-        slice(max(0, -low), length - max(0, -high)) for low, high, length in zip(before, after, data.shape, strict=True)
-    )
+    kept = tuple(slice(max(0, -low), length - max(0, -high)) for low, high, length in zip(before, after, data.shape, strict=True))
     widths = [(max(0, low), max(0, high)) for low, high in zip(before, after, strict=True)]
     cut = data[kept]
     call.charge(math.prod(length + sum(width) for length, width in zip(cut.shape, widths, strict=True)) * data.itemsize)

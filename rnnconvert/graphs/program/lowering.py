@@ -36,13 +36,7 @@ class Block:
         self._count = 0
 
     def add(
-        self,
-        kind: str,
-        inputs: Sequence[str],
-        outputs: int | Sequence[str] = 1,
-        name: str = "",
-        domain: str = "",
-        **attributes: Any,
+        self, kind: str, inputs: Sequence[str], outputs: int | Sequence[str] = 1, name: str = "", domain: str = "", **attributes: Any
     ) -> str:
         """Add an operation; return its first output."""
         if isinstance(outputs, int):
@@ -179,8 +173,7 @@ class Rule:
         """Write a product of two matrices, either of them turned first."""
         turns = (turn_left, turn_right)
         factors = [
-            self.block.add("Transpose", [value], perm=[1, 0]) if turn else value
-            for value, turn in zip(self.inputs, turns, strict=False)
+            self.block.add("Transpose", [value], perm=[1, 0]) if turn else value for value, turn in zip(self.inputs, turns, strict=False)
         ]
         return self.add("MatMul", factors)
 

@@ -63,9 +63,7 @@ class Rule:
         whole, axes = self.given(0), self.axes()
         if whole is None or (axes is None and (None in whole or len(self.node.inputs) > 1)):
             return None
-        gone = (
-            {axis % len(whole) for axis in axes} if axes is not None else {n for n, one in enumerate(whole) if one == 1}
-        )
+        gone = {axis % len(whole) for axis in axes} if axes is not None else {n for n, one in enumerate(whole) if one == 1}
         return [one for axis, one in enumerate(whole) if axis not in gone]
 
     def unsqueeze(self) -> Dims | None:
@@ -86,8 +84,7 @@ class Rule:
         if target is None:
             return None
         keep = not self.number("allowzero", 0)
-        found = [(whole[n] if whole is not None and n < len(whole) else None) if one == 0 and keep else one
-                 for n, one in enumerate(target)]  # fmt: skip
+        found = [(whole[n] if whole is not None and n < len(whole) else None) if one == 0 and keep else one for n, one in enumerate(target)]
         if -1 in found:
             at = found.index(-1)
             others = [one for n, one in enumerate(found) if n != at]
@@ -111,8 +108,7 @@ class Rule:
     def slice(self) -> Dims | None:
         whole = self.given(0)
         starts, ends, steps = (
-            self.shapes.integers(self.scope, self.node, key, at)
-            for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
+            self.shapes.integers(self.scope, self.node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
         )
         if whole is None:
             return None

@@ -51,15 +51,7 @@ class Scope:
     opset  the version of the common set of operations
     """
 
-    def __init__(
-        self,
-        model: _Model,
-        path: str,
-        body: Body,
-        outer: Scope | None,
-        opsets: Mapping[str, int],
-        depth: int = 0,
-    ) -> None:
+    def __init__(self, model: _Model, path: str, body: Body, outer: Scope | None, opsets: Mapping[str, int], depth: int = 0) -> None:
         model.enter(path, depth)
         self.path = path
         self.body = body
@@ -226,8 +218,7 @@ class Scope:
             if not scope.moves(node, 0):
                 return None
             inputs = [
-                follow(scope, given) if scope.moves(node, index) else scope.constant(given)
-                for index, given in enumerate(node.inputs)
+                follow(scope, given) if scope.moves(node, index) else scope.constant(given) for index, given in enumerate(node.inputs)
             ]
             outputs = scope._outputs(node, inputs, lambda size: None)  # `constant` has paid for arrays of this size
             return outputs[output] if outputs is not None and output < len(outputs) else None
@@ -286,9 +277,7 @@ class Scope:
             function = self._model.functions[node.domain, node.kind]
             label = node.name.strip("/") or node.kind
             called = Scope(self._model, f"{self.path}/{label}()", function, None, function.opsets, self._depth + 1)
-            called._arguments = {
-                formal: (self, actual) for formal, actual in zip(function.inputs, node.inputs, strict=False)
-            }
+            called._arguments = {formal: (self, actual) for formal, actual in zip(function.inputs, node.inputs, strict=False)}
             called._attributes = {**function.defaults, **self.attributes(node)}
             self._calls[node] = called
         return self._calls[node]

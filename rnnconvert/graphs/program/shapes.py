@@ -21,20 +21,7 @@ _DEEPEST = 40
 _FOLLOWED = 200
 _MOST = 2_000
 """The most whole numbers that are followed: shapes have few, and tables have many."""
-_INTEGERS = (
-    "Gather",
-    "Add",
-    "Sub",
-    "Mul",
-    "Div",
-    "Cast",
-    "Concat",
-    "Unsqueeze",
-    "Squeeze",
-    "Slice",
-    "Identity",
-    "Reshape",
-)
+_INTEGERS = ("Gather", "Add", "Sub", "Mul", "Div", "Cast", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Reshape")
 
 
 class Shapes:
@@ -183,9 +170,7 @@ class Shapes:
             own = next((found[name] for name in node.outputs if name in found), None)
             if own is None or not node.inputs:
                 continue
-            if node.kind in ALIKE or (
-                node.kind in ("Gather", "Squeeze", "Unsqueeze") and not self._is_last(scope, node)
-            ):
+            if node.kind in ALIKE or (node.kind in ("Gather", "Squeeze", "Unsqueeze") and not self._is_last(scope, node)):
                 found.setdefault(node.inputs[0], own)
             elif node.kind == "Transpose":
                 order = scope.attributes(node).get("perm", [])

@@ -39,11 +39,7 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
     if node.kind == "Concat":
         parts = [spread(scope, part, depth + 1) for part in node.inputs[:_SPREAD]]
         level = parts[0] if len(parts) == len(node.inputs) else None
-        return (
-            level
-            if level is not None and all(part is not None and not part.ndim and part == level for part in parts)
-            else None
-        )
+        return level if level is not None and all(part is not None and not part.ndim and part == level for part in parts) else None
     if node.kind == "ReduceSum":  # of zeros alone
         return np.zeros(()) if everywhere(scope, node.inputs[0]) == 0 else None
     if node.kind == "Mul" and any(_integer_zeros(scope, given) for given in node.inputs):
@@ -77,9 +73,7 @@ def _repeated(scope: Scope, node: Operation, value: Array) -> Array | None:
         fits = shape is not None or value.ndim == rank
         return value.reshape((1,) * (rank - value.ndim) + value.shape) if fits else None
     counts = [_number(scope, count) for count in _entries(scope, node.inputs[1])]
-    fits = len(counts) == value.ndim and all(
-        length == 1 or count == 1 for length, count in zip(value.shape, counts, strict=True)
-    )
+    fits = len(counts) == value.ndim and all(length == 1 or count == 1 for length, count in zip(value.shape, counts, strict=True))
     return value if fits else None
 
 

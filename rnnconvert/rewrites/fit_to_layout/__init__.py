@@ -34,9 +34,7 @@ class Fitted:
 
 
 @np.errstate(all="ignore")  # numbers that are not finite are looked at like any other
-def fit_to_layout(
-    stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = (), retyped: bool = False
-) -> Fitted:
+def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[str] = (), retyped: bool = False) -> Fitted:
     """Return a stack in the form of the first of a framework's layouts that can hold it.
 
     accept   what the caller takes over, names of ACCEPTS
@@ -48,10 +46,12 @@ def fit_to_layout(
     mixed = len({(cell.kind, cell.reset_after) for cell in cells}) > 1
     if mixed and not layouts[0].holds.mixed_directions:
         raise RefusedError(
-            "two directions or layers of different kinds", layouts[0].framework,
+            "two directions or layers of different kinds",
+            layouts[0].framework,
             " and ".join(sorted({cell.kind for cell in cells})) + " cannot share one set of arrays",
-            f"Split them: {Setting('directions', 'split')} or {Setting('stack', 'split')}.", stack.name,
-        )  # fmt: skip
+            f"Split them: {Setting('directions', 'split')} or {Setting('stack', 'split')}.",
+            stack.name,
+        )
     work = Work(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)
     settled = mixed and work.layout.holds.mixed_directions
     with _within_range(work.target):
@@ -71,9 +71,11 @@ def _within_range(target: str) -> Iterator[None]:
             yield
     except FloatingPointError:
         raise RefusedError(
-            "weights this large", target, "a rewrite would make one of them infinite in its element type",
+            "weights this large",
+            target,
+            "a rewrite would make one of them infinite in its element type",
             "Convert the source's weights to a type with a larger range first.",
-        ) from None  # fmt: skip
+        ) from None
 
 
 def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
@@ -92,11 +94,7 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
         layers.append(Layer(tuple(changed), layer.merge))
     projected = [d for layer in layers for d in layer.directions if d.projection_size]
     if projected and "projection" not in work.layout.part_names:
-        raise work.refuse(
-            "a projection next to cells of another kind",
-            "folding needs a projection in each of them",
-            "Split the stack.",
-        )
+        raise work.refuse("a projection next to cells of another kind", "folding needs a projection in each of them", "Split the stack.")
     work.stack = work.stack.replace(layers=tuple(layers))
 
 

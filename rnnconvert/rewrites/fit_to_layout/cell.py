@@ -124,11 +124,7 @@ def _refuse_activation(work: Work, role: str, own: Activation, allowed: Sequence
     known = "" if own.known else " (an unknown function)"
     having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), own))
     remedy = f"Convert to {having}, which has this function; or train with the target's function."
-    return work.refuse(
-        f"{what} through {own}{known}",
-        f"the target computes {', '.join(str(a) for a in allowed)} there",
-        remedy,
-    )
+    return work.refuse(f"{what} through {own}{known}", f"the target computes {', '.join(str(a) for a in allowed)} there", remedy)
 
 
 _CLIP_PLACES = {
@@ -149,14 +145,12 @@ def clips(work: Work) -> None:
         for clip in holds.fixed_clips:
             if clip not in direction.cell.clips:
                 raise work.refuse(
-                    "a cell that does not clip", f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
+                    "a cell that does not clip",
+                    f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
                     "If the clip of this class is optional, give only its kind in the layout, without bounds.",
-                )  # fmt: skip
+                )
     if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
-        work.stack = each(
-            work.stack,
-            lambda d: d.replace(cell=d.cell.replace(clips=tuple(c for c in d.cell.clips if c.kind in kept))),
-        )
+        work.stack = each(work.stack, lambda d: d.replace(cell=d.cell.replace(clips=tuple(c for c in d.cell.clips if c.kind in kept))))
 
 
 def _check_clip(work: Work, clip: Clip) -> None:
@@ -175,6 +169,4 @@ def _check_clip(work: Work, clip: Clip) -> None:
             remedy,
         )
     if clip.low != -clip.high and not holds.uneven_clips:
-        raise work.refuse(
-            f"a clip to bounds that differ ({clip})", "its clip is one number, for [-number, number]", remedy
-        )
+        raise work.refuse(f"a clip to bounds that differ ({clip})", "its clip is one number, for [-number, number]", remedy)

@@ -18,10 +18,10 @@ def read_out(work: Work) -> None:
     """Refuse a matrix after the last layer where the target cannot keep it."""
     if work.stack.readout and not work.layout.holds.readout:
         raise work.refuse(
-            "a matrix after the last layer", f"its output is multiplied by a matrix of shape {work.stack.readout[0].shape}, "
-            "and the target has no place for this matrix",
+            "a matrix after the last layer",
+            f"its output is multiplied by a matrix of shape {work.stack.readout[0].shape}, and the target has no place for this matrix",
             f"Convert to {registry.holding(lambda layout: layout.holds.readout)}, where the matrix follows the layer.",
-        )  # fmt: skip
+        )
 
 
 def unconvertible(work: Work) -> None:
@@ -40,9 +40,7 @@ def directions(work: Work) -> None:
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
         flip = "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}"
-        raise work.refuse(
-            "two directions", "the target reads one way", f"Split them: {Setting('directions', 'split')}{flip}."
-        )
+        raise work.refuse("two directions", "the target reads one way", f"Split them: {Setting('directions', 'split')}{flip}.")
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
     usual = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
@@ -50,18 +48,22 @@ def directions(work: Work) -> None:
         if not flips(stack):
             raise _refuse_ways(work, feature, "the target puts each output at the time step it belongs to")
         _flipped(
-            work, "output_order", feature, "the target puts each output at the time step it belongs to",
+            work,
+            "output_order",
+            feature,
+            "the target puts each output at the time step it belongs to",
             "Flip the sequences before the layer, leave its outputs unflipped",
-        )  # fmt: skip
+        )
     elif flips(stack) and not holds.reverse:
         _flipped(
-            work, "reverse", "a layer that reads only from the end", "the target's one direction runs forward, h_t from h_(t-1)",
+            work,
+            "reverse",
+            "a layer that reads only from the end",
+            "the target's one direction runs forward, h_t from h_(t-1)",
             "Flip the sequences before the layer and its outputs after it",
-        )  # fmt: skip
-    elif not usual and not holds.reverse:
-        raise _refuse_ways(
-            work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward"
         )
+    elif not usual and not holds.reverse:
+        raise _refuse_ways(work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward")
 
 
 def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) -> None:
@@ -75,14 +77,13 @@ def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) ->
 def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
     """Refuse directions that no flip before or after the whole stack makes right."""
     words = {False: "forward", True: "from the end"}
-    ways = " then ".join(
-        " next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers
-    )
+    ways = " then ".join(" next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers)
     return work.refuse(
-        feature, f"{reason}, but these read {ways}",
+        feature,
+        f"{reason}, but these read {ways}",
         f"Convert to {registry.holding(lambda layout: layout.holds.reverse and layout.holds.directions > 1)}, where every "
         f"direction reads its own way; or split the stack: {Setting('stack', 'split')}.",
-    )  # fmt: skip
+    )
 
 
 def joins(work: Work) -> None:
@@ -104,9 +105,10 @@ def joins(work: Work) -> None:
             raise work.refuse(
                 f"directions joined by {layer.merge}",
                 f"layer {index} gives {_MERGES[layer.merge]}, but the target concatenates",
-                f"Join the halves of the output yourself and confirm with {Setting('merge', 'concat')}." if last else
-                f"Split the stack into layers: {Setting('stack', 'split')}.",
-            )  # fmt: skip
+                f"Join the halves of the output yourself and confirm with {Setting('merge', 'concat')}."
+                if last
+                else f"Split the stack into layers: {Setting('stack', 'split')}.",
+            )
         work.steps.append(Step("merge", stack.name, f"joining by {layer.merge} left to the caller", True))
         work.stack = side_by_side(work.stack)
 
@@ -119,16 +121,13 @@ def alike(work: Work) -> None:
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}
     for dtype in sorted(dtypes - set(holds.dtypes)) if not work.retyped else ():
-        raise work.refuse(
-            f"the element type {dtype}",
-            f"the target has {', '.join(holds.dtypes)}",
-            f"Choose one with {Flag('dtype')}.",
-        )
+        raise work.refuse(f"the element type {dtype}", f"the target has {', '.join(holds.dtypes)}", f"Choose one with {Flag('dtype')}.")
     if len(dtypes) > 1:
         raise work.refuse(
-            "weights of several element types", f"these are {' and '.join(sorted(dtypes))}, but the target computes in one",
+            "weights of several element types",
+            f"these are {' and '.join(sorted(dtypes))}, but the target computes in one",
             f"Split them: {Setting('stack', 'split')} or {Setting('directions', 'split')}; or convert one at a time with {Flag('layer')}.",
-        )  # fmt: skip
+        )
     if holds.mixed_directions or stack.uniform:
         return
     layers = "layers" if len({str(layer.directions) for layer in stack.layers}) > 1 else "directions"
@@ -141,10 +140,15 @@ def alike(work: Work) -> None:
 
 
 _WORDS = {
-    "kind": "the kind of cell", "reset_after": "the place of the reset gate", "activation": "the function",
-    "gate_activation": "the function of the gates", "output_activation": "the function of the output",
-    "coupled": "the coupled gate", "constants": "what is added at run time", "clips": "the clips",
-}  # fmt: skip
+    "kind": "the kind of cell",
+    "reset_after": "the place of the reset gate",
+    "activation": "the function",
+    "gate_activation": "the function of the gates",
+    "output_activation": "the function of the output",
+    "coupled": "the coupled gate",
+    "constants": "what is added at run time",
+    "clips": "the clips",
+}
 """What cells may differ in, by the names of their fields."""
 
 

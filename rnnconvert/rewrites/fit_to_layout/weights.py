@@ -102,9 +102,7 @@ def _fits_projection(work: Work, projected: list[Direction]) -> bool:
 def initial_states(work: Work) -> None:
     """Keep learned states where the target stores them, unless the caller passes them."""
     for part in ("initial_hidden", "initial_cell"):
-        if "initial_state" in work.accepted or not (
-            work.layout.holds.initial_states and part in work.layout.part_names
-        ):
+        if "initial_state" in work.accepted or not (work.layout.holds.initial_states and part in work.layout.part_names):
             _leave_out_state(work, part)
         elif not work.layout.holds.mixed_directions:
             _state_in_each(work, part)
@@ -165,9 +163,10 @@ def _bias_mode(work: Work) -> None:
     wanted = next((mode for mode in ("both", "input") if mode in modes), modes[0] if modes else "")
     if wanted not in ("both", "input"):
         raise work.refuse(
-            "these biases", f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
+            "these biases",
+            f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
             f"Ask for two: {Setting('bias_mode', 'double')}.",
-        )  # fmt: skip
+        )
     if wanted == "input":
         _one_bias(work)
     if found == {"none"} and "none" in modes:

@@ -69,9 +69,7 @@ def of_torch():
     traced = torch.jit.trace(model, x)
 
     def converted(module, kind, **how):
-        return ct.convert(
-            module, convert_to=kind, inputs=[ct.TensorType("x", shape=x.shape)], skip_model_load=True, **how
-        )
+        return ct.convert(module, convert_to=kind, inputs=[ct.TensorType("x", shape=x.shape)], skip_model_load=True, **how)
 
     wide = {"compute_precision": ct.precision.FLOAT32, "minimum_deployment_target": ct.target.iOS15}
     program = converted(traced, "mlprogram", **wide)
@@ -117,9 +115,7 @@ def operations():
             name="backwards",
         )[0]
         y = mb.gru(x=y, initial_h=zero, **weights("gru", 3, UNITS), output_sequence=True, name="gru")[0]
-        return mb.rnn(
-            x=y, initial_h=zero, **weights("rnn", 1, UNITS), output_sequence=True, activation="sigmoid", name="rnn"
-        )[0]
+        return mb.rnn(x=y, initial_h=zero, **weights("rnn", 1, UNITS), output_sequence=True, activation="sigmoid", name="rnn")[0]
 
     model = ct.convert(
         program,
@@ -137,10 +133,7 @@ def compressed(model):
 
     linear = cto.OpLinearQuantizerConfig(mode="linear", weight_threshold=0)
     table = cto.OpPalettizerConfig(mode="uniform", nbits=4, weight_threshold=0)
-    for name, make, config in (
-        ("linear", cto.linear_quantize_weights, linear),
-        ("table", cto.palettize_weights, table),
-    ):
+    for name, make, config in (("linear", cto.linear_quantize_weights, linear), ("table", cto.palettize_weights, table)):
         packed = make(model, cto.OptimizationConfig(global_config=config))
         save(packed, f"{name}.mlpackage")
         plain = cto.decompress_weights(packed)
@@ -187,29 +180,16 @@ def layers():
         reverse_input=True,
     )
     back = {f"{key}_back": value for key, value in gates("nn_both_back", 4, UNITS).items()}
-    builder.add_bidirlstm(
-        name="both", **gates("nn_both", 4, UNITS), **back, input_size=UNITS, **names("b", "c", "hcde"), **size
-    )
+    builder.add_bidirlstm(name="both", **gates("nn_both", 4, UNITS), **back, input_size=UNITS, **names("b", "c", "hcde"), **size)
     builder.add_gru(
-        name="gru",
-        **gates("nn_gru", 3, 2 * UNITS),
-        input_size=2 * UNITS,
-        **names("c", "d", "h"),
-        **size,
-        inner_activation="SIGMOID",
+        name="gru", **gates("nn_gru", 3, 2 * UNITS), input_size=2 * UNITS, **names("c", "d", "h"), **size, inner_activation="SIGMOID"
     )
-    rnn = {
-        "W_h": numbers("nn_rnn/R", UNITS, UNITS),
-        "W_x": numbers("nn_rnn/W", UNITS, UNITS),
-        "b": numbers("nn_rnn/b", UNITS),
-    }
+    rnn = {"W_h": numbers("nn_rnn/R", UNITS, UNITS), "W_x": numbers("nn_rnn/W", UNITS, UNITS), "b": numbers("nn_rnn/b", UNITS)}
     builder.add_simple_rnn(name="rnn", **rnn, input_size=UNITS, **names("d", "y", "h"), **size, activation="RELU")
     model = ct.models.MLModel(builder.spec, skip_model_load=True)
     save(model, "layers.mlmodel")
     for name, bits, mode in (("bits16", 16, _LINEAR), ("bits8", 8, _LINEAR), ("bits3", 3, _TABLE)):
-        packed = quantization_utils._quantize_spec_weights(
-            type(builder.spec).FromString(builder.spec.SerializeToString()), bits, mode
-        )
+        packed = quantization_utils._quantize_spec_weights(type(builder.spec).FromString(builder.spec.SerializeToString()), bits, mode)
         save(ct.models.MLModel(packed, skip_model_load=True), f"{name}.mlmodel")
         if bits == 16:
             continue

@@ -31,10 +31,7 @@ for name, (own, lower) in MODELS.items():
 
 LITE = {
     "gru": [layers.GRU(4, return_sequences=True)],
-    "stack": [
-        layers.Bidirectional(layers.GRU(4, return_sequences=True)),
-        layers.LSTM(3, recurrent_activation="hard_sigmoid"),
-    ],
+    "stack": [layers.Bidirectional(layers.GRU(4, return_sequences=True)), layers.LSTM(3, recurrent_activation="hard_sigmoid")],
     "unrolled": [layers.LSTM(4, unroll=True)],
     "masked": [layers.Masking(), layers.SimpleRNN(4)],
     "backward": [layers.GRU(4, go_backwards=True)],

@@ -10,10 +10,7 @@ FOLDER = pathlib.Path(sys.argv[1])
 RANDOM = np.random.RandomState(22)
 LAYERS = {
     "lstm_2_2": [tf.keras.layers.LSTM(3, activation="relu")],
-    "stack_2_2": [
-        tf.keras.layers.Bidirectional(tf.keras.layers.LSTM(3, return_sequences=True)),
-        tf.keras.layers.SimpleRNN(2),
-    ],
+    "stack_2_2": [tf.keras.layers.Bidirectional(tf.keras.layers.LSTM(3, return_sequences=True)), tf.keras.layers.SimpleRNN(2)],
 }
 for name, own in LAYERS.items():
     model = tf.keras.Sequential([tf.keras.Input((5, 3), batch_size=1), *own])

@@ -40,14 +40,8 @@ def keras_models(prefix: str, time: int | None) -> None:
     model = keras.Model(tokens, layers.GRU(8)(layers.Embedding(20, 6, mask_zero=True)(tokens)))
     export(f"{prefix}_masked", model, np.array([[3, 4, 5, 6, 0, 0], [1, 2, 3, 4, 5, 6]], "int32"))
     if time is None:
-        both = layers.Bidirectional(layers.LSTM(8, return_sequences=True))(
-            layers.Embedding(20, 6, mask_zero=True)(tokens)
-        )
-        export(
-            f"{prefix}_masked_bilstm",
-            keras.Model(tokens, both),
-            np.array([[0, 4, 0, 6, 0, 0], [0] * 6, [1, 2, 3, 4, 5, 6]], "int32"),
-        )
+        both = layers.Bidirectional(layers.LSTM(8, return_sequences=True))(layers.Embedding(20, 6, mask_zero=True)(tokens))
+        export(f"{prefix}_masked_bilstm", keras.Model(tokens, both), np.array([[0, 4, 0, 6, 0, 0], [0] * 6, [1, 2, 3, 4, 5, 6]], "int32"))
 
 
 def export(name: str, model: object, x: np.ndarray) -> None:

@@ -33,10 +33,7 @@ for weight in model.weights:
     weight.assign(draw.normal(size=weight.shape))
 x = np.linspace(-1, 1, 24, dtype=np.float32).reshape(2, 4, 3)
 model.save(HERE / "plain.keras")
-with (
-    zipfile.ZipFile(HERE / "plain.keras") as plain,
-    zipfile.ZipFile(HERE / "doubled.keras", "w", zipfile.ZIP_DEFLATED) as packed,
-):
+with zipfile.ZipFile(HERE / "plain.keras") as plain, zipfile.ZipFile(HERE / "doubled.keras", "w", zipfile.ZIP_DEFLATED) as packed:
     for name in plain.namelist():
         packed.writestr(name, plain.read(name))
 (HERE / "plain.keras").unlink()

@@ -86,9 +86,7 @@ for seed, (name, (steps, own)) in enumerate(CASES.items()):
     model.set_weights([array + 0.3 * random.randn(*array.shape) for array in model.get_weights()])
 
     def called(batch, model=model, steps=steps):
-        function = tf.function(lambda rows: model(rows)).get_concrete_function(
-            tf.TensorSpec((batch, steps, 3), tf.float32)
-        )
+        function = tf.function(lambda rows: model(rows)).get_concrete_function(tf.TensorSpec((batch, steps, 3), tf.float32))
         return convert_variables_to_constants_v2(function)
 
     if name.endswith(".tflite"):

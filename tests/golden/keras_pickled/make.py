@@ -9,9 +9,7 @@ import numpy as np
 
 FOLDER = pathlib.Path(sys.argv[1])
 np.random.seed(3)
-directions = keras.layers.Bidirectional(
-    keras.layers.GRU(3, return_sequences=True, activation="relu"), input_shape=(None, 2)
-)
+directions = keras.layers.Bidirectional(keras.layers.GRU(3, return_sequences=True, activation="relu"), input_shape=(None, 2))
 model = keras.models.Sequential([directions, keras.layers.LSTM(4), keras.layers.Dense(1)])
 x = np.random.normal(size=(2, 5, 2)).astype("f")
 model.compile("adam", "mse")

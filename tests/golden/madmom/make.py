@@ -19,9 +19,7 @@ def numbers(*shape):
 
 def gate(width, units, peephole=False, function=activations.sigmoid):
     peeps = numbers(units) if peephole else None
-    return layers.Gate(
-        numbers(width, units), numbers(units), numbers(units, units), peephole_weights=peeps, activation_fn=function
-    )
+    return layers.Gate(numbers(width, units), numbers(units), numbers(units, units), peephole_weights=peeps, activation_fn=function)
 
 
 def lstm(width, units, peephole):

@@ -65,9 +65,7 @@ def main():
     checkpoint(answers, "unpacked", mxnet.rnn.FusedRNNCell(4, num_layers=2, mode="lstm", prefix="lstm_"), True)
     bfloat16 = np.dtype([("bfloat16", np.uint16)])
     numbers = mxnet.nd.array([[1.5, -2, 3]])
-    types = {
-        name: numbers.astype(name) for name in ("float16", "float32", "float64", "uint8", "int32", "int8", "int64")
-    }
+    types = {name: numbers.astype(name) for name in ("float16", "float32", "float64", "uint8", "int32", "int8", "int64")}
     types["bfloat16"] = numbers.astype(bfloat16)
     types["csr"] = mxnet.nd.sparse.csr_matrix(np.eye(3))
     types["rows"] = mxnet.nd.sparse.row_sparse_array(np.eye(3))

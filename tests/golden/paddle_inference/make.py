@@ -62,13 +62,7 @@ def main(prefix: str) -> None:
     for name, layer in layers.items():
         save(f"{prefix}_{name}", Model(layer, 8 if name == "lstm" else 4), spec([None, None, 3], "float32"))
         answers[name] = layer(paddle.to_tensor(x))[0].numpy()
-    save(
-        f"{prefix}_given",
-        Given(),
-        spec([None, None, 3], "float32"),
-        spec([1, None, 4], "float32"),
-        spec([None], "int64"),
-    )
+    save(f"{prefix}_given", Given(), spec([None, None, 3], "float32"), spec([1, None, 4], "float32"), spec([None], "int64"))
     np.savez(HERE / f"{prefix}.npz", **answers)
 
 

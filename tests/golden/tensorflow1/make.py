@@ -114,10 +114,7 @@ def shown(answers):
         stack = cells.MultiRNNCell([peepholes(forget_bias=0.5), rnn.LSTMBlockCell(3, forget_bias=2.0, cell_clip=0.5)])
         y = tf.nn.static_rnn(stack, tf.unstack(x)[:2], dtype=tf.float32)[0][-1]
         with tf.variable_scope("linear"):
-            y = (
-                tf.nn.dynamic_rnn(cells.LSTMCell(4, activation=tf.nn.softsign), x, dtype=tf.float32, time_major=True)[0]
-                + y[0, 0]
-            )
+            y = tf.nn.dynamic_rnn(cells.LSTMCell(4, activation=tf.nn.softsign), x, dtype=tf.float32, time_major=True)[0] + y[0, 0]
         loss = tf.reduce_sum(y * y)
         tf.train.AdamOptimizer(name="Adam").minimize(loss)
         with session(graph) as made:

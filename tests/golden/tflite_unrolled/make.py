@@ -21,13 +21,7 @@ for kind, steps, backwards in itertools.product(("LSTM", "GRU", "SimpleRNN"), (1
         options = {"use_bias": bias, "bias_initializer": "random_normal", "unroll": True, "go_backwards": backwards}
         x = keras.Input((steps, 4))
         model = keras.Model(x, getattr(keras.layers, kind)(5, return_sequences=sequences, **options)(x))
-        words = (
-            kind.lower(),
-            steps,
-            "backwards" if backwards else "",
-            "" if bias else "plain",
-            "" if sequences else "last",
-        )
+        words = (kind.lower(), steps, "backwards" if backwards else "", "" if bias else "plain", "" if sequences else "last")
         path = HERE / ("_".join(str(word) for word in words if word) + ".tflite")
         path.write_bytes(tf.lite.TFLiteConverter.from_keras_model(model).convert())
         rows = np.random.default_rng(steps).normal(size=(1, steps, 4)).astype(np.float32)

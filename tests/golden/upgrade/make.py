@@ -32,12 +32,7 @@ def line(*layers):
 
 @made
 def plain_lstm():
-    return line(
-        L.Input((6, 3)),
-        L.LSTM(4, return_sequences=True),
-        L.LSTM(3, recurrent_activation="hard_sigmoid"),
-        L.Dense(2, "softmax"),
-    )
+    return line(L.Input((6, 3)), L.LSTM(4, return_sequences=True), L.LSTM(3, recurrent_activation="hard_sigmoid"), L.Dense(2, "softmax"))
 
 
 @made
@@ -69,9 +64,7 @@ def tagger():
 def merge_modes():
     x = L.Input((5, 3))
     y = L.Masking(-1.0)(x)
-    out = [
-        L.Bidirectional(L.GRU(2, return_sequences=True), merge_mode=mode)(y) for mode in ("sum", "mul", "ave", "concat")
-    ]
+    out = [L.Bidirectional(L.GRU(2, return_sequences=True), merge_mode=mode)(y) for mode in ("sum", "mul", "ave", "concat")]
     both = L.Bidirectional(L.LSTM(3), merge_mode=None)(y)
     other = L.Bidirectional(L.LSTM(2), backward_layer=L.LSTM(2, go_backwards=True, activation="relu"))(y)
     return keras.Model(x, [*out, *both, other])
@@ -80,23 +73,12 @@ def merge_modes():
 @made
 def shared():
     a, b = L.Input((5, 3), name="a"), L.Input((4, 3), name="b")
-    encoder, dense, last = (
-        L.LSTM(4, return_state=True, name="encoder"),
-        L.Dense(4, "tanh", name="z"),
-        L.Dense(4, name="c"),
-    )
+    encoder, dense, last = (L.LSTM(4, return_state=True, name="encoder"), L.Dense(4, "tanh", name="z"), L.Dense(4, name="c"))
     one, h, c = encoder(a)
     two, _, _ = encoder(b)
     decoded = L.LSTM(4, return_sequences=True, name="decoder")(b, initial_state=[h, c])
-    joined = L.Concatenate()(
-        [dense(one), dense(two), L.Add()([one, two]), L.Multiply()([one, two]), L.Subtract()([h, two])]
-    )
-    more = [
-        L.Average()([one, two, h]),
-        L.Maximum()([one, two]),
-        L.Minimum()([one, two]),
-        L.Dot(-1, normalize=True)([one, two]),
-    ]
+    joined = L.Concatenate()([dense(one), dense(two), L.Add()([one, two]), L.Multiply()([one, two]), L.Subtract()([h, two])])
+    more = [L.Average()([one, two, h]), L.Maximum()([one, two]), L.Minimum()([one, two]), L.Dot(-1, normalize=True)([one, two])]
     return keras.Model([a, b], [joined, last(decoded), last(joined[:, :4]) if False else last(dense(h)), *more])
 
 
@@ -123,17 +105,13 @@ def frozen_nested():
 
 @made
 def stateful():
-    return line(
-        L.Input(batch_shape=(2, 4, 3)), L.LSTM(3, stateful=True, return_sequences=True), L.GRU(2, stateful=True)
-    )
+    return line(L.Input(batch_shape=(2, 4, 3)), L.LSTM(3, stateful=True, return_sequences=True), L.GRU(2, stateful=True))
 
 
 @made
 def cells():
     x = L.Input((5, 3))
-    stacked = L.RNN(
-        [L.LSTMCell(4, recurrent_activation="hard_sigmoid"), L.GRUCell(3), L.LSTMCell(2)], return_sequences=True
-    )(x)
+    stacked = L.RNN([L.LSTMCell(4, recurrent_activation="hard_sigmoid"), L.GRUCell(3), L.LSTMCell(2)], return_sequences=True)(x)
     single = L.RNN(L.GRUCell(3, reset_after=False))(x)
     both = L.Bidirectional(L.RNN(L.SimpleRNNCell(2)))(x)
     return keras.Model(x, [stacked, single, both])
@@ -237,12 +215,7 @@ def masked_merges():
     x = L.Input((6, 4))
     one, two = L.Masking(-1.0)(x), L.Dense(4)(x)
     last = L.Masking(0.5)(L.Activation("relu")(two))
-    merged = [
-        L.Multiply()([one, two]),
-        L.Maximum()([one, two, last]),
-        L.Minimum()([one, one]),
-        L.Subtract()([one, last]),
-    ]
+    merged = [L.Multiply()([one, two]), L.Maximum()([one, two, last]), L.Minimum()([one, one]), L.Subtract()([one, last])]
     inner = line(L.Input((6, 4)), L.BatchNormalization(), L.GRU(3))
     return keras.Model(x, [*merged, L.LSTM(2)(L.Add()(merged)), inner(merged[0]), L.Multiply()([merged[0], merged[1]])])
 
@@ -262,11 +235,7 @@ def deep_order():
 
 @made
 def compiled():
-    model = line(
-        L.Input((4,)),
-        L.Dense(3, kernel_regularizer="l2", kernel_constraint=keras.constraints.MaxNorm(2)),
-        L.Dense(2, "softmax"),
-    )
+    model = line(L.Input((4,)), L.Dense(3, kernel_regularizer="l2", kernel_constraint=keras.constraints.MaxNorm(2)), L.Dense(2, "softmax"))
     model.compile(keras.optimizers.Adam(0.01), "categorical_crossentropy", ["accuracy"])
     return model
 
