@@ -159,9 +159,9 @@ class Graph:
             tuple((self.value(key), words) for key, words in (states or {}).items()),
             hidden,
             directions,
-            np.dtype(dtype),
+            np.dtype(dtype),  # type: ignore[call-overload]
             width,
-            given,  # type: ignore[call-overload]
+            given,
         )
         for value, _ in (*call.outputs, *call.states):
             value.node = call
