@@ -248,7 +248,7 @@ def write(path: Path, job: Job) -> WriteResult:
         "modelTopology": topology,
         "weightsManifest": [{"paths": [], "weights": weights}],
     }
-    beside = []
+    data_files = []
     if not job.dry_run:
 
         def fill(data: IO[bytes]) -> str:
@@ -259,10 +259,10 @@ def write(path: Path, job: Job) -> WriteResult:
 
         with replacing_with_data(path, fill) as (file, data_name):
             document["weightsManifest"][0]["paths"] = [data_name]
-            beside.append(path.with_name(data_name))
+            data_files.append(path.with_name(data_name))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
     where = f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
-    return WriteResult([where, *turned], dropped=[*job.carried], beside=beside)
+    return WriteResult([where, *turned], dropped=[*job.carried], beside=data_files)
 
 
 def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:
