@@ -13,7 +13,8 @@ SYSTEM = System(
     "2.0 to 3.3; Fluid 1.x is the format fluid",
     "executed: paddlepaddle 3.3.1 (paddle)",
     (
-        "inference models (.pdmodel or .json, with .pdiparams) are read by the operators rnn of their program; golden: 2.6.2 and 3.3.1. One "
+        "inference models (.pdmodel or .json, with .pdiparams) are read by the operators rnn of their program; golden: "
+        "2.6.2 and 3.3.1. One "
         "that computes a cell in a loop is not",
         "a .pdparams states neither whether a SimpleRNN is a rectifier nor whether a paddle.nn.RNN around a cell reads from the end",
         "biases of zero are written where there are none: Paddle 3.3 crashes on the CPU with a layer made with bias_ih_attr=False",

@@ -19,7 +19,8 @@ SYSTEM = System(
         "bidirectional_dynamic_rnn gives the outputs of both directions apart; they are read as side by side",
         "a MultiRNNCell is one stack; residuals between its layers, one cell used for several layers, and sequences reversed by "
         "hand (tf.reverse, TimeReversedFusedRNN) are reported where the graph exists, and cannot be seen without it",
-        "while loops and unrolled steps of a frozen .pb (Keras 1 to 3, TensorFlow 1 and 2) are read as layers once that is proved on random "
+        "while loops and unrolled steps of a frozen .pb (Keras 1 to 3, TensorFlow 1 and 2) are read as layers once that "
+        "is proved on random "
         "inputs",
         "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)",
     ),

@@ -13,7 +13,8 @@ SYSTEM = System(
     "layers models of tfjs-layers 0 to 4, as tensorflowjs_converter and model.save() write them",
     "executed: tfjs-layers 4.22.0 under Node.js; corpus: a trained text generator with Keras's outputs",
     (
-        "a model is model.json with its groups of weights next to it; groups quantized to float16, uint8 or uint16 are read, with a warning",
+        "a model is model.json with its groups of weights next to it; groups quantized to float16, uint8 or uint16 are "
+        "read, with a warning",
         "a GRU with reset_after is refused: tfjs-layers throws where it is true",
         "hard_sigmoid means 0.2 x + 0.5 here, as in Keras 2, and recurrent_activation is hard_sigmoid where a file does not state it",
         "graph models (converted for inference without layers) hold no recurrent layer, and are not read",

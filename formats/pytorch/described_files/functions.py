@@ -94,11 +94,14 @@ def _compared(operation: str) -> Rule:
     return rule
 
 
+_OF_A_NUMBER: dict[str, Callable[[Any], Any]] = {"not": numbers.not_, "neg": numbers.neg, "abs": abs}
+
+
 def _unary(operation: str) -> Rule:
     def rule(r: Reading, call: Call) -> Any:
         x = call("x")
         if not isinstance(x, Tensor):
-            return {"not": numbers.not_, "neg": numbers.neg, "abs": abs}[operation](x)
+            return _OF_A_NUMBER[operation](x)
         return r.build.add("elementwise", [x], x.dims, operation=operation, operands=(("input", 0),), name=operation)
 
     return rule

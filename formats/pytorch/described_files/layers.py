@@ -47,18 +47,23 @@ def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: 
     return (free + (stride - 1 if ceil else 0)) // stride + 1
 
 
+def _lengths(weight: Tensor) -> list[int]:
+    """Return the lengths of a weight's axes, all of which its file states."""
+    return [n for n in weight.dims if isinstance(n, int)]
+
+
 def _conv(r: Reading, call: Call) -> Tensor:
     x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
     if call("transposed"):
         return _transposed(r, call)
-    filters, per_group, *kernel = weight.dims
+    filters, per_group, *kernel = _lengths(weight)
     rank, groups = len(kernel), int(call("groups", 1))
     _float(x)
     if x.rank != rank + 2:
         raise ValueError(f"a convolution of {x.rank} axes")
-    r.need(x.dims[1], per_group * groups)  # type: ignore[operator]
+    r.need(x.dims[1], per_group * groups)
     strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
-    reach = [d * (int(k) - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]  # type: ignore[arg-type]
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
     padding = call("padding", 0)
     if isinstance(padding, str):
         pads = tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) if padding == "same" else (0, 0) for n in reach)
@@ -66,22 +71,22 @@ def _conv(r: Reading, call: Call) -> Tensor:
         pads = tuple((n, n) for n in spread(padding, rank))
     space = tuple(map(windows, x.dims[2:], reach, strides, pads))
     return r.build.add("conv first", [x], (x.dims[0], filters, *space), layer=r.unit(weight, bias).name, rank=rank, kernel=tuple(kernel),
-                       strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=per_group * groups,  # type: ignore[operator]
+                       strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=per_group * groups,
                        filters=filters, pads=pads)  # fmt: skip
 
 
 def _transposed(r: Reading, call: Call) -> Tensor:
     x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
-    channels, per_group, *kernel = weight.dims
+    channels, per_group, *kernel = _lengths(weight)
     rank, groups = len(kernel), int(call("groups", 1))
     _float(x)
     if x.rank != rank + 2:
         raise ValueError(f"a convolution of {x.rank} axes")
-    r.need(x.dims[1], channels)  # type: ignore[arg-type]
+    r.need(x.dims[1], channels)
     strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
     more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
     space = tuple(
-        (length - 1) * step + over + d * (int(k) - 1) + 1 - 2 * low  # type: ignore[arg-type]
+        (length - 1) * step + over + d * (k - 1) + 1 - 2 * low
         for length, step, over, d, k, (low, _) in zip(x.dims[2:], strides, more, dilation, kernel, pads, strict=True)
     )
     filters = per_group * groups
@@ -204,7 +209,7 @@ def _recurrent(r: Reading, call: Call) -> list[Tensor]:
     r.build.call(x.dims[1], "time")
     states = list(states) if isinstance(states, (list, tuple)) else [states]
     ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
-    finals: list[list[Tensor]] = [[], []][: 1 + lstm]
+    finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
     for layer in range(layers):
         own = weights[layer * ways * per : (layer + 1) * ways * per]
         begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]

@@ -143,7 +143,8 @@ class Reading:
         if operation.kind == aten.BRANCH:
             return self.value(operation.inputs[2 if self.value(operation.inputs[0]) else 1])
         if operation.called is None:
-            given, named = operation.inputs, {}
+            given: Sequence[Any] = operation.inputs
+            named: Mapping[str, Any] = {}
         else:
             _, given, named = operation.called
         if operation.loop is not None:
