@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+# fmt: off
+
 
 class Reading(TypedDict, total=False):
     """Options that decide how a file is read."""
