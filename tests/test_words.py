@@ -18,7 +18,7 @@ ROOMS = (
     "paddle pytorch rtneural tensorflow1 tflite torch7"
 )
 ENGINE = (
-    "batch comparison containers core diagnosis files graphs identification judging language models "
+    "batch comparison containers core diagnosis files graphs identification judging language models recognition scaffolding "
     "reports rewrites running training verification views"
 )
 NOT_YET_CLEAN = {"cli", *(f"formats/{name}" for name in ROOMS.split()), *(f"rnnconvert/{name}" for name in ENGINE.split())}

@@ -19,9 +19,8 @@ from rnnconvert.scaffolding.names import RESERVED, Names, class_name, comment, i
 
 Rule = Callable[[Any, Node], str]
 """Returns the expression that a node is for a Module, or "" where it wrote its lines itself."""
-_PLAIN_INPUTS = ("input", "keras_tensor", "input_layer", "inputs")
-
-
+_PLAIN_INPUT = re.compile(r"input.*|.*_tensor")
+"""What an input is called that nobody named."""
 _MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
 _TAKING = ("dense", *_MOVING)
 """What is written behind an expression as behind a variable."""
@@ -97,7 +96,7 @@ class Module(ABC):
         stem = "mask" if value.dtype == "bool" and value.name.startswith("mask") else identifier(value.name, "x")
         stem = "x" if stem == "x_" else stem
         single = len(self.scope.inputs) == 1
-        return "x" if single and stem.rstrip("_0123456789").startswith(_PLAIN_INPUTS) else stem
+        return "x" if single and _PLAIN_INPUT.fullmatch(stem.rstrip("_0123456789")) else stem
 
     def _let(self, value: Value, wanted: str) -> str:
         self._variables[id(value)] = name = self._names.new(wanted)
