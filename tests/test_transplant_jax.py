@@ -164,6 +164,10 @@ def test_nnx_takes_and_gives_a_whole_model() -> None:
     assert report.model is model and "new tree" not in str(report)
     assert close(np.asarray(model(TOKENS)), in_torch(module))
     assert {one.target: one.source for one in report.filled}["both"] == "both"
+    filled = np.asarray(model(TOKENS))
+    for apply in (None, lambda module, tokens: module(tokens)):  # a proof moves the weights of copies alone
+        assert report.verify(TOKENS, apply=apply)
+        assert np.array_equal(model(TOKENS), filled)
     back = torch_model("lstm")
     for parameter in back.parameters():
         parameter.data.zero_()
